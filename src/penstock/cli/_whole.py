@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from penstock.cli._output import follow_links_option, human_bytes, json_option
-from penstock.cli._sharing import array_expression, keeping, restart_option, sharing_options
+from penstock.cli._dry import foreseen, said
+from penstock.cli._opening import opening_options
+from penstock.cli._output import emit, follow_links_option, human_bytes, json_option
+from penstock.cli._sharing import array_expression, end_unfinished, keeping, restart_option, sharing_options
 
 if TYPE_CHECKING:
     from penstock.reshape.rewrite import Written
@@ -19,15 +21,12 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def whole_options(command: Command) -> Command:
-    """`--to --format --layout --split --eos-id --overwrite --follow-links --json`."""
+    """`--to --format --split --layout --eos-id --overwrite --follow-links --json`."""
     for option in (
         json_option,
         follow_links_option,
         click.option("--overwrite", is_flag=True, help="Replace the output."),
-        click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say."),
-        click.option("--split", help="Split of the source, for formats that have splits."),
-        click.option("--layout", help="Historical layout of the source, where it is ambiguous."),
-        click.option("--format", help="Format of the source, instead of finding it out."),
+        opening_options("the source"),
         click.option("--to", help="Format of the output; by default as its suffix or the source has it."),
     ):
         command = option(command)
@@ -67,21 +66,47 @@ def kept(output: str, options: dict[str, Any]) -> Generator[None]:
         yield
 
 
-def told(written: Sequence[Written], text: str | None = None) -> str:
-    """What there is to say of outputs: the missing shares as an array, or each output, or `text` where all is done."""
-    if written[0].missing:
-        return f"--array={array_expression(written[0].missing)}"
-    if text is None or written[0].part is not None or written[0].was_complete:
-        return "\n".join(map(describe, written))
-    return text
-
-
 def known(options: dict[str, Any]) -> dict[str, Any]:
     """The options that were given; `token_bytes` as a number."""
     given = {name: value for name, value in options.items() if value is not None}
     if "token_bytes" in given:
         given["token_bytes"] = int(given["token_bytes"])
     return given
+
+
+def emit_shared(
+    data: dict[str, Any], written: Sequence[Written], lines: list[str], reads: Sequence[str], options: dict[str, Any],
+    *, as_json: bool,
+) -> None:  # fmt: skip
+    """`emit_written`, or what there is to say of a share; ends with 14 where shares are missing."""
+    first = written[0]
+    if first.missing:
+        emit(data, as_json=as_json, text=f"--array={array_expression(first.missing)}")
+    elif first.part is not None or first.was_complete:
+        emit(data, as_json=as_json, text="\n".join(map(describe, written)))
+    else:
+        emit_written(data, lines, reads, [one.path for one in written], options, as_json=as_json)
+    end_unfinished(first.missing)
+
+
+def emit_written(
+    data: dict[str, Any], lines: list[str], reads: Sequence[str], writes: Sequence[str], options: dict[str, Any], *,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Say what was written, or with `--dry-run` what would be.
+
+    Args:
+        data: the report, for `--json`.
+        lines: the same for people, one an output.
+        reads: the inputs; `writes`, the outputs.
+        options: of the command.
+        as_json: print `data`.
+    """
+    if not options["dry_run"]:
+        emit(data, as_json=as_json, text="\n".join(lines))
+        return
+    found = foreseen(reads, writes, replaces=options["overwrite"])
+    emit(data | found, as_json=as_json, text=lambda: said(found, lines))
 
 
 def describe(written: Written) -> str:

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
+from penstock.cli._dry import dry_run_option
 from penstock.cli._executors import optional_executor_options
-from penstock.cli._output import emit, progress
-from penstock.cli._sharing import end_unfinished
-from penstock.cli._whole import describe, kept, known, shares_options, token_bytes_option, told, whole_options
+from penstock.cli._output import progress
+from penstock.cli._whole import describe, emit_shared, kept, known, shares_options, token_bytes_option, whole_options
 
 
 @click.command()
@@ -25,15 +25,18 @@ from penstock.cli._whole import describe, kept, known, shares_options, token_byt
 @token_bytes_option
 @optional_executor_options
 @shares_options
+@dry_run_option
 @whole_options
 def command(source: str, output: str, as_json: bool, **options: Any) -> None:
-    """Keep the documents, lines or samples that fit all conditions, in their order."""
+    """Keep the documents, lines or samples that fit all conditions, in their order.
+
+    Many machines share the work by --part, with OUT where all of them see it; --finish commits it.
+    """
     import msgspec
 
     from penstock.reshape.filter import filter
 
     with kept(output, options), progress("filter", total=None, unit="samples") as advance:
         report = filter(source, output, progress=advance, **known(options))
-    text = told([report.output], f"{describe(report.output)}; {report.dropped:,} left out")
-    emit(msgspec.to_builtins(report), as_json=as_json, text=text)
-    end_unfinished(report.output.missing)
+    text, data = f"{describe(report.output)}; {report.dropped:,} left out", msgspec.to_builtins(report)
+    emit_shared(data, [report.output], [text], (source,), options, as_json=as_json)

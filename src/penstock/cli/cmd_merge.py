@@ -6,17 +6,17 @@ from typing import Any
 
 import click
 
+from penstock.cli._dry import dry_run_option
 from penstock.cli._executors import optional_executor_options
 from penstock.cli._output import emit, progress
-from penstock.cli._sharing import end_unfinished
 from penstock.cli._whole import (
     describe,
+    emit_shared,
     kept,
     known,
     shares_options,
     tar_options,
     token_bytes_option,
-    told,
     whole_options,
 )
 
@@ -34,32 +34,22 @@ from penstock.cli._whole import (
 @tar_options
 @optional_executor_options
 @shares_options
+@dry_run_option
 @whole_options
-def command(sources: tuple[str, ...], output: str, no_copy: bool, as_json: bool, **options: Any) -> None:
-    """Join datasets of documents, JSONL files, or folders of shards, in the order given."""
+def command(sources: tuple[str, ...], output: str, as_json: bool, **options: Any) -> None:
+    """Join datasets of documents, JSONL files, or folders of shards, in the order given.
+
+    Many machines share the work on documents and lines by --part; --finish commits it.
+    """
     import msgspec
-
-    from penstock.errors import ConfigError
-
-    if no_copy:
-        alone = (None, False, "inline", 1)
-        shared = ("part", "finish", "no_work", "restart")
-        given = [name for name in ("executor", "workers", *shared) if options[name] not in alone]
-        if given:
-            flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-            what = "only an index is written, and nothing is copied"
-            raise ConfigError(what, found=f"--no-copy {flags}", hint=f"Leave {flags} out")
-
-        from penstock.formats.shards.merge import merge_index
-
-        shards = merge_index(output, sources, overwrite=options["overwrite"], follow_links=options["follow_links"])
-        emit({"path": output, "shards": shards}, as_json=as_json, text=f"{output}: an index of {shards:,} shards")
-        return
 
     from penstock.reshape.merge import merge
 
     with kept(output, options), progress("merge", total=None, unit="samples") as advance:
         report = merge(sources, output, progress=advance, **known(options))
-    text = told([report.output], f"{describe(report.output)}, from {len(report.inputs)} sources")
-    emit(msgspec.to_builtins(report), as_json=as_json, text=text)
-    end_unfinished(report.output.missing)
+    if report.shards is not None:
+        data = {"path": output, "shards": report.shards}
+        emit(data, as_json=as_json, text=f"{output}: an index of {report.shards:,} shards")
+        return
+    text, data = f"{describe(report.output)}, from {len(report.inputs)} sources", msgspec.to_builtins(report)
+    emit_shared(data, [report.output], [text], sources, options, as_json=as_json)

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
+from penstock.cli._dry import dry_run_option
 from penstock.cli._executors import optional_executor_options
-from penstock.cli._output import emit, progress
-from penstock.cli._sharing import end_unfinished
-from penstock.cli._whole import kept, known, shares_options, tar_options, told, whole_options
+from penstock.cli._output import progress
+from penstock.cli._whole import describe, emit_shared, kept, known, shares_options, tar_options, whole_options
 
 
 @click.command()
@@ -28,9 +28,13 @@ from penstock.cli._whole import kept, known, shares_options, tar_options, told, 
 @tar_options
 @optional_executor_options
 @shares_options
+@dry_run_option
 @whole_options
 def command(source: str, output: str, ratio: str, names: str | None, as_json: bool, **options: Any) -> None:
-    """Assign documents, lines or samples to parts: each goes to exactly one, and keeps its order there."""
+    """Assign documents, lines or samples to parts: each goes to exactly one, and keeps its order there.
+
+    Many machines share the work by --part, with DIR where all of them see it; --finish commits it.
+    """
     import msgspec
 
     from penstock.errors import ConfigError
@@ -44,5 +48,4 @@ def command(source: str, output: str, ratio: str, names: str | None, as_json: bo
     with kept(output, options), progress("split", total=None, unit="samples") as advance:
         parts = split(source, output, ratio=shares, names=named, progress=advance, **known(options))
     data = {"parts": [msgspec.to_builtins(part) for part in parts]}
-    emit(data, as_json=as_json, text=told(parts))
-    end_unfinished(parts[0].missing)
+    emit_shared(data, parts, list(map(describe, parts)), (source,), options, as_json=as_json)

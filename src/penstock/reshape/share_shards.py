@@ -20,10 +20,10 @@ from penstock.formats import get_format
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.formats.shards.writer import ShardWriter
 from penstock.store.cache import CachedStore
-from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.store.put import put_local_file, put_new
 from penstock.types import IntArray, Manifest
+from penstock.work.folder import local_store
 from penstock.work.groups import Group, GroupPart, assemble, files_of, kept_shards, publish, read_group
 from penstock.work.parts import PartName, parse_part_name, read_part
 from penstock.work.shared import SCRATCH, scratch
@@ -95,7 +95,7 @@ def plan_shards(job: ShardJob, output: int, parts: Sequence[PartName], first_num
     lengths = [read_part(job.work.child(f"parts/{name.path}"), 1)[1] for name in parts]
     every = np.concatenate([np.empty(0, np.int64), *lengths])
     with scratch(job.work.child(SCRATCH)) as folder:
-        place = Place(LocalStore(), f"{folder}/empty")
+        place = Place(local_store(job.work), f"{folder}/empty")
         writer = _writer(job, output, place)
         try:
             borders = writer.borders(every)
@@ -149,7 +149,7 @@ def write_shards(job: ShardJob, run: ShardRun) -> PartName:
     """Write some shards, and note that they are there. Memory: what the format's writer takes, and a part."""
     place = job.outputs[run.output]
     with scratch(job.work.child(SCRATCH)) as folder:
-        made = Place(LocalStore(), f"{folder}/group")
+        made = Place(local_store(job.work), f"{folder}/group")
         with _writer(job, run.output, made) as writer:
             for name, first, stop in run.ranges:
                 part = job.work.child(f"parts/{name.path}")

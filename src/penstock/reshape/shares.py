@@ -118,22 +118,22 @@ def share(asked: Asked) -> tuple[Written, ...]:
     """
     for output in asked.outputs:
         _require_shareable(asked, output)
-    folder = work_folder(asked.beside, inside=False)
-    done = _complete(asked, folder)
+    folder, plan = work_folder(asked.beside, inside=False), _plan(asked)
+    done = _complete(asked, folder, plan)
     while done is None:
         try:
             _require_free(asked)
             with plain_errors(asked.beside, folder):
-                return _run(asked, folder)
+                return _run(asked, folder, plan)
         except (PenstockError, OSError) as error:
             # Another finisher of the same plan may have been first.
-            done = _complete(asked, folder)
+            done = _complete(asked, folder, plan)
             waited = isinstance(error, PrepareError) and any(
                 wait_for_another(output.place, folder, asked.sharing) for output in asked.outputs
             )
             if done is None and not waited:
                 raise
-            done = done or _complete(asked, folder)
+            done = done or _complete(asked, folder, plan)
     return done
 
 
@@ -149,23 +149,25 @@ def _require_shareable(asked: Asked, output: Output) -> None:
             raise ConfigError(what, path=output.place.path, hint=hint)
         return
     if isinstance(to, JoinsTokens):
-        head_of(to, options, 0, asked.unit_bytes, output.place.path)
+        head_of(to, options, 0, asked.unit_bytes, output.place)
         return
     hint = f"Name pbin, megatron or JSONL, and convert that; or: {_ALONE}"
     raise Unsupported(f"many workers can't share the writing of {to.name}", path=output.place.path, hint=hint)
 
 
-def head_of(to: JoinsTokens, options: Mapping[str, Any], num_tokens: int, token_bytes: int, path: str) -> bytes:
+def head_of(to: JoinsTokens, options: Mapping[str, Any], num_tokens: int, token_bytes: int, place: Place) -> bytes:
     """What stands before so many tokens; raises `Unsupported` where they are stored in another width."""
-    frame = to.join(options, JoinedTokens(list, 0, num_tokens, -1, (), token_bytes), path)
+    frame = to.join(options, JoinedTokens(list, 0, num_tokens, -1, (), token_bytes), place.path)
     if frame is None:
-        raise Unsupported("tokens are stored here in another width than the sources have", path=path, hint=_ALONE)
+        raise Unsupported("tokens are stored here in another width than the sources have", path=place.path, hint=_ALONE)
     return frame.head
 
 
-def is_shared(sharing: Sharing) -> bool:
+def is_shared(sharing: Sharing, *, dry_run: bool = False) -> bool:
     """Whether the work is asked for as shares; raises `ConfigError` for what makes no sense."""
     sharing.require_sense()
+    if sharing.joins and dry_run:
+        raise ConfigError("a dry run is one of all the work", hint="Leave part and finish (--part, --finish) out")
     if sharing.restart and not sharing.joins:
         raise ConfigError("restart (--restart) throws away shared work", hint="Add finish (--finish)")
     return sharing.joins
@@ -191,7 +193,7 @@ def _published(asked: Asked, output: Output) -> Manifest | None:
     return known if known is not None and dict(known.inputs) == inputs else None
 
 
-def _complete(asked: Asked, folder: WorkFolder) -> tuple[Written, ...] | None:
+def _complete(asked: Asked, folder: WorkFolder, plan: Plan) -> tuple[Written, ...] | None:
     """What there is to say where all outputs are there already; then what is left of the work goes."""
     found = [_published(asked, output) for output in asked.outputs]
     manifests = [one for one in found if one is not None]
@@ -202,7 +204,7 @@ def _complete(asked: Asked, folder: WorkFolder) -> tuple[Written, ...] | None:
             _known(asked, output).swept(None)
         if folder.is_there():
             with open_shared(asked.beside, folder, restart=False, shared=False) as work:
-                if work.head is None or work.head.digest == _plan(asked).digest():
+                if work.head is None or work.head.digest == plan.digest():
                     work.clear()
     told = (Written.of(output.place, one) for output, one in zip(asked.outputs, manifests, strict=True))
     return tuple(replace(one, was_complete=True, part=asked.sharing.part) for one in told)
@@ -239,7 +241,7 @@ def _plan(asked: Asked) -> Plan:
     return Plan(options, tuple(inputs), PIECE_BYTES, "")
 
 
-def _run(asked: Asked, folder: WorkFolder) -> tuple[Written, ...]:
+def _run(asked: Asked, folder: WorkFolder, plan: Plan) -> tuple[Written, ...]:
     sharing, tasks = asked.sharing, asked.tasks
     with contextlib.ExitStack() as stack:
         had = sharing.restart and folder.file(HEAD_NAME).exists()
@@ -247,16 +249,16 @@ def _run(asked: Asked, folder: WorkFolder) -> tuple[Written, ...]:
         if work.head is None and asked.holds_samples:
             for output in asked.outputs:
                 require_no_object(output.place, left=had)
-        join(work, _plan(asked), len(tasks), sharing)
+        join(work, plan, len(tasks), sharing)
         if sharing.no_work and (missing := work.missing()):
             return _told(asked, work, work.shares_of(missing))
         alone = asked.workers.are_alone or sharing.no_work
         reads = [rows.place for rows in asked.sources]
         executor = "inline" if alone else asked.workers.executor or "processes"
-        most = max(len(tasks), 1 + sum(one.size_bytes for one in _plan(asked).inputs) // BLOCK_BYTES)
+        most = max(len(tasks), 1 + sum(one.size_bytes for one in plan.inputs) // BLOCK_BYTES)
         known: dict[str, Any] = {"most": most, "reads": reads, "writes": [folder.place]}
         pool = stack.enter_context(make_executor(executor, asked.workers.workers, _PRELOAD, **known))
-        run = _Run(asked, work, pool)
+        run = _Run(asked, work, plan, pool)
         run.make_parts()
         if sharing.part is not None and work.missing():
             return _told(asked, work)
@@ -286,6 +288,7 @@ class _Run:
 
     asked: Asked
     work: SharedWork
+    plan: Plan
     pool: Executor
     _wave: _Wave = field(init=False)
 
@@ -322,7 +325,7 @@ class _Run:
         if len(parts) == 1:
             manifests = (self._commit_one(0, parts[0]),)
         else:
-            what = dict(_plan(asked).options) | {"plan": _plan(asked).digest()}
+            what = {"plan": self.plan.digest()}
             manifests = once_parts(asked.beside, what, parts).commit(
                 lambda: tuple(self._commit_one(group, one) for group, one in enumerate(parts)), goes_on=True
             )
@@ -430,4 +433,4 @@ def _head(asked: Asked, output: Output, rows_bytes: int) -> bytes:
     if not isinstance(to, JoinsTokens) or not asked.token_bytes:
         return b""
     options = writer_options(output, asked.sources, asked.made_by)
-    return head_of(to, options, rows_bytes // asked.token_bytes, asked.token_bytes, output.place.path)
+    return head_of(to, options, rows_bytes // asked.token_bytes, asked.token_bytes, output.place)

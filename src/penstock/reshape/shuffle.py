@@ -75,7 +75,7 @@ def shuffle(
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
         part, finish, no_work, restart: shared work, as of `penstock.pack`; of documents and lines. A share is of the
             places of the output, whose rows are read where they lie.
-        announce: told what will be read, before that begins, and after all that has to be refused was.
+        announce: told what will be read, once the output is taken and before anything is written.
         options: what `penstock.open` takes for the source; see `penstock.reshape.tars.merge_tars` for tars, of which
             each split is shuffled for itself.
 
@@ -172,13 +172,14 @@ def write_in_order(
         hands: who reads the rows; None: this process.
     """
     counter = Counter(len(rows), progress)
+    passes = None if order is None else passes_of(rows, order, memory_bytes)
 
     def fill(writer: Writer) -> None:
-        if order is None:
+        if order is None or passes is None:
             return
-        passes, dealt = passes_of(rows, order, memory_bytes), None
         if hands is not None and hands.announce is not None:
             hands.announce(cost_of_rows(rows, passes, is_remote=not rows.place.is_local))
+        dealt = None
         with contextlib.ExitStack() as stack:
             if hands is not None and not hands.workers.are_alone:
                 pieces = stack.enter_context(pieces_for(hands.workers, output.place))

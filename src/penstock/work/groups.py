@@ -164,29 +164,34 @@ def publish(groups: Iterable[Group], target: Place, *, name: str, recorded: Mapp
     return manifest
 
 
-def is_free_place(place: Place) -> bool:
-    """Whether no dataset of shards is there, nor anything else on this machine."""
-    return is_free(place.path) if place.is_local else not place.child(INDEX_NAME).exists()
+def is_free_place(place: Place, last: str = INDEX_NAME) -> bool:
+    """Whether no dataset is there that the file `last` makes visible, nor anything else on this machine."""
+    return is_free(place.path) if place.is_local else not place.child(last).exists()
 
 
-def require_no_object(place: Place, *, left: bool) -> None:
+def require_no_object(place: Place, last: str = INDEX_NAME, *, left: bool) -> None:
     """That nothing lies where files of new work would go, in a store that can't make a folder visible at once.
 
     Args:
         place: the output.
+        last: the file that makes it visible.
         left: shards there are of work that was thrown away, and go.
+
+    Raises:
+        ConfigError: a dataset or another's files are there.
     """
     if place.is_local:
         return
     remote = Place(place.store.remote if isinstance(place.store, CachedStore) else place.store, place.path)
-    if place.child(INDEX_NAME).exists():
+    if place.child(last).exists():
         hint = "Write it beside it: between the first file and the last, readers would see a mixture"
         raise ConfigError("a dataset in this store can't be replaced in one step", path=place.path, hint=hint)
-    for name in remote.names() if left else ():
-        if name.startswith("shard.") or name == SIDE_NAME:
-            remote.store.delete(remote.child(name).path)
+    if left and last == INDEX_NAME:
+        for name in remote.names():
+            if name.startswith("shard.") or name == SIDE_NAME:
+                remote.store.delete(remote.child(name).path)
     if there := remote.names():
-        what, hint = f"files are there, and no {INDEX_NAME}", "Name another output; if they are of no use, delete them"
+        what, hint = f"files are there, and no {last}", "Name another output; if they are of no use, delete them"
         raise ConfigError(what, path=place.path, found=", ".join(there[:3]), hint=hint)
 
 
