@@ -156,6 +156,7 @@ ALLOWED: dict[str, str] = {
     "prepare/energon/scan:MediaReader.__call__": "what others may write takes a store and a path, as formats do",
     "prepare/media/rows:ShardMedia.__call__": "is such a reader",
     "prepare/media/units:_stamp": "asks when a local file was changed",
+    "reshape/in_place:in_place": "names a file whose ranges a writer takes",
     "prepare/tokens/assemble:_drop_cache": "tells the system that a local part need not stay in memory",
     "prepare/tokens/columns:ColumnParts.write_part": "what writers of formats take, in their words",
     "prepare/tokens/inputs:_names_below": "names inputs by their paths below the folder that all share",

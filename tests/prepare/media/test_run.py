@@ -302,15 +302,20 @@ def test_alone_goes_on_but_with_other_files(folder: Path, monkeypatch: pytest.Mo
     assert rows(folder) == sorted(ROWS["filesystem"])
 
 
+@pytest.mark.parametrize("with_old", [False, True])
 @pytest.mark.parametrize("at", ["before its side file", "before the work is thrown away", "at the last folder"])
 def test_a_finisher_that_is_killed_when_the_index_is_there(
-    at: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    at: str, with_old: bool, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same array again ends well, in the same files, and leaves nothing."""
     whole: Any = shutil.copytree(folder, tmp_path / "whole", copy_function=shutil.copy2)
     shares: list[dict[str, Any]] = [{"part": (0, 2)}, {"part": (1, 2)}, {"finish": True}]
     monkeypatch.setattr(tasks, "FILES_A_TASK", 1)
     prepare_media(whole, executor="inline")
+    if with_old:  # of all files but one
+        (folder / "a.jpg").rename(tmp_path / "a.jpg")
+        prepare_media(folder, executor="inline")
+        (tmp_path / "a.jpg").rename(folder / "a.jpg")
 
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -328,6 +333,6 @@ def test_a_finisher_that_is_killed_when_the_index_is_there(
     assert (folder / ".nv-meta.work").exists()
     for share in shares:
         prepare_media(folder, executor="inline", **share)
-    assert (folder / INDEX).read_bytes() == (whole / INDEX).read_bytes()
+    assert rows(folder) == rows(whole)
     assert sorted(os.listdir(folder)) == sorted(os.listdir(whole))
     assert sorted(os.listdir(folder / ".nv-meta")) == sorted(os.listdir(whole / ".nv-meta"))

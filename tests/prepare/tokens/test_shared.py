@@ -33,6 +33,7 @@ from penstock.prepare import PackReport, pack
 from penstock.prepare.tokens import complete, files, understand
 from penstock.prepare.tokens.assemble import cut_files
 from penstock.store._replaced import mark_path
+from penstock.store.compose import _client
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
 from penstock.store.object_folder import Mark
@@ -614,6 +615,33 @@ def test_faults_of_a_store_all_the_way(
         assert remote_files(url) == files_in(tmp_path / "out")
         assert all(".work" not in name for name in remote_files(url))
     assert len(seen) > 5 * every
+
+
+def test_uploads_that_were_never_ended(tmp_path: Path, share: Pack, s3_bucket: str, cli: Any) -> None:
+    url = f"{s3_bucket}/out"
+    client, prefix = _client("bucket"), url.removeprefix("s3://bucket/")
+
+    def begin(*names: str) -> None:  # as when the answer to the request that opens an upload is lost
+        for name in names:
+            client.create_multipart_upload(Bucket="bucket", Key=f"{prefix}{name}")
+
+    def still_open() -> list[str]:
+        found = client.list_multipart_uploads(Bucket="bucket", Prefix=prefix).get("Uploads", ())
+        return sorted(one["Key"].removeprefix(prefix) for one in found)
+
+    share(url + "/", part=(0, 2))
+    begin("/.work/x/parts/1.part", "/index.json", "/theirs.bin", "2/index.json")
+    assert share(url + "/", finish=True).documents == len(TEXTS)
+    theirs = ["/theirs.bin", "2/index.json"]
+    assert still_open() == theirs
+    begin("/part-00009-0123abcd.pbin", "/index.json")
+    assert sorted(json.loads(cli("status", url, "--json")[1])["left_over"]) == [
+        f"{url}/index.json",
+        f"{url}/part-00009-0123abcd.pbin",
+    ]
+    assert cli("status", url, "--sweep")[0] == 0
+    assert still_open() == theirs
+    assert len(ps.open(url)) == len(TEXTS)
 
 
 def test_one_file_in_an_object_store(tmp_path: Path, share: Pack, s3_bucket: str) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock._secrets import redacted_repr
-from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
+from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats.samples.folder.files import INDEX
 from penstock.formats.samples.media_index import MediaFilter
@@ -23,16 +23,16 @@ from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, INFO_YAML, met
 from penstock.prepare.media.index import MediaIndex, make_index, publish, read_index
 from penstock.prepare.media.rows import MediaProblem, may_hold, media_filter
 from penstock.prepare.media.seen import Seen
+from penstock.prepare.media.share import drop_outdated, take_part
 from penstock.prepare.media.tasks import FILES_A_TASK, Job, Task, cut_tasks, read_part, run_job
 from penstock.prepare.media.units import Unit, folder_units, newest, tar_units
 from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed
 from penstock.store.place import Given, Place, dataset_at
-from penstock.work.folder import WorkFolder
 from penstock.work.parts import PartName
 from penstock.work.plan import Plan, PlannedInput
-from penstock.work.shared import OF_METADATA, SharedWork, open_shared, peek, work_folder
-from penstock.work.sharing import Sharing, join, plain_errors
+from penstock.work.shared import OF_METADATA, SharedWork, open_shared, work_folder
+from penstock.work.sharing import Sharing, plain_errors
 
 Progress = Callable[[int, int], None]
 """Called with how many files are done, and of how many."""
@@ -128,11 +128,11 @@ def _prepare(root: Place, chosen: MediaFilter, sharing: Sharing, how: _How, *, i
     with plain_errors(root, folder), claimed(root.store, root.path, shared=sharing.joins):
         files = _look(root, chosen, how.exact, is_tars=is_tars)
         if sharing.joins:
-            _drop_outdated(root, folder, files.plan())
+            drop_outdated(root, folder, files.plan())
         if sharing.joins and not files.tasks and files.is_made():
             return files.summary((), part=sharing.part)
         with open_shared(root, folder, restart=sharing.restart, shared=sharing.joins) as work:
-            _join(work, files.plan(), files, sharing)
+            take_part(work, files.plan(), len(files.tasks), sharing)
             if sharing.no_work and (missing := work.missing()):
                 return files.summary((), missing=work.shares_of(missing))
             names = _results(work, files.tasks, sharing, how)
@@ -213,31 +213,6 @@ def _look(root: Place, chosen: MediaFilter, exact: bool, *, is_tars: bool) -> _F
         raise ConfigError("no file that could be media", path=root.path, found=found, hint=hint)
     tasks = list(cut_tasks((unit for unit in units if unit.name not in known), filters, exact))
     return _Files(root, old, chosen, filters, exact, is_tars, units, known, counts, tasks)
-
-
-def _drop_outdated(root: Place, folder: WorkFolder, plan: Plan) -> None:
-    """Remove work for an index in whose place another is now: who put it there was killed before the end."""
-    if not folder.is_there():
-        return
-    before = peek(folder)
-    options = {} if before is None else before.options
-    outdated = options.get("verb") == plan.options["verb"] and options.get("index") != plan.options["index"]
-    if outdated or (before is None and root.is_local):
-        with contextlib.suppress(PrepareError), open_shared(root, folder, restart=False, shared=False) as work:
-            work.clear()
-
-
-def _join(work: SharedWork, plan: Plan, files: _Files, sharing: Sharing) -> None:
-    """Take part in the work; alone, that on other files is thrown away, where a lock says that nobody is at it."""
-    before = work.plan
-    is_same = before is None or (before.inputs, before.options) == (plan.inputs, plan.options)
-    is_ours = before is not None and before.options.get("verb") == plan.options["verb"]
-    if is_ours and not is_same and not sharing.joins and isinstance(work.folder.store, LocalStore):
-        work.clear()
-    join(work, plan, len(files.tasks), sharing)
-    if work.plan is not None and work.plan.inputs != plan.inputs:
-        what, hint = "files changed after the work began", "Throw the finished work away: restart (--restart)"
-        raise PrepareError(what, path=work.output.path, hint=hint)
 
 
 def _results(work: SharedWork, tasks: Sequence[Task], sharing: Sharing, how: _How) -> dict[int, PartName]:
