@@ -110,7 +110,7 @@ def merge(
     shares = is_shared(sharing, dry_run=dry_run)
     if no_copy:
         asked = {"to": to, "format": format, "token_bytes": token_bytes, "mix_tokenizers": mix_tokenizers}
-        asked |= {"dry_run": dry_run, "part": part, "finish": finish, **options}
+        asked |= {"dry_run": dry_run, "part": part, "finish": finish, "restart": restart, **options}
         return _merge_index(places, place, asked, hands, overwrite=overwrite)
     if is_tars(places[0], format):
         from penstock.reshape.tars import merge_tars  # slow

@@ -289,17 +289,15 @@ class CachedStore:
         # Made when it is needed: opening a dataset asks nothing of the cache folder.
         if self._copies is None:
             _, folder, budget_bytes = self._args
-            self._copies = Copies(
-                whole_number("PENSTOCK_CACHE_BYTES") if budget_bytes is None else budget_bytes, folder
-            )
+            most_bytes = whole_number("PENSTOCK_CACHE_BYTES") if budget_bytes is None else budget_bytes
+            self._copies = Copies(most_bytes, folder)
         return self._copies
 
     def _first_look(self, path: str, ranges: Sequence[Range]) -> list[bytes] | None:
         """A few ranges of a file that nothing is known of: the answer has its size and version too."""
         if self._ranges_ignored:
             return None
-        found = self._fetched(path, ranges)
-        if found is not None:
+        if (found := self._fetched(path, ranges)) is not None:
             self._spend(path, ranges)
         return found
 
