@@ -208,6 +208,18 @@ def test_no_worker_outlives_a_killed_caller(tmp_path: Path) -> None:
     assert all(is_gone(pid) for pid in pids)
 
 
+def test_a_worker_whose_caller_is_gone_before_it_serves_says_nothing() -> None:
+    code = (
+        "from multiprocessing.connection import Pipe\n"
+        "from penstock.executors.worker import main\n"
+        "ours, theirs = Pipe()\n"
+        "ours.close()\n"
+        "main([theirs.fileno()], [])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
+
+
 def test_no_guard_is_needed_around_the_callers_main(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

@@ -31,7 +31,7 @@ from penstock.store import LocalStore
 from penstock.testing.faults import FaultStore
 from penstock.testing.strategies import for_all
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "24"))
 FOLDERS_IN = ("", "set", "set/sub", "set/sub/deep", "other", "in")
 SHARDS = ("csv", "json-shards", "mds", "tsv", "xsv")
 FILES = {f"files of {format}": format for format in ("flat-tokens", "megatron", "pbin")}

@@ -179,8 +179,13 @@ def test_what_contradicts_a_side_file_is_not_blessed_without_a_word(change: dict
         replace_side_file(store, "a.penstock", found, replace=False)
 
 
-def test_a_foreign_key_that_is_no_text_is_damage() -> None:
-    data = encode_manifest(FULL).replace(b'"check": "', b'"check": "\xff', 1)
+@pytest.mark.parametrize(
+    ("there", "put"),
+    [(b'"check": "', b'"check": "\xff'), (b"{", b'{"foreign": 1e999,')],
+    ids=["no text", "out of range"],
+)
+def test_a_foreign_field_that_can_not_be_is_damage(there: bytes, put: bytes) -> None:
+    data = encode_manifest(FULL).replace(there, put, 1)
     store = MemoryStore({"a.penstock": data})
     assert load_manifest(store, "a.penstock") is not None
     assert is_damaged(store, "a.penstock")

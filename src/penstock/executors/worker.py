@@ -28,10 +28,10 @@ def main(fds: Sequence[int], preload: Sequence[str]) -> None:
         for module in preload:
             importlib.import_module(module)
     except BaseException as error:
-        send(connection, "broken", dump_error(error))
+        _tell(connection, "broken", dump_error(error))
         os._exit(1)
     serve = _Server()
-    send(connection, "ready")
+    _tell(connection, "ready")
     while (message := _receive(connection))[0] != "fork":
         serve(connection, message)
     connection = _fork(connection, fds[1:])
@@ -41,6 +41,14 @@ def main(fds: Sequence[int], preload: Sequence[str]) -> None:
     threading.Thread(target=_watch, args=(connection, inbox), daemon=True).start()
     while True:
         serve(connection, inbox.get())
+
+
+def _tell(connection: Connection, word: str, data: bytes = b"") -> None:
+    """Send a message; a worker whose parent is gone is gone, too."""
+    try:
+        send(connection, word, data)
+    except OSError:
+        os._exit(1)
 
 
 class _Server:
@@ -63,10 +71,7 @@ class _Server:
             word, answer = "done", dumps(self._fn(task), "the result of a task")
         except BaseException as error:
             word, answer = "failed", dump_error(error)
-        try:
-            send(connection, word, answer)
-        except OSError:
-            os._exit(1)
+        _tell(connection, word, answer)
 
     def _load(self, data: bytes) -> None:
         self._fn = None

@@ -41,7 +41,7 @@ class _Seen(msgspec.Struct, frozen=True):
 
 def noted(folder: str, url: str, size_bytes: int | None, opened_s: float) -> tuple[Head | None, bool]:
     """What was seen of a file, None where there is no note; and whether it counts for a store opened at `opened_s`."""
-    with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         fd = os.open(_path(folder, url, size_bytes), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             about, around = os.fstat(fd), os.stat(folder)

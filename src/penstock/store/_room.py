@@ -125,7 +125,7 @@ def _read(fd: int, folder: str) -> Room:
         return Room()
     try:
         total = msgspec.json.decode(os.pread(fd, _MOST_BYTES, 0), type=_Total)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return Room()
     if total != _total(total.used_bytes, total.copies, total.counted) or total.used_bytes < 0:
         return Room()

@@ -93,7 +93,7 @@ def is_damaged(store: Store, side_path: str) -> bool:
         return False
     try:
         return not set(msgspec.json.decode(data)) <= {one.name for one in fields(Manifest)}
-    except UnicodeDecodeError:  # in a key that is none of ours: a typed reader passes over it
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # in what a typed reader passes over
         return True
 
 

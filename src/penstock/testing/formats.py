@@ -409,7 +409,7 @@ class FormatSuite(SourceLaws):
         assert not self.the_format.sniff(store, str(folder / "missing")).matches
 
     def test_sniff_reads_little(self, fresh: Iterator[Path]) -> None:
-        for count in (10_000, 200_000):  # of what is small or compressed it takes many
+        for count in (10_000, 50_000, 200_000):  # of what is small or compressed it takes many
             path = next(fresh)
             self.write(path, (self.example * (count // len(self.example) + 1))[:count])
             if sum(map(os.path.getsize, data_files(path.parent))) > 2 * SNIFF_BYTES:

@@ -133,7 +133,7 @@ class TokenFiles:
             put(note.store, note.path, msgspec.json.encode(old))
         try:
             names = msgspec.json.decode(note.store.get(note.path), type=list[str])
-        except (NotFound, msgspec.MsgspecError, UnicodeDecodeError):
+        except (NotFound, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
         return [name for name in names if is_token_file_name(name.partition("/")[0]) and ".." not in name.split("/")]
 
@@ -156,7 +156,7 @@ class TokenFiles:
         with contextlib.suppress(NotFound):
             for path in self.work.folder.store.list(self.work.place.child("files").path):
                 number = path.rpartition("/")[2].removesuffix(".json")
-                with contextlib.suppress(msgspec.MsgspecError, ValueError, NotFound):
+                with contextlib.suppress(msgspec.MsgspecError, ValueError, NotFound, RecursionError):
                     mark = msgspec.json.decode(self.work.folder.store.get(path), type=FileMark)
                     if mark.entry.path in there:
                         found[int(number)] = mark
