@@ -79,6 +79,7 @@ KNOWN: dict[str, str] = {
     "formats/tokens/pbin/source.py": "only of a file on this machine: a mapped one",
     "formats/tokens/writer.py": _PART,
     "load/messages.py": _SCRATCH,
+    "prepare/media/index.py": _SCRATCH,
     "prepare/media/run.py": _SCRATCH,
     "prepare/tokens/assemble.py": _PART,
     "prepare/tokens/join.py": _PART,

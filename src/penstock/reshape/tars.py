@@ -180,8 +180,7 @@ def merge_tars(
         FormatError: a shard is damaged.
     """
     given = _known(options)
-    if to not in (None, _FORMAT):
-        raise Unsupported("tars become tars", found=f"--to {to}", hint="Use `penstock convert` before or after it")
+    require_tars(to)
     split, follow_links = given.pop("split", None), given.pop("follow_links", False)
     opened = [_splits_of(one, split, follow_links) for one in sources]
     require_other([one.path for one, _ in opened], target.path)
@@ -213,6 +212,12 @@ def merge_tars(
                 _write(writer, samples, _in_order(len(samples), order), _or_none(pieces), counter)
         manifest = once.commit(writer.commit)
     return Written.of(target, manifest), inputs
+
+
+def require_tars(to: str | None) -> None:
+    """That tars become tars; raises `Unsupported`."""
+    if to not in (None, _FORMAT):
+        raise Unsupported("tars become tars", found=f"--to {to}", hint="Use `penstock convert` before or after it")
 
 
 def _cost(samples: Sequence[TarSamples]) -> ShuffleCost:
