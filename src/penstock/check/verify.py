@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, get_args, runtime_checkable
 
 from penstock.abc import Format, Store
+from penstock.check.row_maps import check_row_map
 from penstock.check.shares import SharedReport, check_in_shares, require_apart
 from penstock.errors import ConfigError, UnsafeData, Unsupported
 from penstock.executors import AnyExecutor, make_executor
@@ -55,7 +56,8 @@ def verify(
     given = _asked(depth, options)
     place = dataset_at(path, follow_links=given.follow_links)
     chosen = find_format(place, format, given)
-    return _told(chosen, place, depth, lambda: _check(chosen, place, given, depth, executor, workers))
+    found = _told(chosen, place, depth, lambda: _check(chosen, place, given, depth, executor, workers))
+    return [*found, *check_row_map(chosen, place, given, depth)]
 
 
 def _told(chosen: Format, place: Place, depth: Depth, check: Callable[[], Iterable[Finding]]) -> list[Finding]:

@@ -138,3 +138,24 @@ def test_explain_takes_and_tells_rows(
     assert told("--document", "a.jsonl[7]") == 9
     step = told("--step", "0")["samples"]
     assert all(len(one["origins"]) == len(one["documents"]) for one in step)
+
+
+def test_verify_knows_the_map(inputs: Path, tmp_path: Path) -> None:
+    how: dict[str, Any] = {"tokenizer": TOKENIZER, "engine": "tokenizers", "executor": "inline", "on_error": "skip"}
+    made = tmp_path / "o.pbin"
+    pack(inputs / "a.jsonl", made, keep_map=True, **how)
+    path = tmp_path / "o.pbin.penstock.rows"
+    data = path.read_bytes()
+    assert ps.verify(made, depth="full") == []
+    for changed, depth, words in (
+        (b"\2" + data[1:], "full", "other rows"),
+        (data[:-1], "quick", "damaged"),
+    ):
+        path.write_bytes(changed)
+        [finding] = ps.verify(made, depth=depth)
+        assert (finding.code, finding.path, words in str(finding.found)) == ("pbin.row-map", str(path), True)
+    path.write_bytes(data)
+    pack(inputs / "c.jsonl", tmp_path / "other.pbin", **how)
+    path.rename(tmp_path / "other.pbin.penstock.rows")
+    [finding] = ps.verify(tmp_path / "other.pbin")
+    assert "of other data" in str(finding.found)
