@@ -40,7 +40,7 @@ def _text(found: dict[str, Any]) -> str:
 
 
 def _said(value: str | None, where: str | None) -> str:
-    return "not set" if where is None else f"{value or 'empty'}, from the {where}"
+    return "not set" if where is None else f"{value or 'empty'}, from {where}"
 
 
 def _plug_in(found: dict[str, str | None]) -> str:
