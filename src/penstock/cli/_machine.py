@@ -14,7 +14,7 @@ from typing import Any
 from penstock import __version__, executors, formats
 from penstock._plug_ins import imported
 from penstock._secrets import redact
-from penstock._settings import SECRETS, SETTINGS, said_by, settings_path
+from penstock._settings import SECRETS, SETTINGS, has_settings_file, said_by, settings_path
 from penstock.errors import PenstockError
 from penstock.formats._plugged import of_plug_in
 from penstock.store.derived import cache_folder
@@ -49,7 +49,7 @@ def facts() -> dict[str, Any]:
         },
         "plug_ins": plug_ins(),
         "engines": [one for one in ENGINES if versions[one]],
-        "settings_file": {"path": settings_path(), "is_there": os.path.exists(settings_path() or "")},
+        "settings_file": {"path": settings_path(), "is_there": has_settings_file()},
         "settings": {name: value for name, (value, _) in set_.items()},
         "settings_from": {name: where for name, (_, where) in set_.items() if where is not None},
     }
