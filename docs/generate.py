@@ -123,8 +123,8 @@ def measured_table() -> str:
         lines.append("| " + " | ".join(cells) + " |")
     aimed = [(one["title"], row) for one in questions.values() for row in one["rows"] if row["target"] is not None]
     missed = [f"{title}: {row['what']}" for title, row in aimed if not row["met"]]
-    summary = f"Of {len(aimed)} aims {len(aimed) - len(missed)} are met" + ("; missed:" if missed else ".")
-    return "\n".join([*lines, "", summary, *(f"- {one}" for one in missed)])
+    summary = f"Of {len(aimed)} aims {len(aimed) - len(missed)} are met"
+    return "\n".join([*lines, "", f"{summary}; missed: {'; '.join(missed)}." if missed else f"{summary}."])
 
 
 def amount(value: float, unit: str) -> str:
