@@ -354,11 +354,11 @@ class CachedStore:
             known = size_bytes is None and path in self._stated  # its copy may be there: that costs no bytes
             if unseen and size_bytes != 0 and not known and self._heads.seen(path) is None:
                 try:
-                    stack.enter_context(hold_lock(deciding_path(self._folder.folder, path, size_bytes)))
+                    stack.enter_context(hold_lock(deciding_path(self._folder.folder, path)))
                 except OSError:
                     self.head(path)  # the folder takes nothing: that is said below
                 else:
-                    stack.callback(drop_lock, self._folder.folder, path, size_bytes)
+                    stack.callback(drop_lock, self._folder.folder, path)
                     stack.callback(self._first.pop, path, None)
                     self._first_bytes(path, size_bytes)
             yield self._heads.of_size(path, size_bytes)
