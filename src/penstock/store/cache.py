@@ -298,13 +298,19 @@ class CachedStore:
         """A few ranges of a file that nothing is known of: the answer has its size and version too."""
         if self._ranges_ignored:
             return None
+        found = self._fetched(path, ranges)
+        if found is not None:
+            self._spend(path, ranges)
+        return found
+
+    def _fetched(self, path: str, ranges: Sequence[Range]) -> list[bytes] | None:
+        """Ranges out of the store, which tells size and version too; None where it gives none."""
         try:
             found, head = self.remote.fetch(path, ranges)
         except RangesIgnored:
             self._ranges_ignored = True
             return None
         self._heads.remember(path, head)
-        self._spend(path, ranges)
         return found
 
     def _learn(self, path: str) -> None:
@@ -327,20 +333,13 @@ class CachedStore:
                 return [bytes(view[start:stop]) for start, stop in ranges]
             except NoCopy as error:
                 self._note_no_copies(error)
-        try:
-            found, head = self.remote.fetch(path, ranges)
-        except RangesIgnored:
-            self._ranges_ignored = True
-            return None
-        self._heads.remember(path, head)
-        self._heads.of_size(path, size_bytes)
+        found = self._fetched(path, ranges)
+        if found is not None:
+            self._heads.of_size(path, size_bytes)
         return found
 
     def _copy_of_size(self, path: str, size_bytes: int | None, *, whole: bool = True, again: bool = False) -> Published:
-        """The copy of a file whose size an index may state.
-
-        With `again` it is looked for on the disk in any case; `whole` as of `_copy`.
-        """
+        """The copy of a file whose size an index may state; with `again` it is looked for on the disk in any case."""
         with self._looked_at(path, size_bytes) as head:
             return self._copy_on_disk(path, head, whole=whole) if again else self._copy(path, head, whole=whole)
 

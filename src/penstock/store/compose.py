@@ -26,7 +26,6 @@ from penstock.store.put import aborting
 from penstock.store.remote import RemoteStore
 
 LEAST_PART_BYTES = 5 << 20
-MOST_PART_BYTES = 5 << 30
 MOST_PARTS = 10_000
 _STEP_BYTES = 1 << 28
 """A longer range is several parts, which the store copies at once."""
@@ -96,22 +95,25 @@ def _stream(store: Store, ranges: Sequence[Extent], target: str, here: str) -> N
         staged.commit()
 
 
-def compose(store: Store, parts: Sequence[Extent], target: str, *, here: str | None = None) -> bool:
+def compose(
+    store: Store, parts: Sequence[Extent], target: str, *, here: str | None = None, create: bool = True
+) -> bool:
     """Make the object `target` of ranges, in their order, where the store can do that by itself.
 
-    Nothing of it is visible before all of it is there, and it never takes the place of another one.
+    Nothing of it is visible before all of it is there.
 
     Args:
         store: where all of them are.
         parts: ranges; those that lie back to back in one object count as one.
         target: the object to be made.
         here: path of a file of this machine; ranges of it are uploaded.
+        create: it never takes the place of another one.
 
     Returns:
         Whether it was made; False where this store can't, or would need too many parts: then stream the bytes.
 
     Raises:
-        ConfigError: `target` exists.
+        ConfigError: `target` exists, where it is to be new.
         NotFound: a range is of an object that is not there.
         Unreachable: the store refused a part; what was uploaded is removed.
     """
@@ -126,12 +128,12 @@ def compose(store: Store, parts: Sequence[Extent], target: str, *, here: str | N
     except MissingExtra:
         return False
     try:
-        _Composition(client, remote, target, here).make(planned)
+        _Composition(client, remote, target, here).make(planned, create=create)
     except Unreachable as error:
         if not is_expired(error):
             raise
         client = _client(remote.base.removeprefix("s3://"), anew=True)
-        _Composition(client, remote, target, here).make(planned)
+        _Composition(client, remote, target, here).make(planned, create=create)
     if isinstance(store, CachedStore):
         store.forget(target)
     return True
@@ -226,7 +228,7 @@ class _Composition:
         self._target = target
         self._where = {"Bucket": remote.base.removeprefix("s3://"), "Key": remote.key_of(target)}
 
-    def make(self, parts: Sequence[ObjectPart]) -> None:
+    def make(self, parts: Sequence[ObjectPart], *, create: bool) -> None:
         errors = require("botocore.exceptions", extra="s3")
         client, where = self._client, self._where
         try:
@@ -235,7 +237,8 @@ class _Composition:
                 with thread_pool(_THREADS) as pool:
                     tags = list(pool.map(partial(self._put, upload), range(1, len(parts) + 1), parts))
                 done = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(tags, 1)]
-                client.complete_multipart_upload(**upload, MultipartUpload={"Parts": done}, IfNoneMatch="*")
+                condition = {"IfNoneMatch": "*"} if create else {}
+                client.complete_multipart_upload(**upload, MultipartUpload={"Parts": done}, **condition)
             except BaseException:
                 with contextlib.suppress(errors.ClientError, errors.BotoCoreError):
                     client.abort_multipart_upload(**upload)
@@ -244,7 +247,7 @@ class _Composition:
             code = str(error.response.get("Error", {}).get("Code", ""))
             taken = code in ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
             # A completion whose answer was lost is asked for again, and then there is no such upload.
-            if taken or (code == "NoSuchUpload" and self._remote.exists(self._target)):
+            if create and (taken or (code == "NoSuchUpload" and self._remote.exists(self._target))):
                 raise output_exists(self._target) from None
             raise Unreachable("the store refused a part of a copy", path=self._target, found=str(error)) from None
         except errors.BotoCoreError as error:

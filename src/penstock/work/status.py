@@ -13,7 +13,7 @@ from penstock.formats.tokens.folder.files import is_token_file_name, own_files, 
 from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.store._replaced import is_staged_name
 from penstock.store.compose import OpenUpload, abort_uploads
-from penstock.store.outputs import claimed_data, drop_listed
+from penstock.store.outputs import claimed, drop_listed
 from penstock.store.place import Place
 from penstock.work.folder import WorkFolder
 from penstock.work.shared import (
@@ -114,7 +114,7 @@ def sweep(output: Place) -> list[str]:
     """
     status_of(output)  # raises where nothing is
     with contextlib.ExitStack() as held:
-        held.enter_context(claimed_data(output.store, output.path))
+        held.enter_context(claimed(output.store, output.path))
         found = status_of(output)
         folder = next(iter(_folders(output)), None)
         if folder is not None:

@@ -23,11 +23,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.prepare.conftest import TEXTS, expected_tokens, names_in, write_lines
+from tests.shared_work import finish_part
 from tests.store.between import between
 
 import penstock as ps
 from penstock.cli._sharing import array_expression
-from penstock.cli.main import main
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.prepare import PackReport, pack
 from penstock.prepare.tokens import complete, files, understand
@@ -40,7 +40,7 @@ from penstock.store.object_folder import Mark
 from penstock.store.place import Place, place_of
 from penstock.store.put import put
 from penstock.testing.datasets import files_in
-from penstock.work.parts import PartMeta, PartName, encode_end, finish_part
+from penstock.work.parts import PartMeta, PartName, encode_end
 from penstock.work.shared import SharedWork
 from penstock.work.status import status_of
 
@@ -870,19 +870,6 @@ def test_the_command(tmp_path: Path, corpus: Path, bpe2: Path, cli: Any, monkeyp
 def test_shares_as_an_array() -> None:
     assert array_expression([90, 3, 17, 91, 92, 95]) == "3,17,90-92,95"
     assert array_expression([]) == ""
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
-    """Runs the command line here; its status, and what it said."""
-
-    def run(*arguments: str) -> tuple[int, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(list(arguments))
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out + said.err
-
-    return run
 
 
 @pytest.mark.parametrize("output", ["out/", "out.pbin"])

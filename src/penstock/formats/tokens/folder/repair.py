@@ -34,7 +34,6 @@ from penstock.store.side_file import NEXT, encode_manifest, is_next, load_manife
 from penstock.types import Action, Finding, Manifest, OpenOptions
 
 _INDEX_CODES = (f"{NAME}.index", f"{NAME}.unfinished", f"{NAME}.max-token-id")
-_OF_FILES = ("missing", "file", "counts", "digest", "width", "eos", "tokenizer")
 _AGAIN = "copy it again, or run the command that made it once more"
 _BY_FORMAT = {suffix: format for format, suffix in SUFFIXES.items()}
 

@@ -24,6 +24,7 @@ from penstock.formats.tokens.common import (
     document,
     document_batch,
     mode_of_store,
+    recipe_of,
     require_vocabulary,
     token_schema,
 )
@@ -278,11 +279,8 @@ class TokenFilesSource:
 
     def recipe(self) -> dict[str, Any]:
         """Format, path and options."""
-        options = self._options
-        given = {"layout": options.layout, "eos_id": options.eos_id, "follow_links": options.follow_links or None}
-        known = {name: value for name, value in given.items() if value is not None}
-        path = redact(self._given) if isinstance(self._given, str) else [redact(one) for one in self._given]
-        return {"kind": "open", "format": NAME, "path": path, **known}
+        recipe = recipe_of(NAME, self._path, self._options, layout=self._options.layout)
+        return recipe if isinstance(self._given, str) else recipe | {"path": [redact(one) for one in self._given]}
 
     def summary(self) -> str:
         """One line: path, files, documents, tokens."""
