@@ -71,6 +71,8 @@ _LISTS = {
     **dict.fromkeys(("token-files", "pbin", "megatron", "flat-tokens"), "token-files"),
 }
 """Format → the format that opens a list of its files; others are taken for JSONL."""
+_KINDS = {"jsonl": "JSONL", "parquet": "Parquet", "pbin": "token files", "flat-tokens": "token files"}
+"""Formats whose names tell what a list is of."""
 
 _SHARD_FORMATS = ("mds", "csv", "tsv", "xsv", "json-shards")
 _MARKS = {
@@ -258,9 +260,11 @@ def _open_list(paths: list[str], format: str | None, options: OpenOptions) -> So
     """One source of several files, folders and patterns."""
     if not paths:
         raise ConfigError("no path to open", hint="Name files, folders or patterns")
-    kinds = {name for path in paths for name in _built_in_of_name(path)}
-    if len(kinds & {"jsonl", "parquet"}) > 1:
-        raise ConfigError("JSONL and Parquet are not one dataset", hint="Open each by itself, and join them: ps.Concat")
+    named = (name for path in paths for name in _built_in_of_name(path))
+    kinds = sorted({_KINDS[name] for name in named if name in _KINDS})
+    if len(kinds) > 1:
+        what = f"{' and '.join(kinds)} are not one dataset"
+        raise ConfigError(what, hint="Open each by itself, and join them: ps.Concat")
     several = _LISTS.get(format or _format_of_first(paths[0]), "jsonl-files")
     chosen = get_format(several)
     if format not in (None, "jsonl", several) and _LISTS.get(format or "") != several:

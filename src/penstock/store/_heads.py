@@ -103,7 +103,7 @@ class Heads:
         found, is_young = noted(self._folder(), path, size_bytes, self._opened_s)
         if found is not None and not is_young:
             found = self._ask(path)
-            note(self._folder(), path, size_bytes, found)
+            note(self._folder(), path, found)
         if found is not None:
             self.remember(path, found)
         return found
@@ -112,9 +112,8 @@ class Heads:
         """Say to other processes what was seen, once: only when the copy is there, lest they fetch it too."""
         if path not in self._noted:
             self._noted.add(path)
-            size_bytes = self.sizes.get(path)
-            if noted(self._folder(), path, size_bytes, self._opened_s)[0] is None:
-                note(self._folder(), path, size_bytes, head)
+            if noted(self._folder(), path, head.size_bytes, self._opened_s)[0] is None:
+                note(self._folder(), path, head)
 
     def of_size(self, path: str, size_bytes: int | None) -> Head:
         head = self.head(path)

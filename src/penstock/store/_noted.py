@@ -2,8 +2,8 @@
 
 `<name>.seen` in the folder of the copies says size and version of a file, and when a server named them. It counts for a
 store that was opened before, or at most a minute after; of an older one the version is asked for once more, for all.
-The name is a digest of URL and of the size that an index states. Where none does, the file may be the one that says
-which dataset this is: then it counts for stores that were opened before. One that is lost or torn costs a request.
+The name is a digest of the URL. Where no index states the size of a file, it may be the one that says which dataset
+this is: then the note counts for stores that were opened before alone. One that is lost or torn costs a request.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Seen(msgspec.Struct, frozen=True):
 def noted(folder: str, url: str, size_bytes: int | None, opened_s: float) -> tuple[Head | None, bool]:
     """What was seen of a file, None where there is no note; and whether it counts for a store opened at `opened_s`."""
     with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        fd = os.open(_path(folder, url, size_bytes), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        fd = os.open(_path(folder, url), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             about, around = os.fstat(fd), os.stat(folder)
             mine = about.st_uid in (0, os.geteuid(), around.st_uid) or not around.st_mode & stat.S_IWOTH
@@ -58,14 +58,14 @@ def noted(folder: str, url: str, size_bytes: int | None, opened_s: float) -> tup
     return None, False
 
 
-def note(folder: str, url: str, size_bytes: int | None, head: Head) -> None:
+def note(folder: str, url: str, head: Head) -> None:
     """Note what a server said just now, where the folder takes it and a version was named."""
     if not head.identity:
         return
     data = msgspec.json.encode(_Seen(digest(url), head.size_bytes, head.version, head.modified, time.time()))
     with contextlib.suppress(OSError):
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        fd = os.open(_path(folder, url, size_bytes), flags, 0o644)
+        fd = os.open(_path(folder, url), flags, 0o644)
         try:
             if os.fstat(fd).st_nlink == 1:
                 os.ftruncate(fd, 0)
@@ -74,17 +74,16 @@ def note(folder: str, url: str, size_bytes: int | None, head: Head) -> None:
             os.close(fd)
 
 
-def deciding_path(folder: str, url: str, size_bytes: int | None) -> str:
+def deciding_path(folder: str, url: str) -> str:
     """The file that is locked by the process that asks for the first bytes of a file that nobody has seen."""
-    return _path(folder, url, size_bytes).removesuffix("seen") + "lock"
+    return _path(folder, url).removesuffix("seen") + "lock"
 
 
-def drop_lock(folder: str, url: str, size_bytes: int | None) -> None:
+def drop_lock(folder: str, url: str) -> None:
     """Remove that lock, which its process holds still."""
     with contextlib.suppress(OSError):
-        os.unlink(deciding_path(folder, url, size_bytes))
+        os.unlink(deciding_path(folder, url))
 
 
-def _path(folder: str, url: str, size_bytes: int | None) -> str:
-    known = digest("seen", url) if size_bytes is None else digest("seen", url, size_bytes)
-    return os.path.join(folder, f"{known[:32]}.seen")
+def _path(folder: str, url: str) -> str:
+    return os.path.join(folder, f"{digest('seen', url)[:32]}.seen")

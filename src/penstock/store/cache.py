@@ -337,10 +337,7 @@ class CachedStore:
         return found
 
     def _copy_of_size(self, path: str, size_bytes: int | None, *, whole: bool = True, again: bool = False) -> Published:
-        """The copy of a file whose size an index may state.
-
-        With `again` it is looked for on the disk in any case; `whole` as of `_copy`.
-        """
+        """The copy of a file whose size an index may state; with `again` it is looked for on the disk in any case."""
         with self._looked_at(path, size_bytes) as head:
             return self._copy_on_disk(path, head, whole=whole) if again else self._copy(path, head, whole=whole)
 
@@ -354,11 +351,11 @@ class CachedStore:
             known = size_bytes is None and path in self._stated  # its copy may be there: that costs no bytes
             if unseen and size_bytes != 0 and not known and self._heads.seen(path) is None:
                 try:
-                    stack.enter_context(hold_lock(deciding_path(self._folder.folder, path, size_bytes)))
+                    stack.enter_context(hold_lock(deciding_path(self._folder.folder, path)))
                 except OSError:
                     self.head(path)  # the folder takes nothing: that is said below
                 else:
-                    stack.callback(drop_lock, self._folder.folder, path, size_bytes)
+                    stack.callback(drop_lock, self._folder.folder, path)
                     stack.callback(self._first.pop, path, None)
                     self._first_bytes(path, size_bytes)
             yield self._heads.of_size(path, size_bytes)

@@ -135,7 +135,7 @@ def test_what_is_refused_by_name(tmp_path: Path) -> None:
         ps.open(f"{folder}/**/*.pbin", split="train")
     with pytest.raises(NotFound):
         ps.open([folder / "e.pbin", folder / "no.pbin"])
-    with pytest.raises(ConfigError, match=r"not a token file.*jsonl"):
+    with pytest.raises(ConfigError, match=r"JSONL and token files are not one dataset"):
         ps.open([folder / "e.pbin", folder / "text.jsonl"])
     other = write(tmp_path / "wide", names=["z"], files=[[[1]]])
     with ps.create(other / "z4.pbin", format="pbin", token_bytes=4) as writer:

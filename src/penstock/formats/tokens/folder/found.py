@@ -44,7 +44,7 @@ from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.store.powers import CopyingStore
 from penstock.store.state import FileState, state_of, states_of
-from penstock.types import IntArray, OpenOptions, Sniff
+from penstock.types import IntArray, Manifest, OpenOptions, Sniff
 
 GROUPS = (".zarr",)
 _PBIN = (".pbin", ".packed.bin")
@@ -116,7 +116,7 @@ class FoundFiles:
         options: for each of them.
     """
 
-    manifest = None
+    manifest: Manifest | None = None
 
     def __init__(self, store: Store, format: str, paths: tuple[str, ...], options: OpenOptions) -> None:
         self._args = (store, format, paths, options)
@@ -140,9 +140,13 @@ class FoundFiles:
         """int64[n_files]: tokens of each."""
         return self._counts[: len(self)]
 
-    @cached_property
+    @property
     def documents(self) -> IntArray:
         """int64[n_files]: documents of each; the document index of each file is decoded for it, once a host."""
+        return self._documents
+
+    @cached_property
+    def _documents(self) -> IntArray:
         return self._once_a_host("documents", lambda: self._of_each(lambda source: (len(source),)))
 
     @property
@@ -160,9 +164,13 @@ class FoundFiles:
         files = (file for name, is_folder in folders.items() for file in (store.list(name) if is_folder else (name,)))
         return sum(map(store.size, files))
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
         """Digest of the counts, and of the fingerprints of at most 16 files."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         return self._once_a_host("fingerprint", self._sample, "uint8").tobytes().hex()
 
     def require(self, number: int, source: TokenSource) -> None:

@@ -50,14 +50,22 @@ class ListedFiles:
         """Bytes of all, where the side file says so."""
         return None if self.manifest is None else self.manifest.size_bytes
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
         """Digest of the index, which has the digest of each file's documents."""
+        return self._fingerprint
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """What the folder's side file says; None where there is none, or where it does not belong to this index."""
+        return self._manifest
+
+    @cached_property
+    def _fingerprint(self) -> str:
         return xxhash.xxh3_128_hexdigest(NAME.encode() + b"\n" + self._data)
 
     @cached_property
-    def manifest(self) -> Manifest | None:
-        """What the folder's side file says; None where there is none, or where it does not belong to this index."""
+    def _manifest(self) -> Manifest | None:
         return read_manifest(self._store, self._root, self._data, self.index)
 
     def require(self, number: int, source: TokenSource) -> None:

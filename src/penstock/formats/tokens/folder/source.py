@@ -285,7 +285,7 @@ class TokenFilesSource:
     def summary(self) -> str:
         """One line: path, files, documents, tokens."""
         counts = {"files": len(self.listed), "documents": len(self), "tokens": self.num_tokens}
-        known = vars(self.listed).get("fingerprint")
+        known = vars(self.listed).get("_fingerprint")
         return line(NAME, {"path": self._path, **counts}, known)
 
     __repr__ = brief
