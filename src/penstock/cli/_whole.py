@@ -16,12 +16,13 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def whole_options(command: Command) -> Command:
-    """`--to --format --layout --split --eos-id --overwrite --follow-links --json`."""
+    """`--to --format --layout --split --excludes --eos-id --overwrite --follow-links --json`."""
     for option in (
         json_option,
         follow_links_option,
         click.option("--overwrite", is_flag=True, help="Replace the output."),
         click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say."),
+        click.option("--excludes", help="Exclude list of the source; by default the one beside it."),
         click.option("--split", help="Split of the source, for formats that have splits."),
         click.option("--layout", help="Historical layout of the source, where it is ambiguous."),
         click.option("--format", help="Format of the source, instead of finding it out."),
@@ -59,9 +60,14 @@ def known(options: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
+def left_out(excluded: int) -> str:
+    """`; 3 excluded ones left out`, where there are some."""
+    return f"; {excluded:,} excluded left out" if excluded else ""
+
+
 def describe(written: Written) -> str:
     """`out.pbin: 69 documents, 7,123 tokens, 14.3 kB`."""
-    size = human_bytes(written.size_bytes)
+    size = human_bytes(written.size_bytes) + left_out(written.excluded)
     if written.tokens is None:
         unit = "lines" if written.format == "jsonl" else "samples"
         return f"{written.path}: {written.samples:,} {unit}, {size}"

@@ -45,9 +45,18 @@ def command(
         source = open_source(path, format=format_name, **options)
     pickled = dict.fromkeys(left_out, "<a pickle: --trust decodes it>")
     decode = _decoder(tokenizer)
-    samples = [{"index": i} | _plain(source[i], decode) | pickled for i in range(min(count, len(source)))]
+    samples = [{"index": i} | _at(source, i, decode, pickled) for i in range(min(count, len(source)))]
     lines = "\n".join(f"{one['index']}: {_shorten(one)}" for one in samples)
     emit({"path": path, "samples": samples}, as_json=as_json, text=lines or f"{path}: no samples")
+
+
+def _at(source: Any, index: int, decode: Any, pickled: dict[str, str]) -> dict[str, Any]:
+    from penstock.errors import Excluded
+
+    try:
+        return _plain(source[index], decode) | pickled
+    except Excluded as error:
+        return {"excluded": error.what}
 
 
 def _decoder(tokenizer: str | None) -> Any:

@@ -16,10 +16,14 @@ from penstock._naming import nearest as _nearest
 from penstock.abc import Format, Source, Store, Writer
 from penstock.errors import ConfigError, NotFound, Unsupported
 from penstock.formats._by_name import find_by_name as _find_by_name
+from penstock.formats._door import open_at as _open_at
+from penstock.formats._door import without_excluded as _without_excluded
 from penstock.formats._last_files import require_no_writer as _require_no_writer
 from penstock.formats._read_only import instead_of as _instead_of
 from penstock.formats._unrecognised import unrecognised as _unrecognised
+from penstock.store.exclude_list import ExcludeList
 from penstock.store.local import LocalStore
+from penstock.store.place import place_of as _place_of
 from penstock.store.resolve import resolve, resolve_dataset
 from penstock.types import OpenOptions, ReadMode, Sample
 
@@ -132,23 +136,18 @@ def sniff(store: Store, path: str) -> Format:
 def open_source(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
-    format: str | None = None,
-    split: str | None = None,
-    flavor: str = "modalities",
-    raw: bool = False,
-    trust: bool = False,
-    layout: str | None = None,
-    vocab_size: int | None = None,
-    eos_id: int | None = None,
-    columns: list[str] | tuple[str, ...] | None = None,
-    read: ReadMode = "auto",
-    validate_hash: str | None = None,
-    follow_links: bool = False,
-) -> Source[Sample]:
+    format: str | None = None, split: str | None = None, flavor: str = "modalities", raw: bool = False,
+    trust: bool = False, layout: str | None = None, vocab_size: int | None = None, eos_id: int | None = None,
+    columns: list[str] | tuple[str, ...] | None = None, read: ReadMode = "auto", validate_hash: str | None = None,
+    follow_links: bool = False, excludes: str | os.PathLike[str] | ExcludeList | None = None,
+    mask_tokens: int | None = None,
+) -> Source[Sample]:  # fmt: skip
     """Open a dataset in any known format.
 
     Opening reads no data before the first sample, fingerprint or document is read. A folder or a pattern of JSONL files
     is one dataset, also where they are compressed: its lines are those of all files, in byte order of their paths.
+
+    Samples of its exclude list (`penstock exclude`) raise `Excluded`; numbers and positions of all others stay.
 
     Args:
         path: file, folder or URL; or a list of JSONL files, folders and patterns, all of one store.
@@ -165,10 +164,12 @@ def open_source(
         validate_hash: check each shard whole before it is read, by this algorithm's digest in its index. Without it,
             whole copies of remote shards are checked by all digests there are, ranges of them by none.
         follow_links: read files through links out of the dataset's folder, which are `UnsafeData` without it.
+        excludes: the exclude list, path or URL; by default the one beside the data, where these are on this machine.
+        mask_tokens: the id in the place of excluded documents' tokens; by default that which ends documents, else 0.
 
     Raises:
-        NotFound: nothing is at `path`.
-        FormatError: the data are not what their format says.
+        NotFound: nothing is at `path`, or `excludes`.
+        FormatError: the data are not what their format says; or an exclude list that can't be read, or is of others.
         ConfigError: options that the data can't follow, such as a `validate_hash` that their index does not state.
     """
     options = OpenOptions(
@@ -183,6 +184,8 @@ def open_source(
         read=read,
         validate_hash=validate_hash,
         follow_links=follow_links,
+        excludes=excludes,
+        mask_tokens=mask_tokens,
     )
     if not isinstance(path, str | os.PathLike):
         return _open_list([os.fspath(one) for one in path], format, options)
@@ -198,7 +201,7 @@ def _open_one(path: str | os.PathLike[str], format: str | None, options: OpenOpt
     if options.validate_hash is not None and not chosen.traits.hashes:
         what = f"validate_hash needs digests in an index, and the format {chosen.name!r} has none"
         raise ConfigError(what, path=root, hint="`penstock verify --depth full` checks what its side file states")
-    return chosen.open(store, root, options)
+    return _open_at(chosen, store, root, options)
 
 
 def _open_list(paths: list[str], format: str | None, options: OpenOptions) -> Source[Sample]:
@@ -209,7 +212,8 @@ def _open_list(paths: list[str], format: str | None, options: OpenOptions) -> So
     if format not in (None, "jsonl", several.name) or options.validate_hash is not None or options.split is not None:
         what = "a list of paths is JSONL, which has neither splits nor digests of files"
         raise ConfigError(what, hint="Open each by itself, and join them: ps.Concat")
-    return cast(_OpensLists, several).open_list(paths, options)
+    source = cast(_OpensLists, several).open_list(paths, options)
+    return _without_excluded(several, _place_of(paths[0]).store, paths[0], options, source)
 
 
 def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False, **options: Any) -> Writer:

@@ -18,8 +18,10 @@ from penstock.codec.parts import DecodeOptions, decode_part, suffix_of
 from penstock.convert.rows import SourceRows
 from penstock.errors import ConfigError
 from penstock.formats import open_source
+from penstock.formats._excluding import stored as stored_source
 from penstock.reshape.filter import fields_of
 from penstock.reshape.rows import LineRows, Lines, read_run, runs
+from penstock.store.exclude_list import NO_LIST
 from penstock.store.place import Place, dataset_at, place_of
 from penstock.types import Sample, TokenArray
 
@@ -89,12 +91,15 @@ def open_dataset(target: Target, options: dict[str, Any]) -> Dataset:
     """
     options = {name: value for name, value in options.items() if value not in (None, False)}
     if not isinstance(target, str | os.PathLike | Sequence):
+        target = stored_source(target)
+    if not isinstance(target, str | os.PathLike | Sequence):
         if options:
             raise ConfigError("a source is open already", found=", ".join(options), hint="Give them to ps.open")
         return Dataset(target, (target,), place_of(_name_of(target)))
     if not isinstance(target, str | os.PathLike):
-        source = open_source(target, **options)
+        source = open_source(target, **options, excludes=NO_LIST)
         return Dataset(source, (source,), place_of(_name_of(source)))
+    options["excludes"] = NO_LIST  # what is excluded can be looked for, too
     place = dataset_at(target, follow_links=options.get("follow_links", False))
     options["format"] = find_format(place, options.get("format")).name
     if options["format"] == "webdataset":

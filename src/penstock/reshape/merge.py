@@ -25,6 +25,7 @@ from penstock.reshape.rewrite import (
     Written,
     append_made,
     append_rows,
+    excluded_in,
     lineage,
     once_of,
     require_other_dataset,
@@ -101,7 +102,7 @@ def merge(
     output = Output(place, to, overwrite, token_bytes, mix_tokenizers)
     samples = [rows for rows in opened if isinstance(rows, SampleRows)]
     hands = Workers(executor, workers)
-    if len(samples) == len(opened):
+    if len(samples) == len(opened) and not excluded_in(opened):  # shards go over whole
         return _merge_samples(samples, output, hands)
     return _merge_rows(opened, options, output, hands, progress)
 
@@ -124,7 +125,8 @@ def _merge_rows(
             append_made(made, writer, opened, counter)
 
     manifest = write_output(output, opened, {"command": "merge"}, fill, counter.total)
-    return MergeReport(Written.of(output.place, manifest), tuple((rows.place.path, len(rows)) for rows in opened))
+    written = Written.of(output.place, manifest, excluded_in(opened))
+    return MergeReport(written, tuple((rows.place.path, len(rows)) for rows in opened))
 
 
 def _join_digests(writer: Writer, sources: Sequence[AnyRows]) -> None:

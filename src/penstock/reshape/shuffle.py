@@ -14,7 +14,16 @@ from penstock.executors import AnyExecutor
 from penstock.reshape.cost import Announce, cost_of_rows
 from penstock.reshape.pieces import Range, Workers, pieces_for, ranges_of
 from penstock.reshape.reorder import Bucketed, Gathered, RowOrder, SeededOrder, Window, passes_of, reordered
-from penstock.reshape.rewrite import Counter, Output, Progress, Written, append_made, write_output, write_rows
+from penstock.reshape.rewrite import (
+    Counter,
+    Output,
+    Progress,
+    Written,
+    append_made,
+    excluded_in,
+    write_output,
+    write_rows,
+)
 from penstock.reshape.rows import AnyRows, Rows, RowsAt, is_tars, open_rows, rows_at
 from penstock.store.place import Given, place_of
 
@@ -139,7 +148,8 @@ def write_in_order(
                 write_rows(writer, sources[0], data, lengths, rows.place)
                 counter.add(len(lengths))
 
-    return Written.of(output.place, write_output(output, sources, made_by, fill, len(rows)))
+    manifest = write_output(output, sources, made_by, fill, len(rows))
+    return Written.of(output.place, manifest, excluded_in(sources))
 
 
 def _described(rows: Rows, window: Window) -> str:

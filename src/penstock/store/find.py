@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from penstock.errors import ConfigError, NotFound
 from penstock.store._files import status_of
 from penstock.store._links import LinkGuard
+from penstock.store.exclude_list import OURS as LISTS
 from penstock.store.place import place_of
 from penstock.store.resolve import absolute, is_url, local_path
 
@@ -75,7 +76,8 @@ def _far(given: str, kinds: Sequence[Sequence[str]], what: str) -> Iterator[str]
     place = place_of(given)
     if glob.has_magic(place.path):
         root = place.path[: re.search(r"[*?[]", place.path).start()].rpartition("/")[0]  # type: ignore[union-attr]
-        found = [path for path in place.store.list(root) if fnmatch.fnmatchcase(path, place.path)]
+        fitting = (path for path in place.store.list(root) if fnmatch.fnmatchcase(path, place.path))
+        found = [path for path in fitting if not path.endswith(LISTS)]
         if not found:
             raise NotFound("no file fits this pattern", path=given, hint="Check the URL")
         yield from found
@@ -83,7 +85,7 @@ def _far(given: str, kinds: Sequence[Sequence[str]], what: str) -> Iterator[str]
     if place.exists() and not place.is_folder():
         yield place.path
         return
-    names = [path for path in place.store.list(place.path) if not path.rpartition("/")[2].startswith(".")]
+    names = [one for one in place.store.list(place.path) if not _is_hidden(one.rpartition("/")[2])]
     found = next(filter(None, ([path for path in names if path.endswith(tuple(kind))] for kind in kinds)), None)
     if found is None:
         raise NotFound(f"no {what} file under this URL", path=given, expected=", ".join(kinds[0]))
@@ -112,7 +114,7 @@ def _matches(folder: str, parts: Sequence[str], above: tuple[str, ...] = ()) -> 
     with os.scandir(folder or ".") as entries:
         for entry in entries:
             path = os.path.join(folder, entry.name)
-            if entry.name.startswith(".") and not part.startswith("."):
+            if entry.name.endswith(LISTS) or (entry.name.startswith(".") and not part.startswith(".")):
                 continue
             if is_deep and entry.is_dir():
                 yield from _matches(path, parts, above)
@@ -130,7 +132,7 @@ def _walk(
     # Unlike with os.walk, an unreadable folder is an error: its documents would be missing without a word.
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.startswith("."):
+            if _is_hidden(entry.name):
                 continue
             is_folder = _is_folder(entry)
             if guard is not None and entry.is_symlink() and (is_folder or entry.name.endswith(suffixes)):
@@ -145,6 +147,10 @@ def _walk(
             if real in above:
                 raise ConfigError("a link leads back to a folder above it", path=entry.path)
             yield from _walk(entry.path, (*above, real), suffixes, guard, statuses)
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name.endswith(LISTS)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
