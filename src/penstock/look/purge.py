@@ -112,7 +112,7 @@ def purge(
 
 
 def _gone(listed: Listed, found: ExcludeList) -> IntArray:
-    """int64[k], rising: the samples that leave; raises `ConfigError` where none does, `Corrupt` for a list of others."""
+    """int64[k], rising: the samples that leave; raises `ConfigError` where none does, `Corrupt` for another list."""
     entries = found.of(listed.split)
     if not entries:
         what = "nothing is excluded: there is nothing to purge"

@@ -203,9 +203,9 @@ def merge_tars(
     typing = [_typing(one) for one, _ in opened]
     _require_one_typing([one for one, _ in opened], typing)
     counts = [sum(map(len, splits.values())) for _, splits in opened]
-    excluded = sum(one.excluded for _, splits in opened for one in splits.values())
+    excluded, left = _excluded_in(opened)
     inputs = tuple((one.path, count) for (one, _), count in zip(opened, counts, strict=True))
-    what = {"command": "merge", "seed": seed, "sources": [list(one) for one in inputs], "options": options}
+    what = {"command": "merge", "seed": seed, "sources": [list(one) for one in inputs], "options": options} | left
     sweep_pieces(target)
     once = _once(target, what, sum(counts))
     made = None if overwrite else once.made()
@@ -213,19 +213,24 @@ def merge_tars(
         return Written.of(target, made, excluded), inputs
     if announce is not None:
         announce(_cost([samples for _, splits in opened for samples in splits.values()]))
-    counter, names = (
-        Counter(sum(counts), progress),
-        list(dict.fromkeys(name for _, splits in opened for name in splits)),
-    )
+    counter = Counter(sum(counts), progress)
     with _writer(target, given | typing[0], overwrite) as writer:
         with pieces_for(workers, target) as pieces:
-            for name in names:
+            for name in dict.fromkeys(name for _, splits in opened for name in splits):
                 writer.begin_split(name)
                 samples = _joined([splits[name] for _, splits in opened if name in splits])
                 order = None if seed is None or not len(samples) else SeededOrder(len(samples), seed)
                 _write(writer, samples, _in_order(len(samples), order), _or_none(pieces), counter)
         manifest = once.commit(writer.commit)
     return Written.of(target, manifest, excluded), inputs
+
+
+def _excluded_in(opened: Sequence[tuple[Place, dict[str, TarSamples]]]) -> tuple[int, dict[str, str]]:
+    """How many samples are excluded, and what tells one exclude list from another in a plan."""
+    every = [one for _, splits in opened for one in splits.values()]
+    count = sum(one.excluded for one in every)
+    places = [places.tolist() for one in every for *_, places in one.shards if count]
+    return count, {"excluded": digest(places)} if count else {}
 
 
 def _cost(samples: Sequence[TarSamples]) -> ShuffleCost:
