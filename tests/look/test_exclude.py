@@ -375,3 +375,98 @@ def test_a_file_of_a_folder_with_a_list_is_not_opened_alone(tmp_path: Path) -> N
     part = next((tmp_path / "out").glob("part-*.pbin"))
     with pytest.raises(PenstockError, match="one file of a dataset that has an exclude list"):
         ps.open(part)
+
+
+# --- runs, checks, purge -------------------------------------------------------------------------------------------
+
+
+def test_a_state_tells_by_which_list_steps_were_read(tmp_path: Path) -> None:
+    path = MAKERS["a.jsonl"](ROWS, tmp_path / "a.jsonl")
+    first = ps.Loader(ps.Shuffle(ps.open(path), 3), 4, rank=0, world=1, workers=0)
+    batches = iter(first)
+    for _ in range(3):
+        next(batches)
+    state = first.state_dict()
+    assert "excluded" not in state
+    read = [int(first._options.data.order_one(p)) for p in range(20)]
+    gone = read[5]
+    take_out(path, gone)
+    stream = ps.Shuffle(ps.open(path), 3)
+    resumed = ps.Loader(stream, 4, rank=0, world=1, workers=0)
+    assert resumed.load_state_dict(state) == []
+    rest = iter(resumed)
+    after = [next(rest) for _ in range(2)]
+    ids = np.concatenate([one["id"] for one in after]).tolist()
+    assert ids == [100 + n if n != gone else ids[at] for at, n in enumerate(read[12:20])]
+    state = json.loads(json.dumps(resumed.state_dict()))
+    assert [row[0] for row in state["excluded"]] == [12]
+
+    from penstock.load.excluded import explain_excluded
+    from penstock.load.explain import explain_step, run_of
+
+    run = run_of(stream, None, None, state)
+    found = explain_excluded(run, 10)
+    assert found["steps"] == [1]
+    assert [(row["position"], row["index"]) for row in found["samples"]] == [(5, gone)]
+    then = {row["position"]: row for row in explain_step(run, 1)["samples"]}
+    assert then[5]["index"] == gone
+    assert "instead_of" not in then[5]
+
+
+def test_info_and_verify_know_the_list(tmp_path: Path) -> None:
+    from penstock.check import summarise
+
+    path = MAKERS["a.jsonl"](ROWS, tmp_path / "a.jsonl")
+    take_out(path)
+    assert summarise(path)["excluded"] == 3
+    assert ps.verify(path) == [one for one in ps.verify(path) if "exclude" not in one.code]
+    listed = tmp_path / "a.jsonl.penstock.exclude.jsonl"
+    listed.write_bytes(listed.read_bytes()[:-5])
+    assert [one.path for one in ps.verify(path) if one.code.endswith(".exclude-list")] == [str(listed)]
+
+
+def test_purge_leaves_what_is_kept_and_a_certificate(dataset: Path, tmp_path: Path) -> None:
+    from penstock.look.purge import purge
+
+    take_out(dataset)
+    name = "new.jsonl" if dataset.suffix == ".parquet" else f"new{dataset.suffix}"
+    report = purge(dataset, tmp_path / name)
+    assert (report.samples, report.removed) == (14, 3)
+    certificate = json.loads((tmp_path / f"{name}.certificate.json").read_text())
+    assert [one["index"] for one in certificate["removed"]] == list(GONE)
+    assert certificate["output"]["digest"] == report.digest_after != report.digest_before
+    assert ps.diff(tmp_path / name, dataset).equal, "what is excluded is no part of what is compared"
+    with pytest.raises(ConfigError, match="exists"):
+        purge(dataset, tmp_path / name)
+    (tmp_path / f"{name}.certificate.json").unlink()  # as where it was killed before
+    assert purge(dataset, tmp_path / name).digest_after == report.digest_after
+
+
+def test_what_was_packed_from_it(tmp_path: Path) -> None:
+    from penstock.prepare import pack
+
+    for name in ("a.jsonl", "b.jsonl"):
+        text = "".join(json.dumps({"id": n, "text": f"some text {name} {n}"}) + "\n" for n in range(6))
+        (tmp_path / name).write_text(text)
+    tokenizer = Path(__file__).parent.parent / "golden" / "modalities" / "tokenizers" / "bpe2"
+    pack([tmp_path], tmp_path / "c.pbin", tokenizer=tokenizer, executor="inline")
+    report = ps.exclude(tmp_path / "b.jsonl", key="2", reason="r", also=[tmp_path / "c.pbin"])
+    assert [one.added for one in report.also] == [1]
+    assert [one.index for one in excluded_samples(tmp_path / "c.pbin").entries] == [8]
+    ps.shuffle(tmp_path / "c.pbin", tmp_path / "s.pbin", seed=1)
+    with pytest.raises(ConfigError, match="not known which documents"):
+        ps.exclude(tmp_path / "b.jsonl", key="3", reason="r", also=[tmp_path / "s.pbin"])
+    assert [one.index for one in excluded_samples(tmp_path / "b.jsonl").entries] == [2], "nothing is half done"
+
+
+def test_the_peers_classes_are_safe(tmp_path: Path) -> None:
+    from penstock.compat.modalities import PackedMemMapDatasetContinuous
+    from penstock.compat.modalities.packed import EmbeddedStreamData
+
+    path = tmp_path / "c.pbin"
+    make_tokens(path, [5, 9, 3, 12, 7])
+    take_out(path, 1)
+    windows = PackedMemMapDatasetContinuous(path, "t", 4, True)
+    assert not any((windows[n]["t"] == 11).any() for n in range(len(windows)))
+    with pytest.raises(ConfigError, match="exclude list"):
+        EmbeddedStreamData(path)
