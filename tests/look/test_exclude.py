@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import multiprocessing
 import pickle
@@ -21,6 +22,7 @@ from penstock.store.exclude_list import NO_LIST
 
 ROWS: list[dict[str, Any]] = [{"id": 100 + n, "text": f"text {n}", "meta": {"n": n}} for n in range(17)]
 GONE = (3, 7, 16)
+TOKENIZER = Path(__file__).parent.parent / "golden" / "modalities" / "tokenizers" / "bpe2"
 
 
 DATASETS = {name: MAKERS[name] for name in ("a.jsonl", "mds", "a.parquet")} | {"tars": tars}
@@ -367,8 +369,7 @@ def test_a_file_of_a_folder_with_a_list_is_not_opened_alone(tmp_path: Path) -> N
     from penstock.prepare import pack
 
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": f"some text {n}"}) + "\n" for n in range(9)))
-    tokenizer = Path(__file__).parent.parent / "golden" / "modalities" / "tokenizers" / "bpe2"
-    pack(tmp_path / "a.jsonl", f"{tmp_path}/out/", tokenizer=tokenizer, file_tokens=20, executor="inline")
+    pack(tmp_path / "a.jsonl", f"{tmp_path}/out/", tokenizer=TOKENIZER, file_tokens=20, executor="inline")
     take_out(tmp_path / "out", 4)
     with pytest.raises(Excluded):
         ps.open(tmp_path / "out")[4]
@@ -448,8 +449,7 @@ def test_what_was_packed_from_it(tmp_path: Path) -> None:
     for name in ("a.jsonl", "b.jsonl"):
         text = "".join(json.dumps({"id": n, "text": f"some text {name} {n}"}) + "\n" for n in range(6))
         (tmp_path / name).write_text(text)
-    tokenizer = Path(__file__).parent.parent / "golden" / "modalities" / "tokenizers" / "bpe2"
-    pack([tmp_path], tmp_path / "c.pbin", tokenizer=tokenizer, executor="inline")
+    pack([tmp_path], tmp_path / "c.pbin", tokenizer=TOKENIZER, executor="inline")
     report = ps.exclude(tmp_path / "b.jsonl", key="2", reason="r", also=[tmp_path / "c.pbin"])
     assert [one.added for one in report.also] == [1]
     assert [one.index for one in excluded_samples(tmp_path / "c.pbin").entries] == [8]
@@ -470,3 +470,27 @@ def test_the_peers_classes_are_safe(tmp_path: Path) -> None:
     assert not any((windows[n]["t"] == 11).any() for n in range(len(windows)))
     with pytest.raises(ConfigError, match="exclude list"):
         EmbeddedStreamData(path)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_pack_leaves_out_what_is_excluded(tmp_path: Path, name: str) -> None:
+    from penstock.prepare import pack
+
+    data = "".join(json.dumps({"id": n, "text": f"word{n} " * 9}) + "\n" for n in range(60)).encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    kept = b"".join(line for n, line in enumerate(data.splitlines(keepends=True)) if n not in (0, 31, 59))
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "a.jsonl").write_bytes(kept)
+    how: dict[str, Any] = {"tokenizer": TOKENIZER, "executor": "inline", "task_bytes": 300}
+    before = pack(tmp_path / name, tmp_path / "all.pbin", **how)
+    take_out(tmp_path / name, 0, 31, 59)
+    report = pack(tmp_path / name, tmp_path / "out.pbin", **how)
+    assert (before.documents, report.documents, report.excluded) == (60, 57, 3)
+    pack(tmp_path / "kept" / "a.jsonl", tmp_path / "same.pbin", **how)
+    assert (tmp_path / "out.pbin").read_bytes() == (tmp_path / "same.pbin").read_bytes()
+    with pytest.raises(ConfigError, match="not known which documents"):
+        ps.exclude(tmp_path / name, key="7", reason="r", also=[tmp_path / "out.pbin"])
+    MAKERS["a.parquet"](ROWS, tmp_path / "p.parquet")
+    take_out(tmp_path / "p.parquet")
+    with pytest.raises(ConfigError, match="exclude list"):
+        pack(tmp_path / "p.parquet", tmp_path / "p.pbin", **how)

@@ -212,7 +212,9 @@ class Encoding:
 
     def _results(self, listed: Mapping[int, list[PartName]], there: Mapping[int, list[PartName]]) -> Iterator[Result]:
         spec, plan = self.material.spec, self.plan
-        job = Job(spec, self.engine, self.request.selection, self.request.skip, self.work.parts, plan.task_bytes)
+        excluded = {file: one.excluded for file, one in enumerate(self.material.inputs) if one.excluded}
+        how = (self.request.selection, self.request.skip, self.work.parts, plan.task_bytes)
+        job = Job(spec, self.engine, *how, excluded)
         return self.executor.map(functools.partial(encode_task, job), self._missing(listed, there))
 
     def _missing(self, listed: Mapping[int, list[PartName]], there: Mapping[int, list[PartName]]) -> Iterator[Task]:

@@ -34,7 +34,7 @@ from penstock.prepare.tokens.report import PackProgress, PackReport
 from penstock.prepare.tokens.sample import sample_texts
 from penstock.prepare.tokens.select import DEFAULT_JOIN, select
 from penstock.prepare.tokens.tasks import cut_tasks, default_task_bytes, text_bytes
-from penstock.prepare.tokens.understand import Found, Material, Request, find_inputs, recorded_of, understand
+from penstock.prepare.tokens.understand import Found, Material, Request, find_inputs, left_out, recorded_of, understand
 from penstock.store.local import LocalStore
 from penstock.store.object_folder import require_no_writer
 from penstock.store.place import Given
@@ -267,6 +267,7 @@ def _asked(request: Request, material: Material, before: Plan | None) -> Plan:
             "--special-tokens": request.special_tokens,
             "--engine": request.engine,
             "--overwrite": request.overwrite,
+            **{f"--{name}": value for name, value in left_out(material).items()},
         },
         inputs=tuple(PlannedInput(one.name, one.size_bytes, one.digest, one.mtime_ns) for one in material.inputs),
         task_bytes=request.task_bytes or kept,
@@ -385,6 +386,7 @@ def _unfinished(run: _Pass, books: Books, times: Sequence[float], missing: tuple
         tokens=books.tokens,
         input_files=len(run.material.inputs),
         input_bytes=sum(one.size_bytes for one in run.material.inputs),
+        excluded=sum(len(one.excluded) for one in run.material.inputs),
         num_dropped=books.num_dropped,
         dropped=tuple(books.dropped),
         engine=run.planned.engine,

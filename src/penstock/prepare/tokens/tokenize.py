@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -50,6 +50,7 @@ class Job:
         skip: whether a line without a document is left out, rather than ending the task.
         folder: where parts go.
         task_bytes: size of the parts of a compressed file.
+        excluded: number of an input → where its lines begin that are left out, rising.
     """
 
     spec: TokenizerSpec
@@ -58,6 +59,7 @@ class Job:
     skip: bool
     folder: Place
     task_bytes: int
+    excluded: Mapping[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
 
     @property
     def selection(self) -> Selection:
@@ -187,6 +189,8 @@ class _Tally:
         """Encode a run of whole lines of the piece, and append its tokens."""
         self.hasher.update(block)
         found = self.reader.read(block)
+        if gone := self.job.excluded.get(self.piece.file):
+            found = _without(found, offset_bytes, gone)
         ids, lengths = self._encode(found.texts)
         faults = found.faults | _empty_documents(found, lengths)
         piece = self.piece
@@ -330,6 +334,19 @@ def _empty_documents(found: Texts, lengths: IntArray) -> dict[int, str]:
     empty = np.flatnonzero(lengths == 0).tolist()
     places = empty if found.places is None else [found.places[row] for row in empty]
     return dict.fromkeys(places, "the text gives no token")
+
+
+def _without(found: Texts, offset_bytes: int, gone: tuple[int, ...]) -> Texts:
+    """The texts of a block that begins at `offset_bytes`, but for those of the lines that begin where `gone` says."""
+    ends = np.cumsum([len(line) + 1 for line in found.lines], dtype=np.int64) + offset_bytes
+    starts = np.append(offset_bytes, ends[:-1])
+    rows = set(np.flatnonzero(np.isin(starts, gone)).tolist())
+    if not rows:
+        return found
+    places = range(len(found.texts)) if found.places is None else found.places
+    kept = [(text, place) for text, place in zip(found.texts, places, strict=True) if place not in rows]
+    faults = {place: fault for place, fault in found.faults.items() if place not in rows}
+    return Texts([text for text, _ in kept], [place for _, place in kept], faults, found.lines)
 
 
 def _starts(lines: list[bytes], places: list[int]) -> Iterator[tuple[int, int]]:

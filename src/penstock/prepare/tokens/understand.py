@@ -15,13 +15,14 @@ from penstock.executors import HERE, AnyExecutor
 from penstock.formats import BUILT_IN, files_at, format_names, get_format
 from penstock.formats._unrecognised import of_text
 from penstock.prepare.tokens.engines import Reference
-from penstock.prepare.tokens.inputs import InputFile, InputFormat, describe_inputs, find_files
+from penstock.prepare.tokens.inputs import InputFile, InputFormat, describe_inputs, find_files, without_excluded
 from penstock.prepare.tokens.load_tokenizer import load_tokenizer, tokenizer_files
 from penstock.prepare.tokens.oracle import EngineChoice
 from penstock.prepare.tokens.parquet import require_columns
 from penstock.prepare.tokens.report import PackProgress
 from penstock.prepare.tokens.select import Selection
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
+from penstock.store.exclude_list import require_no_list
 from penstock.store.local import LocalStore
 from penstock.store.outputs import require_other, require_outside
 from penstock.store.place import Place, place_of
@@ -182,7 +183,12 @@ def material_of(request: Request, found: Found, before: Plan | None = None, *, h
         statuses=found.statuses,
         hold_bytes=hold_bytes,
     )
-    return Material(inputs, spec, reference)
+    for given in request.given:
+        if not is_url(given):
+            require_no_list(
+                request.store, f"{given.rstrip('/')}/.penstock", "of a folder as a whole, it can't be heeded"
+            )
+    return Material([without_excluded(one) for one in inputs], spec, reference)
 
 
 def recorded_of(request: Request, material: Material) -> dict[str, Any]:
@@ -194,8 +200,15 @@ def recorded_of(request: Request, material: Material) -> dict[str, Any]:
             **{name.removeprefix("--"): value for name, value in request.selection.options().items()},
             "eos": material.spec.eos,
             "special_tokens": request.special_tokens,
+            **left_out(material),
         },
     }
+
+
+def left_out(material: Material) -> dict[str, Any]:
+    """By which exclude lists lines of the inputs were left out, where some were."""
+    lists = [one.exclude_digest for one in material.inputs if one.exclude_digest is not None]
+    return {"excluded": lists} if lists else {}
 
 
 def recorded_of_output(request: Request, material: Material) -> dict[str, Any]:
