@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
@@ -122,7 +122,10 @@ def excluded_of(source: Any) -> IntArray | None:
 
 def excluded_below(node: Any) -> bool:
     """Whether something that a source or stream draws from has an exclude list."""
-    return excluded_of(node) is not None or any(map(excluded_below, node.children().values()))
+    if excluded_of(node) is not None:
+        return True
+    children: Callable[[], Mapping[str, Any]] | None = getattr(node, "children", None)
+    return children is not None and any(map(excluded_below, children().values()))
 
 
 def keep_mark(sample: Any, made: Any) -> Any:

@@ -494,3 +494,59 @@ def test_pack_leaves_out_what_is_excluded(tmp_path: Path, name: str) -> None:
     take_out(tmp_path / "p.parquet")
     with pytest.raises(ConfigError, match="exclude list"):
         pack(tmp_path / "p.parquet", tmp_path / "p.pbin", **how)
+
+
+def test_energon_gets_substitutes(tmp_path: Path) -> None:
+    from penstock.compat.energon import (
+        Cooker,
+        DefaultTaskEncoder,
+        TextSample,
+        WorkerConfig,
+        basic_sample_keys,
+        get_loader,
+        get_train_dataset,
+        stateless,
+    )
+
+    @stateless
+    def cook(sample: dict[str, Any]) -> TextSample:
+        return TextSample(**basic_sample_keys(sample), text=sample["text"])
+
+    class Encoder(DefaultTaskEncoder):
+        cookers = (Cooker(cook),)
+
+    tars(ROWS, tmp_path / "t")
+    config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+    options = {"batch_size": None, "shuffle_buffer_size": None, "max_samples_per_sequence": None}
+
+    def keys() -> list[str]:
+        dataset = get_train_dataset(str(tmp_path / "t"), worker_config=config, task_encoder=Encoder(), **options)
+        run = iter(get_loader(dataset))
+        return [next(run).__key__ for _ in range(34)]
+
+    before = keys()
+    take_out(tmp_path / "t")
+    after = keys()
+    gone = {f"k{100 + n}" for n in GONE}
+    assert gone <= set(before)
+    assert not gone & set(after)
+    pairs = zip(before, after, strict=True)
+    assert all(old == new for old, new in pairs if old not in gone)
+
+
+def test_cooked_joined_and_with_stores(tmp_path: Path) -> None:
+    tars(ROWS, tmp_path / "t")
+    take_out(tmp_path / "t")
+    source = ps.open(tmp_path / "t")
+    with pytest.raises(Excluded):
+        source.get("k103.text")
+    for made in (ps.WithAux(source, more=source), ps.Map(source, _keyed), ps.Join({"a": source, "b": source})):
+        stream = ps.Shuffle(made, 2)
+        assert made.excluded_indices.tolist() == list(GONE)
+        assert not {"k103", "k107", "k116"} & {stream[p]["__key__"] for p in range(34)}
+    tail = ps.Shuffle(ps.Concat([source, source]), 1)
+    assert not {"k103", "k107", "k116"} & {tail[p]["__key__"] for p in range(68)}
+
+
+def _keyed(sample: dict[str, Any]) -> dict[str, Any]:
+    return {"__key__": sample["__key__"]}

@@ -35,6 +35,7 @@ def command(
     import shutil
     import sys
 
+    from penstock.errors import Excluded
     from penstock.view.preview import Display, show_sample
 
     if key is not None:
@@ -52,7 +53,11 @@ def command(
     asks = count is None and on_terminal and sys.stdin.isatty()
     stop = len(source) if asks else min(len(source), start + (count or 1))
     for index in range(start, stop):
-        click.echo(f"\nsample {index} of {len(source):,}\n{show_sample(source[index], display)}", color=True)
+        try:
+            shown = show_sample(source[index], display)
+        except Excluded as error:
+            shown = error.what
+        click.echo(f"\nsample {index} of {len(source):,}\n{shown}", color=True)
         if asks and index + 1 < stop and not click.confirm("Next?", default=True):
             return
 

@@ -60,7 +60,8 @@ def encode(rows: Rows) -> list[Any]:
 def decode(value: Any) -> Rows:
     """What a state says; raises `ResumeMismatch` for anything else."""
     rows: list[tuple[int, Mapping[str, str]]] = []
-    for row in value if isinstance(value, list) else [None]:
+    given: list[Any] = value if isinstance(value, list) else [None]
+    for row in given:
         fits = isinstance(row, list | tuple) and len(row) == 2 and isinstance(row[0], int) and isinstance(row[1], dict)
         if not fits or not all(isinstance(one, str) for pair in row[1].items() for one in pair):
             what, expected = "this is not a state that can be loaded", "a list of [consumed, {place: digest}]"

@@ -141,7 +141,7 @@ def _write(target: Any, place: Place, found: ExcludeList, to: str | None, asked:
             raise ConfigError(f"{name} can't be written", path=place.path, hint=hint)
         merge([target], place, to=wanted, excludes=found, **given, **how)
     else:
-        how.pop("executor"), how.pop("workers")
+        how = {key: value for key, value in how.items() if key not in ("executor", "workers")}
         source_split = {"source_split": given.pop("split")} if "split" in given else {}
         convert(target, place.path, to=to or (None if formats_of_name(place.path) else name), excludes=found,
                 **given, **source_split, **how)  # fmt: skip

@@ -77,7 +77,7 @@ class AuxSource:
     @property
     def excluded_indices(self) -> IntArray | None:
         """int64[k], rising: what the source's exclude list takes out; None without a list."""
-        return excluded_of(self.source)
+        return excluded_of(self.below)
 
     @property
     def schema(self) -> Schema:

@@ -165,10 +165,9 @@ class OrderedStream(Generic[T]):
             return self._passes.pass_samples(resolved)
         if self._excluded is not None:
             samples: list[Any] = samples_of(self.source, resolved % self.size)
-            marks = (resolved >= self.size).tolist()
-            return [
-                {**one, MARK: mark} if isinstance(one, dict) else one for one, mark in zip(samples, marks, strict=True)
-            ]
+            pairs = zip(samples, (resolved >= self.size).tolist(), strict=True)
+            marked: list[Any] = [{**one, MARK: mark} if type(one) is dict else one for one, mark in pairs]
+            return marked
         return samples_of(self.source, resolved)
 
     def order(self, positions: IntArray, /) -> IntArray:
@@ -264,7 +263,8 @@ class OrderedStream(Generic[T]):
 
     def _with_substitutes(self, positions: IntArray, indices: IntArray) -> IntArray:
         """The same indices, but where a sample is excluded: there that of its substitute and `size`."""
-        taken_out = np.flatnonzero(np.isin(indices, self._excluded))
+        taken: Any = self._excluded
+        taken_out = np.flatnonzero(np.isin(indices, taken))
         if not taken_out.size:
             return indices
         found = indices.copy()
@@ -273,9 +273,10 @@ class OrderedStream(Generic[T]):
         return found
 
     def _substitute_index(self, position: int) -> int:
+        taken: Any = self._excluded
         for attempt in range(min(self.size - 1, _MOST_ATTEMPTS)):
             index = self._order.order_one(self.substitute(position, attempt))
-            if not np.isin(index, self._excluded):
+            if not np.isin(index, taken):
                 return index
         what = "an excluded sample has no substitute: nearly all others are excluded too"
         raise Excluded(what, found=f"position {position} of {self.name}", hint="Leave this source out")

@@ -59,7 +59,7 @@ class Job:
     skip: bool
     folder: Place
     task_bytes: int
-    excluded: Mapping[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
+    excluded: Mapping[int, tuple[int, ...]] | None = None
 
     @property
     def selection(self) -> Selection:
@@ -189,7 +189,7 @@ class _Tally:
         """Encode a run of whole lines of the piece, and append its tokens."""
         self.hasher.update(block)
         found = self.reader.read(block)
-        if gone := self.job.excluded.get(self.piece.file):
+        if gone := (self.job.excluded or {}).get(self.piece.file):
             found = _without(found, offset_bytes, gone)
         ids, lengths = self._encode(found.texts)
         faults = found.faults | _empty_documents(found, lengths)
