@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -15,6 +16,7 @@ from penstock.store.local import LocalStore
 from penstock.store.place import place_of
 from penstock.types import IntArray, OpenOptions
 
+_TOKEN_FILE = re.compile(r"part-\d{5,}-[0-9a-f]+\.")
 _OF_A_FOLDER = re.compile(r"part-\d{5,}-[0-9a-f]+\.|.*\.(parquet|pq)$")
 """Files that are often one of many, under the list of their folder."""
 
@@ -47,6 +49,8 @@ def exclusions_of(chosen: Format, store: Store, path: str, options: OpenOptions,
     """
     if isinstance(options.excludes, ExcludeList) and not options.excludes.entries:
         return None
+    if chosen.name == "parquet" and isinstance(store, LocalStore):
+        _require_no_member_list(path, getattr(source, "_files", ()))
     files = _several(source)
     if files is not None and options.excludes is None:
         return _of_several(chosen, files, options, source)
@@ -59,6 +63,27 @@ def exclusions_of(chosen: Format, store: Store, path: str, options: OpenOptions,
     if split is not None and isinstance(source, SupportsKeys):
         entries = dict(_of_other_splits(source, listed, split)) | entries
     return exclusions(entries, listed, options.mask_tokens) if entries else None
+
+
+def require_whole(store: Store, path: str) -> None:
+    """Refuse a list for one of the files of a folder that is one dataset: who opens that would not see it."""
+    folder, _, last = path.rstrip("/").rpartition("/")
+    if _TOKEN_FILE.match(last) and store.exists(f"{folder or '.'}/index.json"):
+        what = "this is one file of a dataset, which is under one list"
+        raise ConfigError(what, path=path, hint=f"Exclude in the whole: {folder or '.'}")
+
+
+def _require_no_member_list(path: str, files: Sequence[str]) -> None:
+    """Refuse many files of which one has a list of its own, by one listing a folder."""
+    if len(files) < 2:
+        return
+    names = {os.path.basename(one) + OURS[0] for one in files}
+    for folder in dict.fromkeys(os.path.dirname(one) or "." for one in files):
+        found = names.intersection(os.listdir(folder))
+        if found:
+            what = "one of the files has an exclude list of its own"
+            listed = f"{folder}/{min(found)}"
+            raise ConfigError(what, path=path, found=listed, hint="Exclude in the whole, and take this list away")
 
 
 def place_of_list(

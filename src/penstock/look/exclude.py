@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from penstock._secrets import redacted_repr
-from penstock.check.verify import find_format
 from penstock.errors import ConfigError, NotFound
-from penstock.formats._excluded import as_listed, place_of_list
+from penstock.formats import find_format
+from penstock.formats._excluded import as_listed, place_of_list, require_whole
 from penstock.look.digests import digests_of
 from penstock.look.find import Wanted, find
 from penstock.look.samples import Dataset, open_dataset, samples_of, stretches
@@ -142,8 +142,9 @@ def excluded_samples(target: str | os.PathLike[str], *, list: Given | None = Non
 def open_listed(target: str | os.PathLike[str], given: Given | None, options: dict[str, Any]) -> Listed:
     """A dataset with the place of its list; raises as `exclude`."""
     place = dataset_at(target, follow_links=bool(options.get("follow_links")))
-    chosen = find_format(place, options.get("format"))
+    chosen = find_format(place, options.get("format"), OpenOptions())
     asked = {name: value for name, value in options.items() if name in OPTIONS and value not in (None, False)}
+    require_whole(place.store, place.path)
     dataset = open_dataset(target, {**asked, "format": chosen.name})
     opening = OpenOptions(**{name: value for name, value in asked.items() if name != "format"}, excludes=NO_LIST)
     whole = as_listed(chosen, place.store, place.path, opening)

@@ -13,11 +13,10 @@ import xxhash
 
 from penstock import __version__
 from penstock._secrets import redacted_repr
-from penstock.check.verify import find_format
 from penstock.convert.run import convert
 from penstock.errors import ConfigError, Corrupt
 from penstock.executors import AnyExecutor
-from penstock.formats import formats_of_name, get_format
+from penstock.formats import find_format, formats_of_name, get_format
 from penstock.look.digests import digests_of
 from penstock.look.exclude import OPTIONS, Listed, now, open_listed, user
 from penstock.look.samples import Dataset, open_dataset, stretches
@@ -27,7 +26,7 @@ from penstock.store.exclude_list import ExcludeList, indices_of, list_if_there
 from penstock.store.local import output_exists
 from penstock.store.place import Given, Place, dataset_at, place_of
 from penstock.store.put import put
-from penstock.types import IntArray
+from penstock.types import IntArray, OpenOptions
 
 CERTIFICATE = ".certificate.json"
 """Behind the name of what was written."""
@@ -127,7 +126,7 @@ def _gone(listed: Listed, found: ExcludeList) -> IntArray:
 def _write(target: Any, place: Place, found: ExcludeList, to: str | None, asked: dict[str, Any], **how: Any) -> None:
     """Through the verb that copies such data as they are stored."""
     source = dataset_at(target, follow_links=bool(asked.get("follow_links")))
-    name = find_format(source, asked.get("format")).name
+    name = find_format(source, asked.get("format"), OpenOptions()).name
     given: dict[str, Any] = {**asked, "format": name}
     if name == "webdataset":
         if found.path != f"{source.bare().path}/.penstock.exclude.jsonl":

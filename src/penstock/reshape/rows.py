@@ -21,7 +21,7 @@ from penstock.codec.joined_digest import documents_in
 from penstock.codec.runs import copy_runs
 from penstock.codec.tokens import dtype_for
 from penstock.errors import Truncated, Unsupported
-from penstock.formats import get_format, sniff
+from penstock.formats import find_format, get_format, sniff
 from penstock.formats._door import open_at
 from penstock.formats._excluding import stored
 from penstock.formats._kept import excluded_list, kept
@@ -351,9 +351,9 @@ def open_rows(given: Given, *, format: str | None = None, store: Store | None = 
         Unsupported: a format of neither documents, lines nor samples in shards.
     """
     place = dataset_at(given, store, follow_links=options.get("follow_links", False))
-    chosen = get_format(format) if format else sniff(place.store, place.path)
     # Not mapped: what is read once, from one end to the other, then takes no memory.
     known = OpenOptions(read="pread", **options)
+    chosen = find_format(place, format, known)
     seen = open_at(chosen, place.store, place.path, known)
     source, taken_out = stored(seen), TakenOut(excluded_of(seen), excluded_list(seen))
     if is_token_source(source):

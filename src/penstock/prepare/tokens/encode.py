@@ -212,9 +212,10 @@ class Encoding:
 
     def _results(self, listed: Mapping[int, list[PartName]], there: Mapping[int, list[PartName]]) -> Iterator[Result]:
         spec, plan = self.material.spec, self.plan
+        request, parts = self.request, self.work.parts
         excluded = {file: one.excluded for file, one in enumerate(self.material.inputs) if one.excluded}
-        how = (self.request.selection, self.request.skip, self.work.parts, plan.task_bytes)
-        job = Job(spec, self.engine, *how, excluded)
+        how = (request.selection, request.skip, parts, plan.task_bytes, request.keep_map)
+        job = Job(spec, self.engine, *how, excluded or None)
         return self.executor.map(functools.partial(encode_task, job), self._missing(listed, there))
 
     def _missing(self, listed: Mapping[int, list[PartName]], there: Mapping[int, list[PartName]]) -> Iterator[Task]:

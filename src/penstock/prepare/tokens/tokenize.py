@@ -50,6 +50,7 @@ class Job:
         skip: whether a line without a document is left out, rather than ending the task.
         folder: where parts go.
         task_bytes: size of the parts of a compressed file.
+        keep_map: whether parts remember which lines gave no document.
         excluded: number of an input → where its lines begin that are left out, rising.
     """
 
@@ -59,6 +60,7 @@ class Job:
     skip: bool
     folder: Place
     task_bytes: int
+    keep_map: bool = False
     excluded: Mapping[int, tuple[int, ...]] | None = None
 
     @property
@@ -175,6 +177,7 @@ class _Tally:
     piece: PieceMeta = field(init=False)
     hasher: xxhash.xxh3_128 = field(init=False)
     dropped: list[BadLine] = field(default_factory=list[BadLine])
+    gaps: list[IntArray] = field(default_factory=list[IntArray])
 
     def __post_init__(self) -> None:
         self.reader = make_reader(self.job.field)
@@ -183,7 +186,7 @@ class _Tally:
         """Start a piece."""
         self.piece = PieceMeta(piece.file, -1, 0, "", 0, 0, 0, ())
         self.hasher = xxhash.xxh3_128()
-        self.dropped = []
+        self.dropped, self.gaps = [], []
 
     def add(self, offset_bytes: int, block: bytes) -> None:
         """Encode a run of whole lines of the piece, and append its tokens."""
@@ -194,6 +197,8 @@ class _Tally:
         ids, lengths = self._encode(found.texts)
         faults = found.faults | _empty_documents(found, lengths)
         piece = self.piece
+        if self.job.keep_map:
+            self.gaps.append(piece.lines + _without_document(found, faults))
         if faults:
             self._drop(offset_bytes, found.lines, faults)
             lengths = lengths[lengths > 0]
@@ -216,7 +221,8 @@ class _Tally:
         piece = self.piece
         start_bytes = max(0, piece.start_bytes)
         digest, dropped = self.hasher.hexdigest(), tuple(self.dropped)
-        self.pieces.append(replace(piece, start_bytes=start_bytes, digest=digest, dropped=dropped))
+        gaps = np.concatenate(self.gaps).astype("<u4").tobytes() if self.gaps else b""
+        self.pieces.append(replace(piece, start_bytes=start_bytes, digest=digest, dropped=dropped, gaps=gaps))
 
     def finish(self) -> tuple[PartName, PartMeta]:
         """Append what follows the tokens; the part's name, and what it holds."""
@@ -347,6 +353,16 @@ def _without(found: Texts, offset_bytes: int, gone: tuple[int, ...]) -> Texts:
     kept = [(text, place) for text, place in zip(found.texts, places, strict=True) if place not in rows]
     faults = {place: fault for place, fault in found.faults.items() if place not in rows}
     return Texts([text for text, _ in kept], [place for _, place in kept], faults, found.lines)
+
+
+def _without_document(found: Texts, faults: Mapping[int, str]) -> IntArray:
+    """int64[k], rising: the lines of a block that give no document."""
+    kept = np.ones(len(found.lines), bool)
+    if found.places is not None:
+        kept[:] = False
+        kept[found.places] = True
+    kept[list(faults)] = False
+    return np.flatnonzero(~kept).astype(np.int64)
 
 
 def _starts(lines: list[bytes], places: list[int]) -> Iterator[tuple[int, int]]:
