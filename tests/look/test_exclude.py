@@ -490,6 +490,10 @@ def test_pack_leaves_out_what_is_excluded(tmp_path: Path, name: str) -> None:
     assert (tmp_path / "out.pbin").read_bytes() == (tmp_path / "same.pbin").read_bytes()
     with pytest.raises(ConfigError, match="not known which documents"):
         ps.exclude(tmp_path / name, key="7", reason="r", also=[tmp_path / "out.pbin"])
+    pack(tmp_path / name, tmp_path / "map.pbin", keep_map=True, **how)
+    if name == "a.jsonl":
+        ps.exclude(tmp_path / name, key="7", reason="r", also=[tmp_path / "map.pbin"])
+        assert [one.index for one in excluded_samples(tmp_path / "map.pbin").entries] == [6]
     MAKERS["a.parquet"](ROWS, tmp_path / "p.parquet")
     take_out(tmp_path / "p.parquet")
     with pytest.raises(ConfigError, match="exclude list"):

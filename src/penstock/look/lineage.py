@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
+import numpy as np
+
 from penstock.errors import ConfigError
 from penstock.formats import open_source
 from penstock.formats._excluding import stored
@@ -12,6 +14,7 @@ from penstock.look.samples import Dataset
 from penstock.look.trace import is_same
 from penstock.store.exclude_list import NO_LIST
 from penstock.store.place import Place
+from penstock.store.row_map import read_row_map
 from penstock.types import Manifest
 
 _IN_ORDER = (None, "convert")
@@ -23,8 +26,8 @@ def documents_made_of(
 ) -> dict[int, str | None]:
     """Number of a document → None, of those that were made of samples of `source`.
 
-    A document is the sample of the same number among those of all inputs, one input after another, if no other sample
-    gave none or several: then there are as many documents as samples.
+    By the row map of the tokens, where they were packed with `keep_map`. Else a document is the sample of the same number
+    among those of all inputs, one input after another, if each gave one: if there are as many documents as samples.
 
     Args:
         tokens: the documents.
@@ -39,12 +42,20 @@ def documents_made_of(
     manifest = getattr(stored(tokens.source), "manifest", None)
     if not isinstance(manifest, Manifest) or not manifest.inputs:
         raise _unknown(path, "no side file says what it was made of")
+    row_map = read_row_map(tokens.place, manifest)
+    if row_map is not None:
+        named = source.absolute.rpartition("/")[2]
+        numbers = [number for number in row_map.numbers_of(named) if is_same(source, row_map.inputs[number].digest)]
+        if not numbers:
+            raise _unknown(path, f"its row map names no {named} as it is now")
+        found = [row_map.samples_of(number, np.asarray(indices, np.int64)) for number in numbers]
+        return dict.fromkeys(np.concatenate(found).tolist())
     command = manifest.options.get("command")
     if command not in _IN_ORDER or "excluded" in manifest.options:
         raise _unknown(path, f"it was made by {command or 'pack'}, which changed the order or left documents out")
     known = manifest.inputs
-    named = source.absolute.split("/")
-    here = [name for name, digest in known.items() if name.split("/")[-1] == named[-1] and is_same(source, digest)]
+    last = source.absolute.rpartition("/")[2]
+    here = [name for name, digest in known.items() if name.split("/")[-1] == last and is_same(source, digest)]
     if not here:
         raise _unknown(path, f"its side file names other inputs, or {source.shown} changed: {', '.join(known)[:200]}")
     counts = dict.fromkeys(here, num_samples)
@@ -70,5 +81,5 @@ def _counts(tokens: Place, known: Mapping[str, str], here: set[str], source: Pla
 
 
 def _unknown(path: str, why: str) -> ConfigError:
-    hint = "Exclude there by number: --indices, found by penstock find --text … --tokenizer …; or pack it anew"
+    hint = "Exclude there by number (--indices; penstock find --text tells them), or pack anew with --keep-map"
     return ConfigError("it is not known which documents were made of these samples", path=path, found=why, hint=hint)
