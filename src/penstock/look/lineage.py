@@ -26,8 +26,8 @@ def documents_made_of(
 ) -> dict[int, str | None]:
     """Number of a document → None, of those that were made of samples of `source`.
 
-    By the row map of the tokens, where they were packed with `keep_map`. Else a document is the sample of the same number
-    among those of all inputs, one input after another, if each gave one: if there are as many documents as samples.
+    By the row map of the tokens, where they were packed with `keep_map`. Else a document is the sample of the same
+    number among those of all inputs, one input after another, if there are as many documents as samples.
 
     Args:
         tokens: the documents.

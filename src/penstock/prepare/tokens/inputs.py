@@ -215,8 +215,12 @@ def without_excluded(one: InputFile) -> InputFile:
         Corrupt: the list can't be read, or is of other data.
         ConfigError: an input whose rows can't be left out one by one.
     """
+    if not one.place.is_local:
+        return one
     listed = Place(one.place.store, f"{one.path}.penstock{SUFFIX}")
-    if not one.place.is_local or not listed.exists():
+    if one.kind == "parquet" and not listed.exists():
+        listed = one.place.folder().child(f".penstock{SUFFIX}")  # of a folder that is one dataset
+    if not listed.exists():
         return one
     if one.kind != "lines":
         what = "this input has an exclude list, and only lines of JSONL are left out one by one"

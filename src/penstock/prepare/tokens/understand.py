@@ -22,7 +22,6 @@ from penstock.prepare.tokens.parquet import require_columns
 from penstock.prepare.tokens.report import PackProgress
 from penstock.prepare.tokens.select import Selection
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
-from penstock.store.exclude_list import require_no_list
 from penstock.store.local import LocalStore
 from penstock.store.outputs import require_other, require_outside
 from penstock.store.place import Place, place_of
@@ -185,11 +184,6 @@ def material_of(request: Request, found: Found, before: Plan | None = None, *, h
         statuses=found.statuses,
         hold_bytes=hold_bytes,
     )
-    for given in request.given:
-        if not is_url(given):
-            require_no_list(
-                request.store, f"{given.rstrip('/')}/.penstock", "of a folder as a whole, it can't be heeded"
-            )
     return Material([without_excluded(one) for one in inputs], spec, reference)
 
 
