@@ -554,3 +554,19 @@ def test_cooked_joined_and_with_stores(tmp_path: Path) -> None:
 
 def _keyed(sample: dict[str, Any]) -> dict[str, Any]:
     return {"__key__": sample["__key__"]}
+
+
+def test_streaming_gets_substitutes(tmp_path: Path) -> None:
+    from penstock.compat.streaming import StreamingDataset
+
+    MAKERS["mds"](ROWS, tmp_path / "mds")
+    how: dict[str, Any] = {"local": str(tmp_path / "mds"), "batch_size": 2, "shuffle": True}
+    before = [one["id"] for one in StreamingDataset(**how)]
+    take_out(tmp_path / "mds")
+    dataset = StreamingDataset(**how)
+    after = [one["id"] for one in dataset]
+    gone = {100 + n for n in GONE}
+    assert [old == new for old, new in zip(before, after, strict=True)] == [old not in gone for old in before]
+    assert not gone & set(after)
+    order = dataset.order()
+    assert [order[p]["id"] for p in range(17)] == order.get_batch(np.arange(17))["id"].tolist()

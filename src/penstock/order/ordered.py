@@ -156,7 +156,7 @@ class OrderedStream(Generic[T]):
         """Columns of the samples at indices that `resolve` gave."""
         if self._excluded is not None:
             batch = self.source.get_batch(resolved % self.size)
-            return {**batch, MARK: resolved >= self.size} if isinstance(batch, dict) else batch
+            return {**batch, MARK: resolved >= self.size}
         return self.source.get_batch(resolved) if self._passes is None else self._passes.pass_batch(resolved)
 
     def get_resolved_samples(self, resolved: IntArray, /) -> list[T]:
