@@ -34,6 +34,8 @@ _PART = "the file of a part on this machine, which our own work made"
 _LOOKED_AT = "looks into a folder of which `is_local`, or LocalStore, was asked"
 KNOWN: dict[str, str] = {
     "formats/_excluded.py": "lists beside the files of a dataset on this machine",
+    "_settings.py": "the settings file is on this machine",
+    "cli/_heartbeat.py": "what the system says of our processes",
     "_regular.py": "where files of this machine are opened; the local store and tokenizers come here",
     "cli/_output.py": "`local_path` came before",
     "cli/_completion.py": "what a shell completes lies on this machine",
@@ -78,6 +80,7 @@ KNOWN: dict[str, str] = {
     "formats/tokens/pbin/source.py": "only of a file on this machine: a mapped one",
     "formats/tokens/writer.py": _PART,
     "load/messages.py": _SCRATCH,
+    "prepare/media/index.py": _SCRATCH,
     "prepare/media/run.py": _SCRATCH,
     "prepare/tokens/assemble.py": _PART,
     "prepare/tokens/join.py": _PART,

@@ -19,8 +19,10 @@ from penstock.formats import get_format
 from penstock.formats.tokens.folder.index import SUFFIXES, TokenFileEntry, token_file_name
 from penstock.formats.tokens.joined import JoinsTokens
 from penstock.prepare.tokens.columns import COLUMN, ColumnParts
+from penstock.prepare.tokens.engines import load_reference
 from penstock.prepare.tokens.inputs import InputFile
 from penstock.prepare.tokens.join import Gathered, PartRange, join_file
+from penstock.prepare.tokens.oracle import disagreement
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
@@ -155,6 +157,7 @@ class FileJob:
         to: their format, with the writer's `options`.
         spec: the tokenizer.
         options: see there.
+        compared: whether the tokenizer's own library gets the texts that parts remember.
     """
 
     output: Place
@@ -163,6 +166,7 @@ class FileJob:
     to: str
     spec: TokenizerSpec
     options: Mapping[str, Any]
+    compared: bool = False
 
 
 class FileMark(msgspec.Struct, frozen=True):
@@ -174,11 +178,11 @@ class FileMark(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class FileDone:
-    """A token file that was made, and the texts that its parts remember."""
+    """A token file that was made, and the input of one of its parts of which the engines disagree, and where."""
 
     number: int
     mark: FileMark
-    probes: tuple[Probe, ...]
+    differs: tuple[int, str] | None
 
 
 def assemble_file(job: FileJob, task: FileTask) -> FileDone:
@@ -195,7 +199,7 @@ def assemble_file(job: FileJob, task: FileTask) -> FileDone:
             options = writer_options(job.to, job.spec, job.options)
             made = join_file(kind, job.to, job.output, task.number, gathered, options, folder)
             if made is not None:
-                return _done(task.number, made.name, made.digest, made.manifest, gathered.probes)
+                return _done(job, task.number, made.name, made.digest, made.manifest, gathered.probes)
         return _write_file(job, task, folder)
 
 
@@ -210,13 +214,22 @@ def _write_file(job: FileJob, task: FileTask, folder: str) -> FileDone:
     for entry, path in _made(folder):
         final = name.removesuffix(f".{suffix}") + entry.removeprefix(_STEM)
         put_local_file(job.output.store, path, job.output.child(final).path)
-    return _done(task.number, name, digest.text(), manifest, probes)
+    return _done(job, task.number, name, digest.text(), manifest, probes)
 
 
-def _done(number: int, name: str, digest: str, manifest: Manifest, probes: Sequence[Probe]) -> FileDone:
+def _done(job: FileJob, number: int, name: str, digest: str, manifest: Manifest, probes: Sequence[Probe]) -> FileDone:
     highest = -1 if manifest.max_token_id is None else manifest.max_token_id
     entry = TokenFileEntry(name, manifest.num_tokens or 0, manifest.num_samples, highest, digest)
-    return FileDone(number, FileMark(entry, manifest.size_bytes), tuple(probes))
+    return FileDone(number, FileMark(entry, manifest.size_bytes), _differs(job, probes))
+
+
+def _differs(job: FileJob, probes: Sequence[Probe]) -> tuple[int, str] | None:
+    if job.compared:
+        for probe in probes:
+            difference = disagreement(load_reference(job.spec), [probe])
+            if difference is not None:
+                return probe.file, difference
+    return None
 
 
 def create_writer(to: str, place: Place, spec: TokenizerSpec, recorded: Mapping[str, Any], **how: Any) -> Writer:

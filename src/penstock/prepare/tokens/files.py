@@ -22,8 +22,9 @@ from penstock.formats.tokens.folder.files import (
 from penstock.formats.tokens.folder.index import INDEX_NAME, decode_index, encode_index
 from penstock.formats.tokens.folder.side import folder_manifest
 from penstock.prepare.tokens.assemble import FileJob, FileMark, FileTask, assemble_file, cut_files
-from penstock.prepare.tokens.engines import Reference
-from penstock.prepare.tokens.oracle import check_probes
+from penstock.prepare.tokens.encode import Books
+from penstock.prepare.tokens.engines import EngineName
+from penstock.prepare.tokens.oracle import disagreed
 from penstock.prepare.tokens.understand import Material, Request, recorded_of, recorded_of_output
 from penstock.store.outputs import Filled, drop_listed, filled_folder, sweep_killed
 from penstock.store.place import Place
@@ -62,14 +63,16 @@ class TokenFiles:
     Attributes:
         request: what was asked for; `material` and `work` what it turned out to mean, and where it is done.
         executor: assembles.
-        reference: is compared with what parts remember; None where it encoded them itself.
+        books: of the parts that this run made: only those of others are compared again.
+        engine: what encoded.
     """
 
     request: Request
     material: Material
     work: SharedWork
     executor: Executor
-    reference: Reference | None
+    books: Books
+    engine: EngineName
 
     def missing_shares(self, parts: Sequence[PartName] | None) -> tuple[int, ...]:
         """The shares of which a token file is missing."""
@@ -81,13 +84,15 @@ class TokenFiles:
         request, spec = self.request, self.material.spec
         options = recorded_of(request, self.material)
         options = {**options, "inputs": {}}  # the folder's own side file names them
-        job = FileJob(request.output, self.work.parts, self.work.place.child(SCRATCH), request.to, spec, options)
+        compared = self.engine == "gigatoken" and (request.sharing.joins or self.books.reused_tasks > 0)
+        scratch = self.work.place.child(SCRATCH)
+        job = FileJob(request.output, self.work.parts, scratch, request.to, spec, options, compared)
         index, count = share or (0, 1)
         marks = self._marks()
         tasks = (task for task in self._tasks(parts) if task.number % count == index and task.number not in marks)
         for done in self.executor.map(functools.partial(assemble_file, job), tasks):
-            if self.reference is not None:
-                check_probes(self.reference, done.probes, self.material.inputs)
+            if done.differs is not None:
+                raise disagreed(self.material.inputs[done.differs[0]].path, done.differs[1])
             put(self.work.folder.store, self._mark(done.number).path, msgspec.json.encode(done.mark))
 
     def commit(self) -> Manifest:

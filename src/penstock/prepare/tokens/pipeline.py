@@ -26,7 +26,7 @@ from penstock.prepare.tokens.complete import find_complete, made_by_another, wai
 from penstock.prepare.tokens.encode import Books, Encoding
 from penstock.prepare.tokens.engines import EngineName
 from penstock.prepare.tokens.files import TokenFiles, held_folder
-from penstock.prepare.tokens.inputs import STDIN, InputFormat, changed_since, spooled
+from penstock.prepare.tokens.inputs import STDIN, InputFormat, changed_since, spooled, with_digests
 from penstock.prepare.tokens.join import PartRange
 from penstock.prepare.tokens.oracle import EngineChoice, check_probes, choose_engine
 from penstock.prepare.tokens.output import DEFAULT_FILE_TOKENS, understand_output
@@ -215,7 +215,10 @@ def _run(request: Request) -> PackReport:
         opened = open_shared(request.output, folder, restart=sharing.restart, shared=sharing.joins)
         # Workers end before the work folder is left: nothing more comes into it then.
         with held, opened as work, workers.pop_all():
-            planned = _plan(request, material, work, executor)
+            engine = _choose(request, material, work.plan, executor)
+            inputs = with_digests(material.inputs, executor.map)  # workers are there: what they share is loaded
+            material = dataclasses.replace(material, inputs=inputs)
+            planned = _plan(request, material, work, *engine)
             pass_ = _Pass(request, material, planned, work, executor)
             if request.is_folder:
                 return _into_files(pass_)
@@ -229,7 +232,9 @@ def _rehearsed(request: Request) -> PackReport:
         raise output_exists(request.output.path)
     before = None if request.sharing.restart else peek(work_folder(request.output, inside=request.is_folder))
     material = understand(request, find_inputs(request), before)
-    require_same(before, _asked(request, material, before), request.output.path)
+    if before is not None:
+        material = dataclasses.replace(material, inputs=with_digests(material.inputs))
+        require_same(before, _asked(request, material, before), request.output.path)
     dry, recorded = dry_place(request.output), recorded_of(request, material)
     if request.is_folder:
         with held_folder(dataclasses.replace(request, output=dry), shared=False):
@@ -276,14 +281,20 @@ class _Pass:
 # --- plan ------------------------------------------------------------------------------------------------------------
 
 
-def _plan(request: Request, material: Material, work: SharedWork, executor: Executor) -> _Planned:
-    """Compare what is asked for with the work that is there, choose the engine, and make the plan durable."""
+def _choose(
+    request: Request, material: Material, before: Plan | None, executor: Executor
+) -> tuple[EngineName, str | None]:
+    """The engine, and why it is not gigatoken; that of work that is there, unless it is gigatoken's."""
+    wanted: EngineChoice = "tokenizers" if before is not None and before.engine != "gigatoken" else request.engine
+    texts = sample_texts(material.inputs, request.selection, request.oracle_bytes)
+    return choose_engine(wanted, material.spec, material.reference, texts, executor)
+
+
+def _plan(request: Request, material: Material, work: SharedWork, engine: EngineName, note: str | None) -> _Planned:
+    """Compare what is asked for with the work that is there, and make the plan durable."""
     before = work.plan
     asked = _asked(request, material, before)
     require_same(before, asked, request.output.path)
-    wanted: EngineChoice = "tokenizers" if before is not None and before.engine != "gigatoken" else request.engine
-    texts = sample_texts(material.inputs, request.selection, request.oracle_bytes)
-    engine, note = choose_engine(wanted, material.spec, material.reference, texts, executor)
     plan = dataclasses.replace(asked, engine=engine)
     if before is not None and engine != before.engine:
         raise PrepareError(
@@ -344,11 +355,11 @@ def _into_one(run: _Pass) -> PackReport:
     recorded = recorded_of(request, material)
     with create_writer(request.to, request.output, spec, recorded, overwrite=request.overwrite) as writer:
         taker, parts = as_parts(writer), list[PartName]()
-        for name in encoding.run(books):
+        for name, is_new in encoding.run(books):
             if request.keep_map:
                 parts.append(name)
             probes = append_range(taker, work.parts, PartRange(name, 0, name.documents), spec.token_bytes).probes
-            if encoding.reference is not None:
+            if encoding.reference is not None and not is_new:
                 check_probes(encoding.reference, probes, material.inputs)
         _require_documents(run, books)
         times.append(time.perf_counter())
@@ -361,7 +372,7 @@ def _into_files(run: _Pass) -> PackReport:
     """Encode what is missing, then assemble the token files that are, and make the folder visible."""
     request, work = run.request, run.work
     books, times = Books(request, run.material, work), [time.perf_counter()]
-    files = TokenFiles(request, run.material, work, run.executor, run.encoding().reference)
+    files = TokenFiles(request, run.material, work, run.executor, books, run.planned.engine)
     require_no_writer(request.output.store, request.output.child(INDEX_NAME).path)  # now our plan is there to be seen
     if request.sharing.no_work:
         missing = work.shares_of(work.missing()) or files.missing_shares(_all_parts(run))
