@@ -64,7 +64,7 @@ class Written:
     def of(cls, place: Place, manifest: Manifest, excluded: int = 0) -> Written:
         """From the counts of the writer."""
         counts = (manifest.num_samples, manifest.num_tokens, manifest.size_bytes)
-        return cls(place.path, manifest.format, *counts, excluded)
+        return cls(place.path, manifest.format, *counts, excluded=excluded)
 
 
 @dataclass(slots=True)

@@ -209,7 +209,7 @@ def merge_tars(
         _rehearse(target, given | typing[0], overwrite)
         _require_keys([samples for _, splits in opened for samples in splits.values()], target)
         size_bytes = sum(one.size_bytes for _, splits in opened for one in splits.values())
-        return Written(target.path, _FORMAT, sum(counts), None, size_bytes, excluded), inputs
+        return Written(target.path, _FORMAT, sum(counts), None, size_bytes, excluded=excluded), inputs
     what = {"command": "merge", "seed": seed, "sources": [list(one) for one in inputs], "options": options} | left
     sweep_pieces(target)
     once = _once(target, what, sum(counts))
