@@ -38,6 +38,7 @@ LAYERS: dict[str, int] = {
     "_places": 0,
     "_stages": 0,
     "_resolved": 0,
+    "_hidden": 0,
     "_regular": 0,
     "_limits": 0,
     "_ending": 0,

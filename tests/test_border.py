@@ -32,6 +32,7 @@ BORDERS: dict[str, set[str]] = {
         "reshape/chunk:chunk",
         "reshape/filter:_chosen",
         "reshape/filter:filter",
+        "reshape/filter:read_indices",
         "reshape/merge:merge",
         "reshape/rows:open_rows",
         "reshape/shuffle:shuffle",

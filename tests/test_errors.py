@@ -50,6 +50,7 @@ def test_codes_and_exit_statuses_are_pinned() -> None:
         "Unreachable": ("unreachable", 15),
         "Denied": ("denied", 16),
         "CookError": ("cook", 17),
+        "Excluded": ("excluded", 19),
     }
 
 

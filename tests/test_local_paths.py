@@ -33,6 +33,7 @@ _SCRATCH = "a scratch file of its own, in the folder for these"
 _PART = "the file of a part on this machine, which our own work made"
 _LOOKED_AT = "looks into a folder of which `is_local`, or LocalStore, was asked"
 KNOWN: dict[str, str] = {
+    "formats/_excluded.py": "lists beside the files of a dataset on this machine",
     "_settings.py": "the settings file is on this machine",
     "cli/_heartbeat.py": "what the system says of our processes",
     "_regular.py": "where files of this machine are opened; the local store and tokenizers come here",

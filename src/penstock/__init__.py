@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.load import Loader as Loader
     from penstock.load import merge_states as merge_states
     from penstock.look.diff import diff as diff
+    from penstock.look.exclude import exclude as exclude
     from penstock.look.find import find as find
     from penstock.mix import Balance as Balance
     from penstock.mix import Blend as Blend

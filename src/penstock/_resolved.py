@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
@@ -106,3 +106,29 @@ class Ahead:
         if self._resolving:
             return stream.get_resolved_samples(resolved)
         return [stream[position] for position in resolved.tolist()]
+
+
+# --- what exclude lists take out -----------------------------------------------------------------------------------
+
+MARK = "substituted"
+"""Field of samples of a stream over data with an exclude list: whether it stands in for an excluded one."""
+
+
+def excluded_of(source: Any) -> IntArray | None:
+    """int64[k], rising: the samples that the source's exclude list takes out; None where there are none."""
+    found: IntArray | None = getattr(source, "excluded_indices", None)
+    return found if found is not None and len(found) else None
+
+
+def excluded_below(node: Any) -> bool:
+    """Whether something that a source or stream draws from has an exclude list."""
+    if excluded_of(node) is not None:
+        return True
+    children: Callable[[], Mapping[str, Any]] | None = getattr(node, "children", None)
+    return children is not None and any(map(excluded_below, children().values()))
+
+
+def keep_mark(sample: Any, made: Any) -> Any:
+    """What a function made of a sample, marked as that was."""
+    has_mark = isinstance(sample, dict) and MARK in sample and isinstance(made, dict) and MARK not in made
+    return {**made, MARK: sample[MARK]} if has_mark else made

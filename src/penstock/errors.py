@@ -9,6 +9,7 @@ PenstockError                 base: code, exit_status, path, offset_bytes, found
 │   ├── TooLarge              a size beyond the format's limits, or beyond what the file can hold
 │   └── CookError             a function could not make a sample of the data it was given
 ├── NotFound                  no such file, sample or name (also FileNotFoundError and KeyError)
+│   └── Excluded              a sample that the dataset's exclude list takes out
 ├── ConfigError               an option or an argument that can't work (also ValueError)
 ├── ResumeMismatch            a saved state does not belong to this stream
 ├── UnsafeData                data that would run code or leave its folder
@@ -152,6 +153,13 @@ class NotFound(PenstockError, FileNotFoundError, KeyError):
 
     code = "not-found"
     exit_status = 9
+
+
+class Excluded(NotFound):
+    """A sample that the dataset's exclude list takes out. Streams and loaders put another one in its place."""
+
+    code = "excluded"
+    exit_status = 19
 
 
 class ConfigError(PenstockError, ValueError):

@@ -115,6 +115,7 @@ class Location:
         documents: for token windows `(document, start, stop)`: document numbers with the range of the
             document's own tokens that the window holds; None where documents are not known.
         extents: file ranges of the sample, where the source knows them.
+        instead_of: the index that the order gives, where that sample is excluded and `index` is of its substitute.
     """
 
     position: int
@@ -124,6 +125,7 @@ class Location:
     key: str | None = None
     documents: tuple[tuple[int, int, int], ...] | None = None
     extents: tuple[Extent, ...] | None = None
+    instead_of: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +271,9 @@ class OpenOptions:
 
     `image` says how typed samples hold images, whatever the dataset says: as `codec.parts.DecodeOptions.image`, or
     `"bytes"` for all parts as they are stored. `trust_parts` lets pickled parts run their code, and nothing else that
-    `trust` allows.
+    `trust` allows. `excludes` is the exclude list: a path, a `penstock.store.exclude_list.ExcludeList`, or None for the
+    one that lies beside data of this machine; `mask_tokens` the id in the place of excluded documents' tokens. Both are
+    seen to where datasets are opened: a format needs neither.
     """
 
     split: str | None = None
@@ -285,3 +289,5 @@ class OpenOptions:
     validate_hash: str | None = None
     follow_links: bool = False
     trust_parts: bool = False
+    excludes: Any = None
+    mask_tokens: int | None = None

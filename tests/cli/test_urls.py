@@ -35,6 +35,9 @@ LINES = (
     "find DATA/a.pbin --text a --tokenizer @",
     "diff @.pbin DATA/a.pbin",
     "trace @.pbin",
+    "exclude @.pbin --indices DATA/one --reason asked --list OUT/list.jsonl",
+    "exclude DATA/a.pbin --indices @.txt --reason asked --list OUT/list.jsonl",
+    "purge @.pbin -o OUT/a.pbin --list DATA/list.jsonl",
     "diff DATA/a.jsonl @.jsonl",
     "preview @",
     "energon info @",
@@ -116,6 +119,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 writer.write({"__key__": f"{name}{number}", "txt": b"text"})
     (folder / "a.yaml").write_text("penstock: 1\nstream: {path: a.pbin, window: {chunk: {length: 2}}}\n")
     (folder / "list").write_text("a.x\n")
+    (folder / "one").write_text("0\n")
     return folder
 
 

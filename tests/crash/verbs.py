@@ -105,6 +105,12 @@ def pair(folder: Path) -> None:
     cases.tokens("in", format="megatron")(folder, False)
 
 
+def with_list(folder: Path) -> None:
+    """A file of tokens with an exclude list."""
+    cases.two_pbin(folder)
+    importlib.import_module("penstock").exclude(folder / "a.pbin", indices=[1], reason="asked")
+
+
 def left_over(folder: Path) -> None:
     """A folder of token files, and what a straggler put there."""
     cases.write_pack_inputs(folder)
@@ -168,6 +174,8 @@ VERBS = [
     verb("diff a.pbin a.pbin", cases.two_pbin, finds=True),
     verb("diff a.jsonl a.jsonl --as set", one_jsonl, finds=True),
     verb("trace a.pbin", cases.two_pbin),
+    verb("exclude a.jsonl --where len(text)>0 --reason asked", one_jsonl, same=False),
+    verb("purge a.pbin -o out.pbin", with_list, same=False),
     verb("head a.pbin", cases.two_pbin),
     verb("head a.jsonl", one_jsonl),
     verb("head set", prepared_tars),

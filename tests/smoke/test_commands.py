@@ -16,6 +16,7 @@ import click
 import pytest
 from tests.smoke.made import GOLDEN, MADE
 
+import penstock
 from penstock.cli.main import cli, main
 from penstock.errors import MissingExtra, NotFound
 from penstock.prepare.raw import build_index
@@ -44,6 +45,10 @@ USES: dict[str, Use] = {
     "head": Use("lines/a.jsonl -n 1", says="line 0"),
     "find": Use("lines/a.jsonl --where id==2", says="1 found"),
     "trace": Use("tokens/a.pbin", says="output"),
+    "exclude": Use(
+        "lines/a.jsonl --where id==2 --reason asked", makes="lines/a.jsonl.penstock.exclude.jsonl", says="1 added"
+    ),
+    "purge": Use("listed/a.jsonl -o new.jsonl", makes="new.jsonl.certificate.json", says="1 left"),
     "diff": Use("tokens/a.pbin tokens/a.pbin", says="equal"),
     "verify": Use("tokens/a.pbin --depth full", says="clean"),
     "repair": Use("tokens/a.pbin", says="nothing"),
@@ -119,6 +124,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for folder, format in (("lines", "jsonl"), ("tokens", "pbin"), ("tars", "webdataset")):
         (tmp_path / folder).mkdir()
         MADE[format](tmp_path / folder)
+    (tmp_path / "listed").mkdir()
+    shutil.copy(tmp_path / "lines" / "a.jsonl", tmp_path / "listed")
+    penstock.exclude(tmp_path / "listed" / "a.jsonl", indices=[1], reason="asked")
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     build_index(tmp_path / "inputs" / "part0.jsonl", index_path=tmp_path / "idx" / "part0.idx")
     monkeypatch.chdir(tmp_path)

@@ -20,6 +20,8 @@ _ELSEWHERE = {
     "stage": "tests/load/test_stage.py",
     "find": "tests/look/test_find.py",
     "diff": "tests/look/test_diff.py",
+    "exclude": "tests/look/test_exclude.py",
+    "purge": "tests/look/test_exclude.py",
     "trace": "tests/look/test_trace.py",
     "demo": "makes its own data, on this machine",
     "mount": "needs FUSE",

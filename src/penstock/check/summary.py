@@ -13,6 +13,9 @@ from penstock.abc import Source, TokenSource
 from penstock.check.verify import open_options
 from penstock.errors import ConfigError
 from penstock.formats import find_format
+from penstock.formats._door import open_at
+from penstock.formats._excluding import stored
+from penstock.formats._kept import excluded_count, excluded_list
 from penstock.store.place import Place, dataset_at
 from penstock.types import IntArray, Manifest, Sample
 
@@ -38,6 +41,8 @@ def summarise(path: str | os.PathLike[str], *, format: str | None = None, **opti
     `lengths`, see `length_summary`. `samples` and `lengths` are None where nothing says where documents begin. Memory:
     16 bytes a document.
 
+    Where samples are excluded also `excluded, exclude_list`.
+
     Raises:
         NotFound: nothing is at `path`.
         FormatError: it can't be opened.
@@ -45,7 +50,7 @@ def summarise(path: str | os.PathLike[str], *, format: str | None = None, **opti
     given = open_options(options)
     place = dataset_at(path, follow_links=given.follow_links)
     chosen = find_format(place, format, given)
-    source = chosen.open(place.store, place.path, given)
+    source = open_at(chosen, place.store, place.path, given)
     manifest = manifest_of(source)
     found: dict[str, Any] = {
         "path": os.fspath(path),
@@ -55,12 +60,15 @@ def summarise(path: str | os.PathLike[str], *, format: str | None = None, **opti
         "schema": [msgspec.to_builtins(field) for field in source.schema.fields],
         "fingerprint": source.fingerprint,
     }
+    if excluded_count(source):
+        found |= {"excluded": excluded_count(source), "exclude_list": excluded_list(source).path}
     if is_token_source(source):
         found |= _tokens(source, manifest, options.get("eos_id"))
     else:
         found["samples"] = len(source)
-    if isinstance(source, _TellsDetails):
-        found["details"] = source.details()
+    whole = stored(source)
+    if isinstance(whole, _TellsDetails):
+        found["details"] = whole.details()
     return found | {"manifest": None if manifest is None else msgspec.to_builtins(manifest)}
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, get_args, runtime_checkable
 
 from penstock.abc import Format, Store
 from penstock.check.row_maps import check_row_map
 from penstock.check.shares import SharedReport, check_in_shares, require_apart
-from penstock.errors import ConfigError, UnsafeData, Unsupported
+from penstock.errors import ConfigError, PenstockError, UnsafeData, Unsupported
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats import files_at, find_format
+from penstock.formats._door import open_at
 from penstock.formats._side_checks import Run
 from penstock.store.cache import CachedStore
+from penstock.store.exclude_list import SUFFIX
 from penstock.store.outputs import claimed
 from penstock.store.place import Given, Place, dataset_at, place_of
 from penstock.types import Depth, Finding, OpenOptions
@@ -56,11 +58,13 @@ def verify(
     given = _asked(depth, options)
     place = dataset_at(path, follow_links=given.follow_links)
     chosen = find_format(place, format, given)
-    found = _told(chosen, place, depth, lambda: _check(chosen, place, given, depth, executor, workers))
+    found = _told(chosen, place, given, depth, lambda: _check(chosen, place, given, depth, executor, workers))
     return [*found, *check_row_map(chosen, place, given, depth)]
 
 
-def _told(chosen: Format, place: Place, depth: Depth, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
+def _told(
+    chosen: Format, place: Place, given: OpenOptions, depth: Depth, check: Callable[[], Iterable[Finding]]
+) -> list[Finding]:
     """The findings of a check; what keeps it from going on is one."""
     if depth == "full" and isinstance(place.store, CachedStore):
         place.store.check_copies()  # what is looked at are the remote bytes, not what became of them in the cache
@@ -70,7 +74,19 @@ def _told(chosen: Format, place: Place, depth: Depth, check: Callable[[], Iterab
     except UnsafeData as error:  # a link out of the folder, met before anything could be said of the data
         where = str(error.path or place.path)
         found.append(Finding(f"{chosen.name}.unsafe", "error", where, None, error.what, None, error.hint))
-    return found
+    return [*found, *_of_list(chosen, place, given)]
+
+
+def _of_list(chosen: Format, place: Place, given: OpenOptions) -> Iterator[Finding]:
+    """The finding of an exclude list that can't be read, or is of other data."""
+    try:
+        open_at(chosen, place.store, place.path, given)
+    except (PenstockError, OSError) as error:
+        path = getattr(error, "path", None)
+        if isinstance(error, PenstockError) and str(path).endswith(SUFFIX):
+            found, expected = str(error.found), None if error.expected is None else str(error.expected)
+            yield Finding(f"{chosen.name}.exclude-list", "error", str(path), None, f"{error.what}: {found}", expected,
+                          error.hint)  # fmt: skip
 
 
 def verify_shared(
@@ -114,7 +130,7 @@ def verify_shared(
 
         def check(run: Run) -> list[Finding]:
             by_tasks = functools.partial(chosen.check_by_tasks, place.store, place.path, given, depth, run)
-            return _told(chosen, place, depth, by_tasks)
+            return _told(chosen, place, given, depth, by_tasks)
 
         return check_in_shares(check, pool.map, marks, plan, part, no_work=no_work)
 

@@ -37,6 +37,10 @@ GROUPS: dict[str, dict[str, str]] = {
         "filter": "Keep the documents or lines that fit.",
         "chunk": "One of N consecutive pieces of a dataset.",
     },
+    "Take out": {
+        "exclude": "Take samples out by a list beside the data.",
+        "purge": "A dataset without what is excluded, and its certificate.",
+    },
     "Train": {
         "plan": "What a run over a recipe will read.",
         "explain": "What a step of a run read; where a document came.",
@@ -77,6 +81,8 @@ EXAMPLES: dict[str, str] = {
     "split": "penstock split corpus.jsonl -o parts/ --ratio 8,1,1",
     "filter": "penstock filter corpus.jsonl -o english.jsonl --where \"lang == 'en'\"",
     "chunk": "penstock chunk corpus.pbin -o first.pbin --chunk-id 0 --num-chunks 8",
+    "exclude": "penstock exclude corpus.jsonl --key 17 --reason 'asked for by its author'",
+    "purge": "penstock purge corpus.jsonl -o clean.jsonl",
     "plan": "penstock plan recipe.yaml --steps 1000 --global-batch 512",
     "explain": "penstock explain recipe.yaml --step 1000 --global-batch 512",
     "stage": "penstock stage recipe.yaml --hosts 4 --host 0",

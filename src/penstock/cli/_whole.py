@@ -21,11 +21,12 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def whole_options(command: Command) -> Command:
-    """`--to --format --split --layout --eos-id --overwrite --follow-links --json`."""
+    """`--to --format --split --layout --excludes --eos-id --overwrite --follow-links --json`."""
     for option in (
         json_option,
         follow_links_option,
         click.option("--overwrite", is_flag=True, help="Replace the output."),
+        click.option("--excludes", help="Exclude list of the source; by default the one beside it."),
         opening_options("the source"),
         click.option("--to", help="Format of the output; by default as its suffix or the source has it."),
     ):
@@ -74,6 +75,11 @@ def known(options: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
+def left_out(excluded: int) -> str:
+    """`; 3 excluded ones left out`, where there are some."""
+    return f"; {excluded:,} excluded left out" if excluded else ""
+
+
 def emit_shared(
     data: dict[str, Any], written: Sequence[Written], lines: list[str], reads: Sequence[str], options: dict[str, Any],
     *, as_json: bool,
@@ -117,7 +123,7 @@ def describe(written: Written) -> str:
         index, count = written.part
         whole = describe(dataclasses.replace(written, part=None))
         return whole.replace(": ", f": part {index} of {count}: ", 1)
-    size = human_bytes(written.size_bytes)
+    size = human_bytes(written.size_bytes) + left_out(written.excluded)
     if written.tokens is None:
         unit = "lines" if written.format == "jsonl" else "samples"
         return f"{written.path}: {written.samples:,} {unit}, {size}"

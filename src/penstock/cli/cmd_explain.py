@@ -21,27 +21,35 @@ _DOCUMENT = "The inverse: where the sample of this key, or document of this numb
 @click.option("--rank", type=click.IntRange(0), help="Only this rank's samples: positions p with p mod world = rank.")
 @click.option("--state", help="State of the run (JSON): its shapes, held against RECIPE.")
 @click.option("--document", help=_DOCUMENT)
+@click.option("--excluded", is_flag=True, help="The steps before --state that had read what is excluded now.")
 @click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="At most so many positions.")
 @click.option("--show", is_flag=True, help="The samples too; of those, the ones that --start, --index or --key name.")
 @sample_options
 @json_option
 def command(
-    recipe: str, step: int | None, rank: int | None, state: str | None, document: str | None, limit: int, show: bool,
-    start: int | None, index: int | None, key: str | None, tokenizer: str | None, show_all: bool,
-    as_json: bool, **options: Any,
+    recipe: str, step: int | None, rank: int | None, state: str | None, document: str | None, excluded: bool,
+    limit: int, show: bool, start: int | None, index: int | None, key: str | None, tokenizer: str | None,
+    show_all: bool, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """What a step of a run read: from the recipe and the state's history, exact, without logs."""
+    from penstock.load.excluded import explain_excluded
     from penstock.load.explain import explain_document, explain_step, run_of
 
     require_one()
     if not show:
         why = "it says what to --show"
         refuse_given(click.get_current_context(), ("start", "index", "key", "tokenizer", "show_all"), why)
-    if step is None and document is None:
-        raise click.UsageError("give --step K, or --document KEY")
+    if excluded and (step is not None or document is not None or rank is not None or show or state is None):
+        raise click.UsageError("--excluded goes with --state FILE, and without --step, --rank, --document and --show")
+    if step is None and document is None and not excluded:
+        raise click.UsageError("give --step K, --document KEY, or --excluded")
     data, batch = open_run(recipe, options)
     saved = None if state is None else _read_state(state)
     run = run_of(data, batch.get("global_batch"), batch.get("world"), saved)
+    if excluded:
+        told = explain_excluded(run, limit)
+        emit(told, as_json=as_json, text=lambda: _of_excluded(told))
+        return
     if document is None:
         found = explain_step(run, step or 0, rank, batch.get("world"))
     else:
@@ -116,6 +124,15 @@ def _text(found: dict[str, Any]) -> str:
     ]
     title = f"{found['document']}: {len(rows):,} times" if by_document else _title(found)
     return f"{title}\n{table(rows, header=(*(('step', 'rank') if by_document else ()), *head))}"
+
+
+def _of_excluded(found: dict[str, Any]) -> str:
+    title = f"{len(found['steps']):,} steps had read what is excluded now, of {found['consumed']:,} samples consumed"
+    rows = [
+        (str(one["step"]), str(one["rank"]), one["source"], f"{one['index']:,}", one["key"] or "-", one["reason"])
+        for one in found["samples"]
+    ]
+    return f"{title}\n{table(rows, header=('step', 'rank', 'source', 'index', 'key', 'reason'))}" if rows else title
 
 
 def _addressed(row: dict[str, Any]) -> tuple[str, ...]:

@@ -37,6 +37,7 @@ def command(
     **options: Any,
 ) -> None:
     """Show the first samples, or those from one on."""
+    from penstock.errors import Excluded
     from penstock.formats import open_source
 
     require_one()
@@ -50,9 +51,14 @@ def command(
     decode, first = decoder(tokenizer), first_of(source, start, index, key)
     usual = 5 if index is None and key is None else 1
     stop = min(first + (usual if count is None else count), len(source))
-    samples = [
-        {"index": i} | _plain(visible(source[i], decode, show_all=show_all)) | pickled for i in range(first, stop)
-    ]
+
+    def shown(at: int) -> dict[str, Any]:
+        try:
+            return _plain(visible(source[at], decode, show_all=show_all)) | pickled
+        except Excluded as error:
+            return {"excluded": error.what}
+
+    samples = [{"index": i} | shown(i) for i in range(first, stop)]
     lines = "\n".join(f"{one['index']}: {_shorten(one)}" for one in samples)
     nothing = "no samples" if not first else f"{len(source):,} samples, none from {first:,} on"
     lines = lines or f"{path}: {nothing}"

@@ -30,6 +30,8 @@ def _text(found: dict[str, Any]) -> str:
     is_tokens = "tokens" in found
     samples = "not marked in the data" if found["samples"] is None else f"{found['samples']:,}"
     rows += [("documents" if is_tokens else "samples", samples)]
+    if "excluded" in found:
+        rows += [("excluded", f"{found['excluded']:,}, by {found['exclude_list']}")]
     if is_tokens:
         largest = found["max_token_id"]
         recorded = "not recorded" if largest is None else f"{largest:,}"

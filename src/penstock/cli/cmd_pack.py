@@ -136,6 +136,7 @@ def _list_dropped(report: PackReport) -> None:
 
 def _summary(report: PackReport, seconds: float) -> str:
     left_out = f", {report.num_dropped:,} lines left out" if report.num_dropped else ""
+    left_out += f", {report.excluded:,} excluded left out" if report.excluded else ""
     tokens = "" if report.tokens is None else f"{report.tokens:,} tokens, "
     if report.was_complete:
         size = human_bytes(report.manifest.size_bytes if report.manifest else 0)

@@ -38,6 +38,7 @@ def command(
     import shutil
     import sys
 
+    from penstock.errors import Excluded
     from penstock.view.preview import Display, show_sample
 
     require_one()
@@ -53,9 +54,13 @@ def command(
     asks = count is None and on_terminal and sys.stdin.isatty()
     stop = len(source) if asks else min(len(source), first + (count or 1))
     for at in range(first, stop):
-        shown = show_sample(visible(source[at], decode, show_all=show_all), display)
+        try:
+            sample = source[at]
+            shown = show_sample(visible(sample, decode, show_all=show_all), display)
+        except Excluded as error:
+            sample, shown = {}, error.what
         click.echo(f"\nsample {at} of {len(source):,}\n{shown}", color=has_color())
-        if at == first and decode is None and "tokens" in source[at]:
+        if at == first and decode is None and "tokens" in sample:
             note("ids of tokens; --tokenizer FILE shows their text")
         if asks and at + 1 < stop and not click.confirm("Next?", default=True):
             return

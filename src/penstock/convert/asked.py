@@ -25,7 +25,7 @@ from penstock.work.sharing import Sharing
 Samples = Source[Sample] | Iterable[Sample]
 """What may be read and is at no place: a source that is open, or samples, once."""
 
-_OF_SOURCE = ("layout", "flavor", "raw", "trust", "follow_links", "eos_id", "read")
+_OF_SOURCE = ("layout", "flavor", "raw", "trust", "follow_links", "eos_id", "read", "excludes")
 _OF_DATASETS = ("split", "layout", "flavor", "raw")
 
 

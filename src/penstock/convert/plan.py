@@ -15,6 +15,7 @@ from penstock.convert.output import Output
 from penstock.convert.rows import Dataset
 from penstock.convert.tokens import column_tokens
 from penstock.errors import ConfigError, Unsupported
+from penstock.formats._kept import excluded_count, kept, left_out, whole_of
 from penstock.store.local import Kept, LocalStore
 from penstock.store.place import Place, distinct_names
 from penstock.types import Manifest, OpenOptions
@@ -33,6 +34,7 @@ class TokenPlan:
         output: what is written.
         lost: what the source holds and the target has no place for.
         kept: what is found again of the files of a killed writer.
+        excluded: documents that are left out, as the source's exclude list says.
     """
 
     source: TokenSource
@@ -41,6 +43,7 @@ class TokenPlan:
     output: Output
     lost: tuple[str, ...]
     kept: Kept
+    excluded: int = 0
 
 
 def plan_tokens(asked: Asked) -> TokenPlan:
@@ -58,7 +61,8 @@ def plan_tokens(asked: Asked) -> TokenPlan:
         raise ConfigError("documents of tokens have no columns and no groups", path=place.path)
     # Read into memory that is given back: what is mapped counts as ours for as long as the system has room.
     given: dict[str, Any] = {"read": "pread", **asked.of_source}
-    opened = Dataset(place, asked.source_format, OpenOptions(**given)).open()
+    seen = Dataset(place, asked.source_format, OpenOptions(**given)).opened()
+    opened = kept(seen)
     if not is_token_source(opened):
         opened = column_tokens(opened, place.path, asked.of_source.get("eos_id")) or opened
     if not is_token_source(opened):
@@ -73,7 +77,7 @@ def plan_tokens(asked: Asked) -> TokenPlan:
     dataset = Dataset(target, to, OpenOptions(split=split, read="pread"))
     lost: tuple[str, ...] = tuple(getattr(opened, "only_here", ()))
     output = Output(dataset, options, asked.overwrite, what, split)
-    return TokenPlan(opened, place.path, asked.rule, output, lost, asked.kept)
+    return TokenPlan(opened, place.path, asked.rule, output, lost, asked.kept, excluded_count(seen))
 
 
 def _token_options(source: TokenSource, place: Place, asked: Asked) -> dict[str, Any]:
@@ -87,9 +91,9 @@ def _token_options(source: TokenSource, place: Place, asked: Asked) -> dict[str,
         "eos_id": rule.known_after(source.eos_id),
         "tokenizer": None if manifest is None else manifest.tokenizer,
         "tokenizer_digest": None if manifest is None else manifest.tokenizer_digest,
-        "inputs": {distinct_names([place])[0]: source.fingerprint},
+        "inputs": {distinct_names([place])[0]: whole_of(source).fingerprint},
         # A format of one width for all ids remembers the source's, so that the way back leads to the same bytes.
-        "options": {"command": "convert", "token_bytes": token_bytes, **how},
+        "options": {"command": "convert", "token_bytes": token_bytes, **how, **left_out(source)},
     }
 
 

@@ -15,10 +15,11 @@ from penstock.abc import Source
 from penstock.convert.asked import Asked, is_grouped
 from penstock.convert.columns import GROUPED, PART_FORMATS, TEXT_FORMATS, RowMaker, choose_columns
 from penstock.convert.output import Output
-from penstock.convert.rows import KEY, STORED, TABLE, Dataset, FolderRows, Input, Opened, Rows
+from penstock.convert.rows import KEY, STORED, TABLE, Dataset, FolderRows, Input, Opened, Rows, SourceRows
 from penstock.errors import ConfigError, Unsupported
 from penstock.executors import AnyExecutor
 from penstock.formats import BUILT_IN
+from penstock.formats._excluding import stored
 from penstock.formats.shards.merge import common_layout
 from penstock.formats.shards.source import ShardSource
 from penstock.formats.shards.writer import SIZE_LIMIT_BYTES, parse_size
@@ -151,6 +152,8 @@ def _input(asked: Asked) -> tuple[Input, list[Sample]]:
         options: dict[str, Any] = {} if asked.source_format == TABLE else {"read": "pread", **asked.of_source} | raw
         dataset: Dataset | Opened = Dataset(source, asked.source_format, OpenOptions(**options))
         shown = source.path
+        if asked.source_format != TABLE:  # all workers go by the list that is there now
+            dataset = dataset.settled(dataset.opened())
     elif hasattr(source, "__getitem__") and hasattr(source, "fingerprint"):
         dataset, shown = Opened(cast(Source[Sample], source)), repr(source)[:80]
     else:
@@ -159,7 +162,12 @@ def _input(asked: Asked) -> tuple[Input, list[Sample]]:
         _require_samples(first)
         return Input("samples", None, None, itertools.chain(first, run)), first
     rows = dataset.rows()
-    return Input(shown, dataset, rows), _first(rows)
+    return Input(shown, dataset, rows, excluded=_excluded(rows)), _first(rows)
+
+
+def _excluded(rows: Rows) -> int:
+    """Samples that the source's exclude list leaves out."""
+    return rows.excluded if isinstance(rows, SourceRows | FolderRows) else 0
 
 
 def _first(rows: Rows) -> list[Sample]:
@@ -183,7 +191,8 @@ def _require_samples(samples: Sequence[Any]) -> None:
 
 
 def _encodings(given: Input) -> dict[str, str]:
-    source = getattr(given.rows, "source", None)
+    source: Any = getattr(given.rows, "source", None)
+    source = stored(getattr(source, "whole", source))
     if not isinstance(source, ShardSource) or not source.shards:
         return {}
     layout = common_layout(source.shards, given.shown)

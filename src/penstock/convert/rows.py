@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,9 +13,12 @@ import xxhash
 
 from penstock._digest import digest
 from penstock._regular import require_regular_path
+from penstock._resolved import excluded_of
 from penstock.abc import Source
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError
 from penstock.formats import get_format
+from penstock.formats._door import open_at
+from penstock.formats._kept import excluded_count, excluded_list, kept
 from penstock.formats.samples.folder.files import list_files, part_of
 from penstock.store.place import Place
 from penstock.store.powers import CopyingStore
@@ -62,14 +65,22 @@ class Dataset:
     options: OpenOptions
 
     def open(self) -> Source[Sample]:
-        """Its source; raises what the format raises."""
-        return get_format(self.format).open(self.place.store, self.place.path, self.options)
+        """Its source, without what is excluded; raises what the format raises."""
+        return kept(self.opened())
+
+    def opened(self) -> Source[Sample]:
+        """Its source, in which excluded samples are errors; raises what the format raises."""
+        return open_at(get_format(self.format), self.place.store, self.place.path, self.options)
+
+    def settled(self, source: Any) -> Dataset:
+        """The same, whose other openings go by the exclude list of this one."""
+        return replace(self, options=replace(self.options, excludes=excluded_list(source)))
 
     def rows(self) -> Rows:
         """Its rows; raises what the format raises."""
         if self.format == TABLE:
             return TableRows(self.place)
-        return FolderRows(self.place, self.open()) if self.format == "folder" else SourceRows(self.open())
+        return FolderRows(self.place, self.opened()) if self.format == "folder" else SourceRows(self.open())
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +90,8 @@ class Opened:
     source: Source[Sample]
 
     def rows(self) -> Rows:
-        """Its rows."""
-        return SourceRows(self.source)
+        """Its rows, but for those that are excluded."""
+        return SourceRows(kept(self.source))
 
 
 class SourceRows:
@@ -88,6 +99,7 @@ class SourceRows:
 
     def __init__(self, source: Source[Sample]) -> None:
         self.source = source
+        self.excluded = excluded_count(source)
         self._many: Any = getattr(source, "get_samples", None)
 
     @property
@@ -119,15 +131,19 @@ class FolderRows:
     def __init__(self, place: Place, source: Any) -> None:
         self._source = source
         files = list_files(place.store, place.bare().path)
+        excluded = excluded_of(source)
+        gone = set() if excluded is None else {source.key_of(index) for index in excluded.tolist()}
         names = [name for name in files if part_of(name) and _key_of(name)[-1:] not in ("", "/")]
         self.left_out = len(source) - len(names)
+        self.excluded = len(gone)
+        names = [name for name in names if name not in gone]
         # Names that begin alike stand together in their byte order.
         self._groups = [list(found) for _, found in itertools.groupby(names, _key_of)]
 
     @property
     def fingerprint(self) -> str:
-        """Of the folder."""
-        return self._source.fingerprint
+        """Of the folder, and what is left of it."""
+        return kept(self._source).fingerprint
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -259,12 +275,14 @@ class Input:
         dataset: where the rows are; None for an iterable.
         rows: opened; None for an iterable.
         samples: of the iterable, the first ones included.
+        excluded: samples that the exclude list of the dataset leaves out.
     """
 
     shown: str
     dataset: Dataset | Opened | None
     rows: Rows | None
     samples: Iterable[Sample] = ()
+    excluded: int = 0
 
     def groups(self, group_rows: int) -> Iterator[Group]:
         """The cut: by position alone."""

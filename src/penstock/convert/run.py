@@ -47,6 +47,7 @@ class ConvertReport:
         part: `(i, n)` where this run did a share of the work: then `samples` and `groups` are of that share.
         missing: shares that are not done, where nothing was to be done but the commit; nothing is committed then.
         was_complete: all was there already.
+        excluded: samples of the source that its exclude list leaves out.
     """
 
     to: str
@@ -65,6 +66,7 @@ class ConvertReport:
     part: tuple[int, int] | None = None
     missing: tuple[int, ...] = ()
     was_complete: bool = False
+    excluded: int = 0
 
 
 def convert(
@@ -108,7 +110,7 @@ def convert(
         finish, no_work: do what is missing of shared work, and commit; or only where nothing is, else say which shares.
         restart: throw away unfinished work.
         progress: called with samples done and a text.
-        options: `layout, eos_id, flavor, raw, trust, follow_links, read, source_split` of the source, as
+        options: `layout, eos_id, flavor, raw, trust, follow_links, read, excludes, source_split` of the source, as
             `penstock.open` takes them; all others are the target's, as `penstock.create` takes them, such as
             `token_bytes=`, `dtype=`, `size_limit=` or `split=`. A target without splits leaves `split=` to the source.
 
@@ -200,6 +202,7 @@ def _report(
         part=asked.sharing.part,
         missing=written.missing,
         was_complete=written.was_complete,
+        excluded=plan.excluded if isinstance(plan, TokenPlan) else plan.given.excluded,
     )
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from penstock.abc import Source
 from penstock.errors import ConfigError, Unsupported
+from penstock.formats._excluding import stored
 from penstock.formats.shards.source import ShardSource
 from penstock.types import Batch, Field, IntArray, Manifest, Sample, Schema, TokenArray
 
@@ -24,7 +25,7 @@ def column_tokens(source: Source[Any], shown: str, eos_id: int | None) -> Column
         Unsupported: its arrays are of a dtype that ids don't have.
     """
     fields = [field for field in source.schema.fields if field.name == COLUMN and field.kind == "ndarray"]
-    if not fields or not isinstance(source, ShardSource):
+    if not fields or not isinstance(stored(getattr(source, "whole", source)), ShardSource):
         return None
     dtype = np.dtype(fields[0].dtype) if fields[0].dtype else source[0][COLUMN].dtype if len(source) else None
     if dtype is None or dtype.kind != "u" or dtype.itemsize > 4:
@@ -36,7 +37,7 @@ def column_tokens(source: Source[Any], shown: str, eos_id: int | None) -> Column
 class ColumnTokens:
     """A document a sample; see `penstock.abc.TokenSource`. Memory: 8 bytes a document, and what is asked for."""
 
-    def __init__(self, source: ShardSource, shown: str, dtype: np.dtype[Any], eos_id: int | None) -> None:
+    def __init__(self, source: Any, shown: str, dtype: np.dtype[Any], eos_id: int | None) -> None:
         self._source = source
         self._shown = shown
         self._eos_id = eos_id

@@ -14,7 +14,7 @@ from penstock._digest import digest
 from penstock._index import as_index, as_indices, as_position, as_positions
 from penstock._kinds import Seedable, is_stream
 from penstock._places import place_of
-from penstock._resolved import Ahead, prefetch_of, samples_of, substitutes_of
+from penstock._resolved import Ahead, excluded_of, prefetch_of, samples_of, substitutes_of
 from penstock._stages import report
 from penstock._tree import brief, line, tree
 from penstock.abc import Source, Stream, SupportsFiles
@@ -136,6 +136,11 @@ class CookedSource:
 
     def __reduce__(self) -> tuple[object, ...]:
         return (CookedSource, (self.source, self.cooks))
+
+    @property
+    def excluded_indices(self) -> IntArray | None:
+        """int64[k], rising: what the source's exclude list takes out; None without a list."""
+        return excluded_of(self.source)
 
     @property
     def schema(self) -> Schema:

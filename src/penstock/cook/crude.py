@@ -12,7 +12,7 @@ from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._places import by_name, place_of
-from penstock._resolved import prefetch_of, samples_of
+from penstock._resolved import excluded_of, prefetch_of, samples_of
 from penstock._tree import brief, line, tree
 from penstock.abc import Source, SupportsFiles
 from penstock.codec.parts import DecodeOptions, decode_part
@@ -91,6 +91,11 @@ class Crude:
     def __reduce__(self) -> tuple[object, ...]:
         of_type = (self.origin.kind, self.origin.sample_class)
         return (_again, (self.source, self.origin.subflavors, self._decode, self._decode_parts, *of_type))
+
+    @property
+    def excluded_indices(self) -> IntArray | None:
+        """int64[k], rising: what the source's exclude list takes out; None without a list."""
+        return excluded_of(self.source)
 
     @property
     def schema(self) -> Schema:

@@ -17,10 +17,13 @@ from penstock._plug_ins import plug_ins as _find_plug_ins
 from penstock.abc import Format, Source, Store, Writer
 from penstock.errors import ConfigError, NotFound, PenstockError, Unsupported
 from penstock.formats._by_name import find_by_name as _find_by_name
+from penstock.formats._door import open_at as _open_at
+from penstock.formats._door import without_excluded as _without_excluded
 from penstock.formats._last_files import require_no_writer as _require_no_writer
 from penstock.formats._plugged import of_plug_in as _of_plug_in
 from penstock.formats._read_only import instead_of as _instead_of
 from penstock.formats._unrecognised import unrecognised as _unrecognised
+from penstock.store.exclude_list import ExcludeList
 from penstock.store.local import LocalStore
 from penstock.store.place import Place, dataset_at
 from penstock.store.resolve import resolve
@@ -190,24 +193,19 @@ def require_taken(chosen: Format, path: str, options: OpenOptions) -> None:
 def open_source(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
-    format: str | None = None,
-    split: str | None = None,
-    flavor: str = "modalities",
-    raw: bool = False,
-    trust: bool = False,
-    layout: str | None = None,
-    vocab_size: int | None = None,
-    eos_id: int | None = None,
-    columns: list[str] | tuple[str, ...] | None = None,
-    read: ReadMode = "auto",
-    validate_hash: str | None = None,
-    follow_links: bool = False,
-) -> Source[Sample]:
+    format: str | None = None, split: str | None = None, flavor: str = "modalities", raw: bool = False,
+    trust: bool = False, layout: str | None = None, vocab_size: int | None = None, eos_id: int | None = None,
+    columns: list[str] | tuple[str, ...] | None = None, read: ReadMode = "auto", validate_hash: str | None = None,
+    follow_links: bool = False, excludes: str | os.PathLike[str] | ExcludeList | None = None,
+    mask_tokens: int | None = None,
+) -> Source[Sample]:  # fmt: skip
     """Open a dataset in any known format.
 
     Opening reads no data before the first sample, fingerprint or document is read. A folder or a pattern of JSONL
     files, also compressed ones, of Parquet files or of token files is one dataset: all files in byte order of their
     paths.
+
+    Samples of its exclude list (`penstock exclude`) raise `Excluded`; numbers and positions of all others stay.
 
     Args:
         path: file, folder or URL; or a list of JSONL, Parquet or token files, folders and patterns, all of one store.
@@ -224,10 +222,12 @@ def open_source(
         validate_hash: check each shard whole before it is read, by this algorithm's digest in its index. Without it,
             whole copies of remote shards are checked by all digests there are, ranges of them by none.
         follow_links: read files through links out of the dataset's folder, which are `UnsafeData` without it.
+        excludes: the exclude list, path or URL; by default the one beside the data, where these are on this machine.
+        mask_tokens: the id in the place of excluded documents' tokens; by default that which ends documents, else 0.
 
     Raises:
-        NotFound: nothing is at `path`.
-        FormatError: the data are not what their format says.
+        NotFound: nothing is at `path`, or `excludes`.
+        FormatError: the data are not what their format says; or an exclude list that can't be read, or is of others.
         ConfigError: options that the data can't follow, such as a `split` of a format that has none.
     """
     options = OpenOptions(
@@ -242,6 +242,8 @@ def open_source(
         read=read,
         validate_hash=validate_hash,
         follow_links=follow_links,
+        excludes=excludes,
+        mask_tokens=mask_tokens,
     )
     if not isinstance(path, str | os.PathLike):
         return _open_list([os.fspath(one) for one in path], format, options)
@@ -253,7 +255,7 @@ open = open_source  # as the façade calls it
 
 def _open_one(path: str | os.PathLike[str], format: str | None, options: OpenOptions) -> Source[Sample]:
     place = dataset_at(path, follow_links=options.follow_links)
-    return find_format(place, format, options).open(place.store, place.path, options)
+    return _open_at(find_format(place, format, options), place.store, place.path, options)
 
 
 def _open_list(paths: list[str], format: str | None, options: OpenOptions) -> Source[Sample]:
@@ -271,7 +273,8 @@ def _open_list(paths: list[str], format: str | None, options: OpenOptions) -> So
         what, hint = "a list of paths is JSONL, Parquet or token files", "Open each by itself, and join them: ps.Concat"
         raise ConfigError(what, found=f"format={format!r}", hint=hint)
     require_taken(chosen, paths[0], options)
-    return cast(_OpensLists, chosen).open_list(paths, options)
+    source = cast(_OpensLists, chosen).open_list(paths, options)
+    return _without_excluded(chosen, dataset_at(paths[0]).store, paths[0], options, source)
 
 
 def _format_of_first(path: str) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 from penstock._kinds import is_lane_stream, is_stream
 from penstock._places import place_of
 from penstock.errors import ConfigError, NotFound, ResumeMismatch
+from penstock.load import excluded, lanes
 from penstock.load import history as runs
-from penstock.load import lanes
 from penstock.load import state as states
 from penstock.load.describe import describe
 from penstock.load.explain_lanes import Output, outputs_at, outputs_of
@@ -31,6 +31,7 @@ class Run:
         exact_from: positions before this one were read from another stream, before a change that was accepted.
         consumed: what its state has consumed; None without a state.
         places: of a lane stream's lanes after `consumed`.
+        excluded: the exclude lists that were in force, as the state records them.
     """
 
     data: Any
@@ -38,6 +39,7 @@ class Run:
     exact_from: int = 0
     consumed: int | None = None
     places: Places = field(default_factory=dict[int, tuple[int, int]])
+    excluded: excluded.Rows = ()
 
 
 def run_of(data: Any, global_batch: int | None, world: int | None, state: Mapping[str, Any] | None) -> Run:
@@ -68,7 +70,8 @@ def run_of(data: Any, global_batch: int | None, world: int | None, state: Mappin
         )
     exact_from = max((consumed for consumed, *_ in saved.accepted), default=0)
     places = lanes.decode(state.get("lanes", [])) if is_lane_stream(data) else {}
-    return Run(data, saved.history, exact_from, saved.consumed, places)
+    lists = excluded.decode(state.get("excluded", []))
+    return Run(data, saved.history, exact_from, saved.consumed, places, lists)
 
 
 def explain_step(run: Run, step: int, rank: int | None = None, world: int | None = None) -> dict[str, Any]:
@@ -104,7 +107,7 @@ def explain_step(run: Run, step: int, rank: int | None = None, world: int | None
         samples = [_output_row(run.data, one) for one in outputs]
     else:
         origins = Origins(run.data)
-        samples = [_row(run.data, position, origins) for position in positions]
+        samples = [_row_then(run, position, origins) for position in positions]
     return {
         "step": step,
         "global_batch": stretch.global_batch,
@@ -159,6 +162,8 @@ def row_of(at: Location) -> dict[str, Any]:
         "index": at.index,
         "key": at.key,
     }
+    if at.instead_of is not None:
+        row["instead_of"] = at.instead_of
     if at.documents is not None:
         row["documents"] = [list(one) for one in at.documents]
     if at.extents is not None:
@@ -180,6 +185,16 @@ def _located(data: Any, position: int) -> Location:
         return data.pass_location(position)
     place = place_of(data, position)
     return Location(position, (), 0, position, place.key, place.documents, place.extents)
+
+
+def _row_then(run: Run, position: int, origins: Origins) -> dict[str, Any]:
+    """A position as it was read: before a sample was excluded, that held the sample itself."""
+    row = _row(run.data, position, origins)
+    index = row.get("instead_of")
+    if index is None or not excluded.was_read_then(run, position, index):
+        return row
+    del row["instead_of"]
+    return {**row, "index": index, "key": None, "excluded_since": True}
 
 
 def _output_row(data: Any, output: Output) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from penstock._kinds import LaneStream, is_lane_stream
 from penstock._secrets import logger
 from penstock.abc import Source, Stream
 from penstock.errors import ConfigError
+from penstock.load import excluded, lanes
 from penstock.load import history as runs
-from penstock.load import lanes
 from penstock.load import state as states
 from penstock.load.batches import Batches, Cursor, closed
 from penstock.load.collate import Collate, collate_columns
@@ -127,6 +127,7 @@ class Loader:
         if self._metrics_every < 1:
             raise ConfigError("metrics_every is a number of steps", found=metrics_every, expected="1 or more")
         self._accepted: tuple[tuple[int, str, str, str], ...] = ()
+        self._excluded: excluded.Rows = excluded.begin(data, operator.index(start))
         start = operator.index(start)
         if not 0 <= start < runs.LIMIT:
             raise ConfigError("start is a number of samples", found=start, expected=f"0 to {runs.LIMIT - 1}")
@@ -273,6 +274,8 @@ class Loader:
         """
         consumed = self.consumed
         state = states.encode(describe(self._options.data, consumed), consumed, self._history, self._accepted)
+        if self._excluded:
+            state["excluded"] = excluded.encode(self._excluded)
         if self._cursor.step_places is not None:
             state["lanes"] = lanes.encode(self._cursor.step_places)
         return state
@@ -300,6 +303,7 @@ class Loader:
             _log.warning("%s", line)
         taken = tuple((saved.consumed, one.name, one.old, one.new) for one in found)
         self._accepted = (*saved.accepted, *taken)
+        self._excluded = excluded.go_on(excluded.decode(state.get("excluded", [])), self._options.data, saved.consumed)
         places = lanes.decode(state.get("lanes", [])) if is_lane_stream(self._options.data) else None
         self._begin(runs.go_on(saved.history, saved.step, self.global_batch, self.world), saved.step, places)
         return account

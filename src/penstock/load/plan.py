@@ -12,6 +12,7 @@ import numpy as np
 from penstock._kinds import HasHorizon, is_lane_stream, is_stream, is_token_source
 from penstock._places import place_of
 from penstock.errors import ConfigError
+from penstock.load.excluded import lists_of
 from penstock.mix import Blend, Epochs, Stages
 from penstock.order import OrderedStream
 from penstock.order.borders import own_blocks
@@ -273,6 +274,9 @@ def _warnings(
 ) -> Iterable[str]:
     if is_lane_stream(data):
         yield "packing on the fly: how many outputs the samples make is known only when they are read"
+    for place, source in lists_of(inner):
+        count = len(source.exclusions.indices)
+        yield f"{place}: {count:,} of its {len(source):,} samples are excluded: others stand in, or ids are masked"
     for one in sources:
         if one.epochs > MOST_EPOCHS:
             yield (

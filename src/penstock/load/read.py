@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from penstock._resolved import expect_lanes, prefetch_of, resolves
+from penstock._resolved import MARK, excluded_below, expect_lanes, prefetch_of, resolves
 from penstock._stages import Collecting
-from penstock.errors import ConfigError, FormatError, NotFound
+from penstock.errors import ConfigError, Excluded, FormatError, NotFound
 from penstock.load.collate import Collate
 from penstock.load.substitute import Substitutions
+from penstock.order import Sequential
 from penstock.types import Batch, IntArray
 
 OnError = Literal["raise", "substitute"]
@@ -125,27 +127,57 @@ def _reader(
 
 
 def _columns_reader(task: ReadTask, wait: Callable[[float], object]) -> Callable[[IntArray, IntArray, int], Batch]:
-    read = _retrying(task.data.get_batch, wait)
     if task.num_samples is not None:
-        num_samples = task.num_samples
-
-        def of_source(positions: IntArray, _resolved: IntArray, _num_read: int) -> Batch:
-            return _with(read(positions % num_samples), "valid", positions < num_samples)
-
-        return of_source
+        return _pass_reader(task, task.num_samples, wait)
+    read = _retrying(task.data.get_batch, wait)
     read_resolved = _retrying(task.data.get_resolved, wait) if resolves(task.data) else read
-    if task.on_error == "raise":
+    has_excluded = excluded_below(task.data)
+    if task.on_error == "raise" and not has_excluded:
         return lambda _positions, resolved, _num_read: read_resolved(resolved)
     substitutions = Substitutions(task.data, task.substitute_limit)
+    mended_errors = (Excluded,) if task.on_error == "raise" else (Excluded, FormatError)
 
     def mended(positions: IntArray, resolved: IntArray, num_read: int) -> Batch:
         try:
             batch, replaced = read_resolved(resolved), np.zeros(positions.shape, np.bool_)
-        except FormatError:
+        except mended_errors:
             batch, replaced = substitutions.mend(positions, read, num_read)
-        return _with(batch, "substituted", replaced)
+        if has_excluded:
+            batch = dict(batch)
+            replaced = replaced | _marks(batch.pop(MARK, None), task.data, positions)
+        return _with(batch, MARK, replaced)
 
     return mended
+
+
+def _pass_reader(
+    task: ReadTask, num_samples: int, wait: Callable[[float], object]
+) -> Callable[[IntArray, IntArray, int], Batch]:
+    """The same for one pass over a source; another sample of it stands in for one that is excluded."""
+    if not excluded_below(task.data):
+        read = _retrying(task.data.get_batch, wait)
+        return lambda positions, _, __: _with(read(positions % num_samples), "valid", positions < num_samples)
+    stream: Any = Sequential(task.data)
+    read_one_pass = _retrying(stream.get_batch, wait)
+    substitutions = Substitutions(stream, task.substitute_limit)
+
+    def of_source(positions: IntArray, _resolved: IntArray, num_read: int) -> Batch:
+        places = positions % num_samples
+        try:
+            batch, replaced = read_one_pass(places), np.zeros(places.shape, np.bool_)
+        except Excluded:
+            batch, replaced = substitutions.mend(places, read_one_pass, num_read)
+        batch = {**batch, MARK: replaced | _marks(batch.get(MARK), stream, places)}
+        return _with(batch, "valid", positions < num_samples)
+
+    return of_source
+
+
+def _marks(known: Any, stream: Any, positions: IntArray) -> NDArray[np.bool_]:
+    """bool[k]: which samples stand in for excluded ones; what samples were made of may not say it."""
+    if isinstance(known, np.ndarray):
+        return known.astype(np.bool_)
+    return np.array([stream.locate(position).instead_of is not None for position in positions.tolist()], np.bool_)
 
 
 def _with(batch: Batch, name: str, column: Any) -> Batch:

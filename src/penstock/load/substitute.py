@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from penstock._secrets import logger
 from penstock.abc import SupportsSubstitutes
-from penstock.errors import ConfigError, FormatError
+from penstock.errors import ConfigError, Excluded, FormatError
 from penstock.types import Batch, IntArray
 
 _log = logger()
@@ -44,7 +44,8 @@ class Substitutions:
 
         Args:
             positions: of the batch.
-            read: reads a batch; raises a `FormatError` where one of its samples can't be read.
+            read: reads a batch; raises a `FormatError` where one of its samples can't be read, `Excluded` where one is
+                excluded, which counts for no limit.
             num_read: positions that this worker has read before.
 
         Raises:
@@ -54,11 +55,12 @@ class Substitutions:
         for place, position in enumerate(positions.tolist()):
             error = _failure(read, position)
             if error is not None:
-                self._count(position, num_read + place + 1, error)
+                if isinstance(error, FormatError):
+                    self._count(position, num_read + place + 1, error)
                 mended[place] = self._stand_in(position, read, error)
         return read(mended), mended != positions
 
-    def _stand_in(self, position: int, read: Callable[[IntArray], Batch], error: FormatError) -> int:
+    def _stand_in(self, position: int, read: Callable[[IntArray], Batch], error: FormatError | Excluded) -> int:
         stream: SupportsSubstitutes = self._stream
         for attempt in range(_ATTEMPTS):
             try:
@@ -66,7 +68,8 @@ class Substitutions:
             except ConfigError:
                 raise error from None
             if _failure(read, other) is None:
-                _log.warning("position %d can't be read (%s); position %d stands in", position, error, other)
+                if isinstance(error, FormatError):
+                    _log.warning("position %d can't be read (%s); position %d stands in", position, error, other)
                 return other
         raise error
 
@@ -92,9 +95,9 @@ class Substitutions:
         return sum(self._stream.locate(probe).path == child for probe in probes) / len(probes)
 
 
-def _failure(read: Callable[[IntArray], Batch], position: int) -> FormatError | None:
+def _failure(read: Callable[[IntArray], Batch], position: int) -> FormatError | Excluded | None:
     try:
         read(np.array([position], np.int64))
-    except FormatError as error:
+    except (FormatError, Excluded) as error:
         return error
     return None

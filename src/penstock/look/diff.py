@@ -121,7 +121,7 @@ def diff(
         raise ConfigError("no such way to compare", found=compare_as, expected=" | ".join(get_args(As)))
     options = {"format": format, "split": split, "flavor": flavor, "layout": layout, "eos_id": eos_id}
     options |= {"trust": trust, "follow_links": follow_links}
-    sides = open_dataset(a, options), open_dataset(b, options)
+    sides = open_dataset(a, options, leave_out=True), open_dataset(b, options, leave_out=True)
     if (sides[0].tokens is None) != (sides[1].tokens is None):
         what = "documents of tokens and samples don't compare"
         hint = "Pack the samples with the same tokenizer, and compare the documents"

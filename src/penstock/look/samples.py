@@ -17,8 +17,11 @@ from penstock.codec.parts import DecodeOptions, decode_part, suffix_of
 from penstock.convert.rows import SourceRows
 from penstock.errors import ConfigError
 from penstock.formats import find_format, open_source
+from penstock.formats._excluding import stored as stored_source
+from penstock.formats._kept import kept
 from penstock.reshape.filter import fields_of
 from penstock.reshape.rows import LineRows, Lines, read_run, runs
+from penstock.store.exclude_list import NO_LIST
 from penstock.store.place import Place, dataset_at, place_of
 from penstock.types import OpenOptions, Sample, TokenArray
 
@@ -75,7 +78,7 @@ class Stretch:
     described: str
 
 
-def open_dataset(target: Target, options: dict[str, Any]) -> Dataset:
+def open_dataset(target: Target, options: dict[str, Any], *, leave_out: bool = False) -> Dataset:
     """Open what is to be looked into.
 
     Parts of tars, images and pickles stay as they are stored: so no image is unpacked, and nothing of the data runs.
@@ -83,29 +86,33 @@ def open_dataset(target: Target, options: dict[str, Any]) -> Dataset:
     Args:
         target: see `Target`.
         options: what `penstock.open` takes; None is not given.
+        leave_out: without what is excluded, as if it were purged; else that can be looked for too.
 
     Raises: as `penstock.open`.
     """
     options = {name: value for name, value in options.items() if value is not None and value is not False}
+    seen = kept if leave_out else stored_source
+    excludes = {} if leave_out else {"excludes": NO_LIST}
     if not isinstance(target, str | os.PathLike | Sequence):
         if options:
             raise ConfigError("a source is open already", found=", ".join(options), hint="Give them to ps.open")
-        return Dataset(target, (target,), place_of(_name_of(target)))
+        return Dataset(seen(target), (seen(target),), place_of(_name_of(target)))
+    options |= excludes
     if not isinstance(target, str | os.PathLike):
-        source = open_source(target, **options)
+        source = seen(open_source(target, **options))
         return Dataset(source, (source,), place_of(_name_of(source)))
     place = dataset_at(target, follow_links=options.get("follow_links", False))
     options["format"] = find_format(place, options.get("format"), OpenOptions()).name
     if options["format"] == "webdataset":
-        source = open_source(target, **options, raw=True)
+        source = seen(open_source(target, **options, raw=True))
         return Dataset(source, (source,), place, (place,))
-    source = open_source(target, **options)
+    source = seen(open_source(target, **options))
     stored = [one.name for one in source.schema.fields if one.kind in _STORED]
     if options["format"] != "mds" or not stored:
         return Dataset(source, (source,), place, (place,))
     decoded = [one.name for one in source.schema.fields if one.name not in stored]
-    readers = [open_source(target, **options, columns=stored, raw=True)]
-    readers += [open_source(target, **options, columns=decoded)] if decoded else []
+    readers = [seen(open_source(target, **options, columns=stored, raw=True))]
+    readers += [seen(open_source(target, **options, columns=decoded))] if decoded else []
     return Dataset(source, tuple(readers), place, (place,))
 
 

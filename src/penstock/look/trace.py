@@ -16,6 +16,7 @@ from penstock._secrets import redacted_repr
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats import open_source
 from penstock.prepare.tokens.inputs import describe_inputs
+from penstock.store.exclude_list import NO_LIST
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.place import Given, Place, place_of
 from penstock.types import Manifest
@@ -109,7 +110,7 @@ class _Walk:
         for place in self._candidates(output, name):
             if place.absolute == output.absolute or not place.exists():
                 continue
-            if _is_same(place, digest):
+            if is_same(place, digest):
                 origin = Origin(place.shown, "same", digest)
                 return self.told(origin, place, _manifest_at(place), (*above, output.absolute))
             changed = changed or place
@@ -128,7 +129,7 @@ def _manifest_at(place: Place) -> Manifest | None:
     if not place.exists() and not place.folder().exists():
         raise NotFound("no such dataset", path=place.path, hint="Check the path")
     try:
-        manifest = getattr(open_source(place.path), "manifest", None)
+        manifest = getattr(open_source(place.path, excludes=NO_LIST), "manifest", None)
     except NotFound:
         raise
     except (PenstockError, OSError):
@@ -136,13 +137,13 @@ def _manifest_at(place: Place) -> Manifest | None:
     return manifest if isinstance(manifest, Manifest) else None
 
 
-def _is_same(place: Place, digest: str) -> bool:
+def is_same(place: Place, digest: str) -> bool:
     """Whether what is there has the digest that a side file recorded of an input."""
     try:
         if digest.startswith(_SAMPLE):
             return digest == _SAMPLE + sample_fingerprint(place.store, "input", b"", [("", place.path)])
         if ":" in digest:
             return digest == describe_inputs([place])[0].digest
-        return digest == open_source(place.path).fingerprint
+        return digest == open_source(place.path, excludes=NO_LIST).fingerprint
     except (PenstockError, OSError):
         return False

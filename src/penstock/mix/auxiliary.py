@@ -9,7 +9,7 @@ from penstock._digest import digest
 from penstock._index import as_index
 from penstock._kinds import Seedable, is_stream
 from penstock._places import by_name, place_of
-from penstock._resolved import Ahead, prefetch_of, samples_of, substitutes_of
+from penstock._resolved import Ahead, excluded_of, prefetch_of, samples_of, substitutes_of
 from penstock._tree import brief, line, tree
 from penstock.abc import Source, Stream, SupportsFiles
 from penstock.errors import ConfigError
@@ -73,6 +73,11 @@ class AuxSource:
         self._fingerprint: str | None = None
         self.index_of, self.key_of, self.get, self.get_media_metadata = by_name(source)
         self.prefetch = prefetch_of(source)
+
+    @property
+    def excluded_indices(self) -> IntArray | None:
+        """int64[k], rising: what the source's exclude list takes out; None without a list."""
+        return excluded_of(self.below)
 
     @property
     def schema(self) -> Schema:

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from penstock._columns import groups, scatter
 from penstock._digest import digest
+from penstock._hidden import NO_RUNS, Hidden, join_hidden, stored_tokens
 from penstock._index import as_index, as_indices
 from penstock._kinds import is_token_source
 from penstock._places import extents_of_tokens, keys_of, place_of, token_extents
-from penstock._resolved import prefetch_of, prefetch_parts, samples_of
+from penstock._resolved import excluded_of, prefetch_of, prefetch_parts, samples_of
 from penstock._tree import brief, line, tree
 from penstock.abc import Source, SupportsDocumentFlags, SupportsKeys, TokenSource
 from penstock.errors import ConfigError, NotFound
@@ -87,6 +88,14 @@ class ConcatSource:
         self.key_of = self._key_of if keys else None
         self.key_run = self._key_run if keys else None
         self.prefetch = self._prefetch if any(map(prefetch_of, sources)) else None
+
+    @property
+    def excluded_indices(self) -> IntArray | None:
+        """int64[k], rising: what the sources' exclude lists take out; None where none has a list."""
+        begins = self._starts.tolist()
+        found = [(excluded_of(one), begin) for one, begin in zip(self.sources, begins, strict=False)]
+        parts = [own + begin for own, begin in found if own is not None]
+        return np.concatenate(parts) if parts else None
 
     @property
     def schema(self) -> Schema:
@@ -228,6 +237,13 @@ class ConcatTokens:
         extents = all(extents_of_tokens(source) is not None for source in sources)
         self.gather_starts = self._gather_starts if flags else None
         self.token_extent = self._token_extent if extents else None
+        masked = any(getattr(source, "stored_tokens", None) for source in sources)
+        self.stored_tokens = self._stored_tokens if masked else None
+
+    @property
+    def excluded_indices(self) -> IntArray | None:
+        """int64[k], rising: what the sources' exclude lists take out; None where none has a list."""
+        return self._rows.excluded_indices
 
     @property
     def schema(self) -> Schema:
@@ -357,6 +373,19 @@ class ConcatTokens:
         """bool[len(starts), length]: whether each token of each window is the first of a document."""
         flags: Any = self.sources  # all of them have it: see __init__
         return self._gather(lambda child: flags[child].gather_starts, starts, np.empty((len(starts), length), np.bool_))
+
+    @cached_property
+    def _as_stored(self) -> tuple[ConcatTokens, Hidden]:
+        pairs = [stored_tokens(source) for source in self.sources]
+        begins = self._token_starts.tolist()
+        hidden = [
+            (NO_RUNS if one is None else one).shifted(begin) for (_, one), begin in zip(pairs, begins, strict=False)
+        ]
+        return ConcatTokens(tuple(source for source, _ in pairs), self._rows), join_hidden(hidden)
+
+    def _stored_tokens(self) -> tuple[ConcatTokens, Hidden]:
+        """The tokens as they are stored, for borders alone, and which of them are hidden."""
+        return self._as_stored
 
     def _token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:
         """File ranges that hold tokens `[start, stop)`."""

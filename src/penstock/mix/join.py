@@ -14,7 +14,7 @@ from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
 from penstock._naming import function_name
 from penstock._places import place_of
-from penstock._resolved import samples_of
+from penstock._resolved import excluded_of, samples_of
 from penstock._tree import brief, line, tree
 from penstock.abc import Source, SupportsKeys
 from penstock.errors import ConfigError, NotFound
@@ -98,6 +98,14 @@ class JoinedSource:
     def joiner(self) -> Joiner | None:
         """The function that makes one sample of the members'; None delivers their dict."""
         return self._joiner
+
+    @property
+    def excluded_indices(self) -> IntArray | None:
+        """int64[k], rising: samples of which a member's exclude list takes a part out; None without a list."""
+        lists = [excluded_of(member) for member in self._members.values()]
+        columns = self._rows().T
+        gone = [np.isin(column, found) for column, found in zip(columns, lists, strict=True) if found is not None]
+        return np.flatnonzero(np.any(gone, axis=0)) if gone else None
 
     @property
     def schema(self) -> Schema:

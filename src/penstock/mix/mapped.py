@@ -12,7 +12,7 @@ from penstock._index import as_index, as_indices, as_positions
 from penstock._kinds import Seedable, is_stream
 from penstock._naming import function_name
 from penstock._places import place_of
-from penstock._resolved import Ahead, prefetch_of, samples_of, substitutes_of
+from penstock._resolved import Ahead, excluded_below, excluded_of, keep_mark, prefetch_of, samples_of, substitutes_of
 from penstock._stages import report
 from penstock._tree import brief, line, tree
 from penstock.abc import Source, Stream
@@ -56,6 +56,11 @@ class MappedSource:
         self._aux = aux_of(source)
         self._fingerprint: str | None = None
         self.prefetch = prefetch_of(source)
+
+    @property
+    def excluded_indices(self) -> IntArray | None:
+        """int64[k], rising: what the source's exclude list takes out; None without a list."""
+        return excluded_of(self.source)
 
     @property
     def schema(self) -> Schema:
@@ -129,6 +134,7 @@ class MappedStream:
         self._fingerprint: str | None = None
         self.prefetch = self._ahead.prefetch
         self.expect_lanes = getattr(stream, "expect_lanes", None)
+        self._has_marks = excluded_below(stream)
 
     @property
     def lanes(self) -> int:
@@ -148,7 +154,9 @@ class MappedStream:
         return self._fingerprint
 
     def __getitem__(self, position: int, /) -> Sample:
-        return self.fn(self.stream[position], **self._aux)
+        sample = self.stream[position]
+        made = self.fn(sample, **self._aux)
+        return keep_mark(sample, made) if self._has_marks else made
 
     def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
         """Columns of the samples at `positions`: int64[k], in that order."""
@@ -164,7 +172,13 @@ class MappedStream:
 
     def get_resolved_samples(self, resolved: IntArray, /) -> list[Sample]:
         """The samples at resolved positions."""
-        return _applied(self, self._ahead.samples(resolved))
+        samples = self._ahead.samples(resolved)
+        if not self._has_marks:
+            return _applied(self, samples)
+        plain = [
+            dict(sample) if isinstance(sample, dict) else sample for sample in samples
+        ]  # a function may take it out
+        return list(map(keep_mark, plain, _applied(self, samples)))
 
     def locate(self, position: int, /) -> Location:
         """Where position comes from: as the stream says."""

@@ -14,7 +14,7 @@ from penstock._digest import digest
 from penstock._index import as_positions
 from penstock._kinds import Derived
 from penstock._places import place_of
-from penstock._resolved import Prefetch, samples_of
+from penstock._resolved import Prefetch, excluded_of, samples_of
 from penstock._secrets import logger
 from penstock._tree import brief, line, tree
 from penstock.abc import Source
@@ -24,6 +24,7 @@ from penstock.order.compat.streaming.epochs import StreamingEpochs, decode_state
 from penstock.order.compat.streaming.one_epoch import VERSION, StreamingRun
 from penstock.order.compat.streaming.partition import Cluster, as_original, padding_of
 from penstock.order.compat.streaming.sampling import Shares, Weight, shares_of
+from penstock.order.sequential import Sequential
 from penstock.store.derived import DerivedCache
 from penstock.types import Batch, IntArray, Location, Sample, Schema
 
@@ -152,15 +153,15 @@ class StreamingOrder:
         return self.shares.epoch_size
 
     def __getitem__(self, position: int, /) -> Sample:
-        return self._source[self._epochs.order_one(position)]
+        return self._source[int(self.resolve(as_positions([position]))[0])]
 
     def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
         """Columns of the samples at `positions`: int64[k], in that order."""
-        return self._source.get_batch(self._epochs.order(as_positions(positions)))
+        return self._source.get_batch(self.resolve(as_positions(positions)))
 
     def resolve(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: global id of the sample at each position, for `get_resolved`."""
-        return self._epochs.order(positions)
+        """int64[k]: global id of the sample at each position, for `get_resolved`; of its substitute if excluded."""
+        return with_substitutes(self._source, self._epochs.order(positions))
 
     def get_resolved(self, resolved: IntArray, /) -> Batch:
         """Columns of the samples with ids that `resolve` gave."""
@@ -173,9 +174,11 @@ class StreamingOrder:
     def locate(self, position: int, /) -> Location:
         """Where position comes from: its epoch in the original's count, and its global id as index."""
         epoch, _ = self._epochs.place(position)
-        index = self._epochs.order_one(position)
+        given = self._epochs.order_one(position)
+        index = int(with_substitutes(self._source, np.array([given]))[0])
         place = place_of(self._source, index)
-        return Location(position, (), epoch, index, place.key, place.documents, place.extents)
+        instead_of = None if index == given else given
+        return Location(position, (), epoch, index, place.key, place.documents, place.extents, instead_of)
 
     def epoch_ids(self, epoch: int, drop_first: int = 0) -> IntArray:
         """int64[nodes, ranks, workers, batches, batch]: global ids of a whole epoch, with -1 as padding.
@@ -271,6 +274,11 @@ class StreamingOrder:
 
     __repr__ = brief
     __str__ = tree
+
+
+def with_substitutes(source: Source[Any], ids: IntArray) -> IntArray:
+    """int64[k]: the same ids, but where a sample is excluded that of the one that stands in for it."""
+    return ids if excluded_of(source) is None else Sequential(source).resolve(ids) % len(source)
 
 
 def number_of(value: int | str | None) -> int | None:

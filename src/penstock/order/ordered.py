@@ -12,14 +12,17 @@ from penstock._digest import derive_key, digest
 from penstock._index import as_position, as_positions
 from penstock._kinds import CutsBlocks
 from penstock._places import place_of
-from penstock._resolved import prefetch_of, samples_of
+from penstock._resolved import MARK, excluded_of, prefetch_of, samples_of
 from penstock._tree import brief, line, tree
 from penstock.abc import Order, Source
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, Excluded
 from penstock.order.permutation import permute_one
-from penstock.types import Batch, IntArray, Location, Schema
+from penstock.types import Batch, Field, IntArray, Location, Schema
 
 T = TypeVar("T")
+
+_MARK_FIELD = Field(MARK, "ndarray", "bool", ())
+_MOST_ATTEMPTS = 1 << 16
 
 
 class SizedOrder(Order, Protocol):
@@ -92,6 +95,7 @@ class OrderedStream(Generic[T]):
         self._whole_blocks = whole_blocks
         self._written = dict(written or {})
         self._passes = source if isinstance(source, _Passes) else None
+        self._excluded = excluded_of(source) if self._passes is None else None
         # An optional power: None stands for "not supported".
         self.prefetch = self._prefetch if self._passes is None and prefetch_of(source) is not None else None
         self._fingerprint: str | None = None
@@ -104,12 +108,13 @@ class OrderedStream(Generic[T]):
     @property
     def is_plain(self) -> bool:
         """Whether `resolve` gives indices of the source, in every epoch."""
-        return self._passes is None
+        return self._passes is None and self._excluded is None
 
     @property
     def schema(self) -> Schema:
-        """What the samples hold: as the source."""
-        return self.source.schema
+        """What the samples hold: as the source; and the mark of substitutes, where samples are excluded."""
+        schema = self.source.schema
+        return schema if self._excluded is None else replace(schema, fields=(*schema.fields, _MARK_FIELD))
 
     @property
     def fingerprint(self) -> str:
@@ -129,6 +134,8 @@ class OrderedStream(Generic[T]):
         index = self._order.order_one(position)
         if self._passes is not None:
             return self._passes.pass_samples(np.array([self._begin(position) + index]))[0]
+        if self._excluded is not None:
+            return self.get_resolved_samples(self.resolve(as_positions([position])))[0]
         return self.source[index]
 
     def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
@@ -136,18 +143,31 @@ class OrderedStream(Generic[T]):
         return self.get_resolved(self.resolve(as_positions(positions)))
 
     def resolve(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: index in the source at each position, for `get_resolved`; place in its passes if it has those."""
+        """int64[k]: index in the source at each position, for `get_resolved`; place in its passes if it has those.
+
+        Where a sample is excluded, it is the index of its substitute and `size`.
+        """
         indices = self._order.order(positions)
+        if self._excluded is not None:
+            return self._with_substitutes(positions, indices)
         return indices if self._passes is None else indices + (positions - positions % self.size)
 
     def get_resolved(self, resolved: IntArray, /) -> Batch:
         """Columns of the samples at indices that `resolve` gave."""
+        if self._excluded is not None:
+            batch = self.source.get_batch(resolved % self.size)
+            return {**batch, MARK: resolved >= self.size}
         return self.source.get_batch(resolved) if self._passes is None else self._passes.pass_batch(resolved)
 
     def get_resolved_samples(self, resolved: IntArray, /) -> list[T]:
         """The samples at indices that `resolve` gave."""
         if self._passes is not None:
             return self._passes.pass_samples(resolved)
+        if self._excluded is not None:
+            samples: list[Any] = samples_of(self.source, resolved % self.size)
+            pairs = zip(samples, (resolved >= self.size).tolist(), strict=True)
+            marked: list[Any] = [{**one, MARK: mark} if type(one) is dict else one for one, mark in pairs]
+            return marked
         return samples_of(self.source, resolved)
 
     def order(self, positions: IntArray, /) -> IntArray:
@@ -168,8 +188,12 @@ class OrderedStream(Generic[T]):
         index = self._order.order_one(position)
         if self._passes is not None:
             return replace(self._passes.pass_location(self._begin(position) + index), position=position)
+        instead_of = None
+        if self._excluded is not None and (read := int(self.resolve(as_positions([position]))[0])) >= self.size:
+            instead_of, index = index, read - self.size
         place = place_of(self.source, index)
-        return Location(position, (), position // self.size, index, place.key, place.documents, place.extents)
+        found = Location(position, (), position // self.size, index, place.key, place.documents, place.extents)
+        return found if instead_of is None else replace(found, instead_of=instead_of)
 
     def substitute(self, position: int, attempt: int, /) -> int:
         """A position of the same epoch whose sample stands in for the one at `position`.
@@ -231,10 +255,31 @@ class OrderedStream(Generic[T]):
     def _prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:
         """Hint the source which samples will be read: see `penstock.abc.SupportsPrefetch`."""
         if (prefetch := prefetch_of(self.source)) is not None:
+            batches = batches if self._excluded is None else batches % self.size
             prefetch(batches, whole=whole and self._whole_blocks)
 
     __repr__ = brief
     __str__ = tree
+
+    def _with_substitutes(self, positions: IntArray, indices: IntArray) -> IntArray:
+        """The same indices, but where a sample is excluded: there that of its substitute and `size`."""
+        taken: Any = self._excluded
+        taken_out = np.flatnonzero(np.isin(indices, taken))
+        if not taken_out.size:
+            return indices
+        found = indices.copy()
+        for at in taken_out.tolist():
+            found[at] = self._substitute_index(int(positions[at])) + self.size
+        return found
+
+    def _substitute_index(self, position: int) -> int:
+        taken: Any = self._excluded
+        for attempt in range(min(self.size - 1, _MOST_ATTEMPTS)):
+            index = self._order.order_one(self.substitute(position, attempt))
+            if not np.isin(index, taken):
+                return index
+        what = "an excluded sample has no substitute: nearly all others are excluded too"
+        raise Excluded(what, found=f"position {position} of {self.name}", hint="Leave this source out")
 
     def _other(self, position: int, attempt: int, key: int) -> int:
         begin = self._begin(position)

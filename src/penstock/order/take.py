@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, Generic, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock._digest import digest
+from penstock._hidden import NO_RUNS, Hidden, stored_tokens
 from penstock._index import as_index, as_indices
 from penstock._kinds import is_token_source
 from penstock._places import extents_of_tokens, keys_of, place_of, token_extents
-from penstock._resolved import prefetch_of, samples_of
+from penstock._resolved import excluded_of, prefetch_of, samples_of
 from penstock._tree import brief, line, tree
 from penstock.abc import Source, SupportsDocumentFlags, SupportsKeys, TokenSource
 from penstock.errors import ConfigError, NotFound
@@ -63,6 +65,12 @@ class TakenSource(Generic[T]):
         self.key_of = self._key_of if keys else None
         self.key_run = self._key_run if keys else None
         self.prefetch = self._prefetch if prefetch_of(source) is not None else None
+
+    @property
+    def excluded_indices(self) -> IntArray | None:
+        """int64[k], rising: what the source's exclude list takes out of the range; None without a list."""
+        found = excluded_of(self.source)
+        return None if found is None else found[(found >= self.start) & (found < self.stop)] - self.start
 
     @property
     def schema(self) -> Schema:
@@ -169,6 +177,12 @@ class TakenTokens:
         # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
         self.gather_starts = self._gather_starts if isinstance(source, SupportsDocumentFlags) else None
         self.token_extent = None if extents_of_tokens(source) is None else self._token_extent
+        self.stored_tokens = self._stored_tokens if getattr(source, "stored_tokens", None) else None
+
+    @property
+    def excluded_indices(self) -> IntArray | None:
+        """int64[k], rising: what the source's exclude list takes out of the range; None without a list."""
+        return self._rows.excluded_indices
 
     @property
     def schema(self) -> Schema:
@@ -267,6 +281,17 @@ class TakenTokens:
         """bool[len(starts), length]: whether each token of each window is the first of a document."""
         source = cast(SupportsDocumentFlags, self.source)
         return source.gather_starts(self._shifted(starts, length), length)
+
+    @cached_property
+    def _as_stored(self) -> tuple[TakenTokens, Hidden]:
+        source, hidden = stored_tokens(self.source)
+        begin, end = self._tokens_taken()
+        taken = (NO_RUNS if hidden is None else hidden).shifted(-begin, begin, end)
+        return TakenTokens(source, TakenSource(source, self._rows.start, self._rows.stop)), taken
+
+    def _stored_tokens(self) -> tuple[TakenTokens, Hidden]:
+        """The tokens as they are stored, for borders alone, and which of them are hidden."""
+        return self._as_stored
 
     def _token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:
         """File ranges that hold tokens `[start, stop)`."""

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._digest import digest
+from penstock._hidden import stored_tokens
 from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
 from penstock._places import token_extents
@@ -201,6 +202,9 @@ class PackedWindows:
         loss_mask = np.arange(shape[1]) < used[:, None]
         last = ~more
         loss_mask[row[last], column[last] + lengths[last] - 1] = False
+        hidden = stored_tokens(self.source)[1]
+        for piece in () if hidden is None else np.flatnonzero(hidden.has(starts)).tolist():
+            loss_mask[row[piece], column[piece] : column[piece] + lengths[piece]] = False
         labels = {"inputs": tokens, "targets": targets, "loss_mask": loss_mask}
         return {"tokens": tokens, **labels, **segments(begins, used)}
 

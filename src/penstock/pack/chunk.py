@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 
 from penstock._digest import digest
+from penstock._hidden import stored_tokens, without_loss
 from penstock._index import as_index, as_indices
 from penstock._places import token_extents
 from penstock._tree import brief, line, tree
@@ -186,16 +187,24 @@ class Windows:
         if self.packing.labels is None:
             return {"tokens": self.source.gather(starts, self._read_tokens, out)}
         exact = None if self.packing.labels == "shift" else starts
-        if isinstance(self.source, _FlaggedGather):
-            blocks, begins = self.source.gather_flagged(starts, self._read_tokens, out)
+        source, hidden = stored_tokens(self.source)  # borders are those of all documents
+        if isinstance(source, _FlaggedGather):
+            blocks, begins = source.gather_flagged(starts, self._read_tokens, out)
         else:
-            blocks = self.source.gather(starts, self._read_tokens, out)
-            begins = self._document_starts(starts, blocks, exact)
-        return shifted(blocks, begins) if exact is None else start_zero(blocks, begins)
+            blocks = source.gather(starts, self._read_tokens, out)
+            begins = self._document_starts(source, starts, blocks, exact)
+        mask = None
+        if hidden is not None:
+            blocks, mask = hidden.cover_windows(blocks, starts), hidden.mask(starts, self._read_tokens)
+        if exact is not None:
+            return without_loss(start_zero(blocks, begins), mask)
+        return without_loss(shifted(blocks, begins), None if mask is None else mask[:, 1:])
 
-    def _document_starts(self, starts: IntArray, blocks: TokenArray, exact: IntArray | None) -> BoolArray:
+    def _document_starts(
+        self, source: TokenSource, starts: IntArray, blocks: TokenArray, exact: IntArray | None
+    ) -> BoolArray:
         """bool as `blocks`: first tokens of documents; the first column is exact only with `exact`."""
-        flags = flag_reader(self.source)
+        flags = flag_reader(source)
         if flags is not None:
             return flags(starts, blocks.shape[1])
         eos_id = self._eos_id
@@ -203,7 +212,7 @@ class Windows:
             raise ConfigError(NO_STARTS, hint=NO_STARTS_HINT)
         if exact is None:
             return starts_after(blocks, eos_id)
-        before = self.source.gather(np.maximum(starts - 1, 0), 1)[:, 0]
+        before = source.gather(np.maximum(starts - 1, 0), 1)[:, 0]
         return starts_after(blocks, eos_id, (before == eos_id) | (starts == 0))
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import xxhash
 
 from penstock._digest import digest
+from penstock._hidden import stored_tokens, without_loss
 from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
 from penstock._places import token_extents
@@ -180,7 +181,10 @@ class MegatronWindows:
         blocks = self.source.gather(starts, self._read_tokens)
         if self.packing.labels is None:
             return {"tokens": blocks}
-        return shifted(blocks, flags_between(self.source.doc_starts, starts, self._read_tokens))
+        batch = shifted(blocks, flags_between(self.source.doc_starts, starts, self._read_tokens))
+        hidden = stored_tokens(self.source)[1]
+        mask = None if hidden is None else hidden.mask(starts + 1, self.packing.length)
+        return without_loss(batch, mask)
 
     def _plan(self) -> IntArray:
         starts = block_starts(self.source.doc_starts, self.packing.length, self._read_tokens)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock._digest import digest
+from penstock._hidden import stored_tokens
 from penstock._index import as_index, as_indices
 from penstock._places import token_extents
 from penstock._tree import brief, line, tree
@@ -98,11 +99,13 @@ class WholeDocuments:
         blocks = self._gather(starts, read)
         columns = np.arange(length)
         no_starts = np.zeros((len(indices), length), dtype=np.bool_)
+        hidden = stored_tokens(self.source)[1]
+        read_on = read if hidden is None else np.where(hidden.has(starts), 0, read)
         return {
             "tokens": blocks[:, :-1],
             "inputs": blocks[:, :-1],
             "targets": blocks[:, 1:],
-            "loss_mask": columns < read[:, None] - 1,
+            "loss_mask": columns < read_on[:, None] - 1,
             **segments(no_starts, np.minimum(read, length)),
         }
 

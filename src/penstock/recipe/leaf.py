@@ -9,6 +9,9 @@ from typing import Any
 from penstock.abc import Source
 from penstock.errors import ConfigError, NotFound, Unsupported
 from penstock.formats import get_format, open_source, sniff
+from penstock.formats._door import open_at, without_excluded
+from penstock.formats._excluded import require_no_exclusions
+from penstock.formats._excluding import stored
 from penstock.formats.samples.webdataset.dataset_yaml import typed_view
 from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML, INFO_JSON, INFO_YAML, meta_path, read_splits
 from penstock.formats.samples.webdataset.sample_types import SampleType
@@ -51,7 +54,7 @@ def open_leaf(
     place = dataset_at(path, follow_links=options.follow_links)
     store, root = place.store, place.path
     if path.endswith(JSONL):
-        return get_format("jsonl").open(store, root, replace(options, split=None, flavor="energon"))
+        return open_at(get_format("jsonl"), store, root, replace(options, split=None, flavor="energon"))
     options = replace(options, split=split)
     if other := _other_format(place):
         raise Unsupported(
@@ -64,10 +67,16 @@ def open_leaf(
         )
     splits = None if split_config is None else _named_splits(place, split_config)
     if options.raw or not (dataset_config or store.exists(meta_path(root, DATASET_YAML))):
-        return open_raw(store, root, options, splits)
-    raw = open_raw(store, root, replace(options, columns=None), splits)
-    name = dataset_config or DATASET_YAML
-    return typed_view(raw, store, raw.path, options, dataset_config=name, sample_types=sample_types)
+        made = open_raw(store, root, options, splits)
+    else:
+        raw = open_raw(store, root, replace(options, columns=None), splits)
+        name = dataset_config or DATASET_YAML
+        made = typed_view(raw, store, raw.path, options, dataset_config=name, sample_types=sample_types)
+    chosen = get_format("webdataset")
+    if splits is None:
+        return without_excluded(chosen, store, root, options, made)
+    require_no_exclusions(store, root)
+    return made
 
 
 def open_aux(path: str, is_folder: bool, *, follow_links: bool = False) -> Source[Sample]:
@@ -92,7 +101,8 @@ def open_aux(path: str, is_folder: bool, *, follow_links: bool = False) -> Sourc
 
 def is_crude(source: Any) -> bool:
     """Whether a dataset's samples are its parts, to be cooked, rather than of a type."""
-    return not isinstance(source, TypedSource) or source.sample_type is None
+    typed = stored(source)
+    return not isinstance(typed, TypedSource) or typed.sample_type is None
 
 
 def format_of(path: str) -> str:

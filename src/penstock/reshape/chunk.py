@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.abc import Store
 from penstock.errors import ConfigError
-from penstock.reshape.rewrite import Counter, Output, Progress, Written, append_rows, write_output
+from penstock.reshape.rewrite import Counter, Output, Progress, Written, append_rows, excluded_in, write_output
 from penstock.reshape.rows import open_rows
 from penstock.store.place import Given, place_of
 
@@ -59,7 +59,7 @@ def chunk(
         lambda writer: append_rows(writer, rows, first, stop, width, counter.add),
         stop - first,
     )
-    return Written.of(place, manifest)
+    return Written.of(place, manifest, excluded_in([rows]))
 
 
 def chunk_range(num_samples: int, chunk_id: int, num_chunks: int) -> tuple[int, int]:

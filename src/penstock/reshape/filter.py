@@ -151,7 +151,8 @@ def _write_kept(work: _Work, output: Output, made_by: Mapping[str, Any], counter
             append_made(made, writer, [rows], counter)
 
     manifest = write_output(output, [rows], made_by, fill)
-    return FilterReport(Written.of(output.place, manifest), len(rows) - manifest.num_samples)
+    written = Written.of(output.place, manifest, len(rows.taken_out))
+    return FilterReport(written, len(rows) - manifest.num_samples)
 
 
 # --- conditions ----------------------------------------------------------------------------------------------------
@@ -322,13 +323,25 @@ class _Chosen:
         return hex_digest("xxh3_128", np.ascontiguousarray(self.indices, np.int64))
 
 
+def read_indices(given: Sequence[int] | IntArray | Given) -> IntArray:
+    """int64[k]: indices as `filter` takes them: a list, an array, or a file with one a line, or `.npy`.
+
+    Raises:
+        ConfigError: what are no indices.
+        NotFound: no such file.
+    """
+    chosen = _chosen(given)
+    if chosen is None:
+        return np.empty(0, np.int64)
+    _require_list(chosen)
+    return chosen.indices.astype(np.int64)
+
+
 def _chosen(given: Sequence[int] | IntArray | Given | None) -> _Chosen | None:
     if given is None:
         return None
-    if not isinstance(given, str | os.PathLike | Place):
-        return _Chosen(np.asarray(given), None)
-    file = place_of(given)
-    return _Chosen(_read_indices(file), file)
+    file = place_of(given) if isinstance(given, str | os.PathLike | Place) else None
+    return _Chosen(np.asarray(given) if file is None else _read_indices(file), file)
 
 
 def _known_by(output: Output, chosen: _Chosen | None, what: dict[str, Any]) -> Output:
@@ -338,22 +351,29 @@ def _known_by(output: Output, chosen: _Chosen | None, what: dict[str, Any]) -> O
     return replace(output, reads=[chosen.file] if chosen.file else [], what=what)
 
 
-def _wanted(rows: AnyRows, chosen: _Chosen) -> NDArray[np.bool_]:
-    """bool[n]: which rows are chosen."""
+def _require_list(chosen: _Chosen) -> None:
+    """That these are indices; raises `ConfigError`."""
     indices, where = chosen.indices, None if chosen.file is None else chosen.file.path
     if indices.ndim != 1 or (indices.dtype.kind not in "iu" and indices.size):
         raise ConfigError("not a list of indices", path=where, found=f"{indices.dtype} of shape {list(indices.shape)}")
-    wrong = indices[(indices < 0) | (indices >= len(rows))]
+
+
+def _wanted(rows: AnyRows, chosen: _Chosen) -> NDArray[np.bool_]:
+    """bool[n]: which rows are chosen."""
+    _require_list(chosen)
+    indices, where = chosen.indices, None if chosen.file is None else chosen.file.path
+    total = len(rows) + len(rows.taken_out)  # indices are those of the dataset, as `find` tells them
+    wrong = indices[(indices < 0) | (indices >= total)]
     if len(wrong):
         raise ConfigError(
             "no such document or line",
             path=where or rows.place.path,
             found=int(wrong[0]),
-            expected=f"0 to {len(rows) - 1}",
+            expected=f"0 to {total - 1}",
         )
-    wanted = np.zeros(len(rows), np.bool_)
+    wanted = np.zeros(total, np.bool_)
     wanted[indices.astype(np.int64)] = True
-    return wanted
+    return wanted if rows.taken_out.indices is None else np.delete(wanted, rows.taken_out.indices)
 
 
 def _read_indices(file: Place) -> NDArray[Any]:

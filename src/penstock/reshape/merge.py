@@ -37,6 +37,7 @@ from penstock.reshape.rewrite import (
     Written,
     append_made,
     append_rows,
+    excluded_in,
     lineage,
     once_of,
     rehearse,
@@ -126,7 +127,7 @@ def merge(
     hands = hands_for(executor, workers, dry_run=dry_run)
     if shares:
         return _share(opened, options, output, hands, sharing, progress)
-    if len(samples) == len(opened):
+    if len(samples) == len(opened) and not excluded_in(opened):  # shards go over whole
         return _merge_samples(samples, output, hands)
     return _merge_rows(opened, options, output, hands, progress)
 
@@ -192,7 +193,8 @@ def _merge_rows(
             append_made(made, writer, opened, counter)
 
     manifest = write_output(output, opened, {"command": "merge"}, fill, counter.total)
-    return MergeReport(Written.of(output.place, manifest), tuple((rows.place.path, len(rows)) for rows in opened))
+    written = Written.of(output.place, manifest, excluded_in(opened))
+    return MergeReport(written, tuple((rows.place.path, len(rows)) for rows in opened))
 
 
 def _join_digests(writer: Writer, sources: Sequence[AnyRows]) -> None:

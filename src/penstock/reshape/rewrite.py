@@ -14,6 +14,7 @@ from penstock._secrets import redacted_repr
 from penstock.abc import SupportsRuns, Writer
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats import files_at, formats_of_name, get_format
+from penstock.formats._kept import whole_of
 from penstock.reshape.once import once_dataset
 from penstock.reshape.pieces import Range, Segment, sweep_pieces
 from penstock.reshape.rows import AnyRows, LineRows, TokenRows, read_run, runs, total_units
@@ -46,6 +47,7 @@ class Written:
         part: `(i, n)` where this run did a share of the work: then the counts are of that share.
         missing: shares that are not done, where nothing was to be done but the commit; nothing is committed then.
         was_complete: all was there already.
+        excluded: samples of the sources that their exclude lists left out.
     """
 
     path: str
@@ -56,11 +58,13 @@ class Written:
     part: tuple[int, int] | None = None
     missing: tuple[int, ...] = ()
     was_complete: bool = False
+    excluded: int = 0
 
     @classmethod
-    def of(cls, place: Place, manifest: Manifest) -> Written:
+    def of(cls, place: Place, manifest: Manifest, excluded: int = 0) -> Written:
         """From the counts of the writer."""
-        return cls(place.path, manifest.format, manifest.num_samples, manifest.num_tokens, manifest.size_bytes)
+        counts = (manifest.num_samples, manifest.num_tokens, manifest.size_bytes)
+        return cls(place.path, manifest.format, *counts, excluded=excluded)
 
 
 @dataclass(slots=True)
@@ -169,7 +173,8 @@ def _require_own_options(output: Output, sources: Sequence[AnyRows]) -> None:
 def _known_by(rows: AnyRows) -> list[Any]:
     """Where rows come from, how many they are, and a look at them."""
     content = rows.source.fingerprint if isinstance(rows, TokenRows) else None
-    return [rows.place.shown, len(rows), total_units(rows), content]
+    known = [rows.place.shown, len(rows), total_units(rows), content]
+    return [*known, rows.taken_out.listed.digest] if len(rows.taken_out) else known
 
 
 def open_writer(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any]) -> Writer:
@@ -219,9 +224,17 @@ def lineage(sources: Sequence[AnyRows], made_by: Mapping[str, Any]) -> dict[str,
     """`inputs` and `options` of a writer: what the side file says of where the data come from; see `penstock trace`."""
     names = distinct_names([rows.place for rows in sources])
     inputs = {
-        name: rows.source.fingerprint for name, rows in zip(names, sources, strict=True) if rows.source is not None
+        name: whole_of(rows.source).fingerprint
+        for name, rows in zip(names, sources, strict=True)
+        if rows.source is not None
     }
-    return {"inputs": inputs, "options": dict(made_by)}
+    lists = [rows.taken_out.listed.digest for rows in sources if len(rows.taken_out)]
+    return {"inputs": inputs, "options": {**made_by, "excluded": lists} if lists else dict(made_by)}
+
+
+def excluded_in(sources: Sequence[AnyRows]) -> int:
+    """How many samples the exclude lists of sources leave out."""
+    return sum(len(rows.taken_out) for rows in sources)
 
 
 def require_other_dataset(inputs: Sequence[AnyRows], output: Place, name: str, reads: Sequence[Place] = ()) -> None:

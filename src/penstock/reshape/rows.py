@@ -15,14 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._kinds import is_token_source
+from penstock._resolved import excluded_of
 from penstock.abc import Store, TokenSource
 from penstock.codec.joined_digest import documents_in
 from penstock.codec.runs import copy_runs
 from penstock.codec.tokens import dtype_for
 from penstock.errors import Truncated, Unsupported
 from penstock.formats import find_format, get_format, sniff
+from penstock.formats._door import open_at
+from penstock.formats._excluding import stored
+from penstock.formats._kept import excluded_list, kept
 from penstock.formats.shards.source import ShardSource
-from penstock.reshape.samples import SampleRows
+from penstock.reshape.samples import NOTHING_TAKEN_OUT, SampleRows, TakenOut
 from penstock.store.mapped import MappedFile
 from penstock.store.network import on_network
 from penstock.store.place import Given, Place, dataset_at
@@ -125,12 +129,14 @@ class TokenRows:
         source: the dataset.
         place: where it is.
         format: its format.
+        taken_out: what is missing of the dataset.
     """
 
-    __slots__ = ("_map", "_run", "dtype", "format", "place", "source")
+    __slots__ = ("_map", "_run", "dtype", "format", "place", "source", "taken_out")
 
-    def __init__(self, source: TokenSource, place: Place, format: str) -> None:
+    def __init__(self, source: TokenSource, place: Place, format: str, taken_out: TakenOut) -> None:
         self.source = source
+        self.taken_out = taken_out
         self.place = place
         self.format = format
         self.dtype = source.dtype
@@ -211,12 +217,21 @@ class LineRows:
         place: the file.
         format: its format.
         source: of the lines, where there is one.
+        taken_out: what is missing of the dataset.
     """
 
-    __slots__ = ("_lines", "_map", "_size_bytes", "dtype", "format", "place", "source")
+    __slots__ = ("_lines", "_map", "_size_bytes", "dtype", "format", "place", "source", "taken_out")
 
-    def __init__(self, lines: IntArray, place: Place, format: str, source: Lines | None = None) -> None:
+    def __init__(
+        self,
+        lines: IntArray,
+        place: Place,
+        format: str,
+        source: Lines | None = None,
+        taken_out: TakenOut = NOTHING_TAKEN_OUT,
+    ) -> None:
         self.source = source
+        self.taken_out = taken_out
         self.place = place
         self.format = format
         self.dtype = np.dtype(np.uint8)
@@ -301,8 +316,8 @@ class RowsAt:
 
 
 def rows_at(rows: AnyRows, options: dict[str, Any]) -> RowsAt:
-    """What rows are called that were opened with `options`."""
-    return RowsAt(rows.place, rows.format, options)
+    """What rows are called that were opened with `options`; all go by the exclude list that was there then."""
+    return RowsAt(rows.place, rows.format, {**options, "excludes": rows.taken_out.listed})
 
 
 class JoinedRows:
@@ -367,7 +382,7 @@ class JoinedRows:
 
 
 def open_rows(given: Given, *, format: str | None = None, store: Store | None = None, **options: Any) -> AnyRows:
-    """The documents, lines or samples of a dataset.
+    """The documents, lines or samples of a dataset, but for those that its exclude list takes out.
 
     Args:
         given: file, folder or URL.
@@ -383,13 +398,16 @@ def open_rows(given: Given, *, format: str | None = None, store: Store | None = 
     # Not mapped: what is read once, from one end to the other, then takes no memory.
     known = OpenOptions(read="pread", **options)
     chosen = find_format(place, format, known)
-    source = chosen.open(place.store, place.path, known)
+    seen = open_at(chosen, place.store, place.path, known)
+    source, taken_out = stored(seen), TakenOut(excluded_of(seen), excluded_list(seen))
     if is_token_source(source):
-        return TokenRows(source, place, chosen.name)
+        return TokenRows(kept(seen), place, chosen.name, taken_out)
     if isinstance(source, Lines):
-        return LineRows(source.line_ranges(), Place(*source.text), "jsonl", source)
+        lines = source.line_ranges()
+        lines = lines if taken_out.indices is None else np.delete(lines, taken_out.indices, axis=0)
+        return LineRows(lines, Place(*source.text), "jsonl", source, taken_out)
     if isinstance(source, ShardSource):
-        return SampleRows(source, place, chosen.name, known, PIECE_UNITS)
+        return SampleRows(source, place, chosen.name, known, PIECE_UNITS, taken_out)
     raise Unsupported(
         f"the format {chosen.name!r} has neither documents of tokens, nor lines, nor samples in shards",
         path=place.path,

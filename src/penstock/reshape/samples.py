@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,29 @@ from penstock.formats.shards.codecs import CODECS
 from penstock.formats.shards.files import Folder, offset_table, read_whole
 from penstock.formats.shards.merge import Part, common_layout
 from penstock.formats.shards.source import ShardSource, index_folder
+from penstock.store.exclude_list import NO_LIST, ExcludeList
 from penstock.store.network import on_network
 from penstock.store.place import Place
 from penstock.types import IntArray, OpenOptions, Sample
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOut:
+    """What is missing of the rows of a dataset: numbers of rows are those of what is left.
+
+    Attributes:
+        indices: int64[k], rising: in the whole dataset; None for nothing.
+        listed: the exclude list that says so.
+    """
+
+    indices: IntArray | None = None
+    listed: ExcludeList = NO_LIST
+
+    def __len__(self) -> int:
+        return 0 if self.indices is None else len(self.indices)
+
+
+NOTHING_TAKEN_OUT = TakenOut()
 
 
 class SampleRows:
@@ -31,6 +52,7 @@ class SampleRows:
         format: of the source.
         options: that it was opened with.
         piece_bytes: see above.
+        taken_out: what is missing of the dataset.
 
     Raises:
         ConfigError: shards of different columns, or no shard.
@@ -39,11 +61,20 @@ class SampleRows:
 
     __slots__ = (
         *("_bases", "_borders", "_decode", "_folder", "_held", "_lengths", "_shards", "_starts", "dtype", "format"),
-        *("_viewable", "layout", "place", "source"),
+        *("_viewable", "layout", "place", "source", "taken_out"),
     )
 
-    def __init__(self, source: ShardSource, place: Place, format: str, options: OpenOptions, piece_bytes: int) -> None:
+    def __init__(
+        self,
+        source: ShardSource,
+        place: Place,
+        format: str,
+        options: OpenOptions,
+        piece_bytes: int,
+        taken_out: TakenOut = NOTHING_TAKEN_OUT,
+    ) -> None:
         self.source = source
+        self.taken_out = taken_out
         self.place = place
         self.format = format
         self.dtype = np.dtype(np.uint8)
@@ -64,6 +95,11 @@ class SampleRows:
             table = self._table(number)
             self._starts[first : first + len(table) - 1] = table[:-1] + self._bases[number]
             self._lengths[first : first + len(table) - 1] = np.diff(table)
+        if taken_out.indices is not None:
+            self._starts = np.delete(self._starts, taken_out.indices)
+            self._lengths = np.delete(self._lengths, taken_out.indices)
+            missing = np.searchsorted(taken_out.indices, self._borders)
+            self._borders = np.unique(np.array(self._borders) - missing).tolist()
 
     def __len__(self) -> int:
         return len(self._starts)

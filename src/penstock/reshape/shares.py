@@ -25,7 +25,17 @@ from penstock.formats.tokens.joined import JoinedTokens, JoinsTokens
 from penstock.reshape.in_place import InPlace
 from penstock.reshape.once import once_parts
 from penstock.reshape.pieces import PIECE_BYTES, Job, Make, Range, Workers
-from penstock.reshape.rewrite import Counter, Output, Written, format_for, lineage, once_of, open_writer, writer_options
+from penstock.reshape.rewrite import (
+    Counter,
+    Output,
+    Written,
+    excluded_in,
+    format_for,
+    lineage,
+    once_of,
+    open_writer,
+    writer_options,
+)
 from penstock.reshape.rows import AnyRows, LineRows, RowsAt, TokenRows, total_units
 from penstock.reshape.samples import SampleRows
 from penstock.reshape.share_layout import Layout, marks_in
@@ -116,6 +126,9 @@ def share(asked: Asked) -> tuple[Written, ...]:
         Unsupported: an output that can't be made of parts.
         PrepareError: a share is missing, or another run writes the output.
     """
+    if excluded_in(asked.sources):  # a list that changes between two shares would change their rows
+        what, hint = "a dataset with an exclude list is not shared by processes of an array", "Purge it: penstock purge"
+        raise ConfigError(what, path=asked.sources[0].place.path, hint=f"{hint}; or leave --part and --finish out")
     for output in asked.outputs:
         _require_shareable(asked, output)
     folder, plan = work_folder(asked.beside, inside=False), _plan(asked)

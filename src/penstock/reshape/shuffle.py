@@ -25,7 +25,16 @@ from penstock.reshape.reorder import (
     reordered,
     windows_of,
 )
-from penstock.reshape.rewrite import Counter, Output, Progress, Written, append_made, write_output, write_rows
+from penstock.reshape.rewrite import (
+    Counter,
+    Output,
+    Progress,
+    Written,
+    append_made,
+    excluded_in,
+    write_output,
+    write_rows,
+)
 from penstock.reshape.rows import AnyRows, Rows, RowsAt, is_tars, open_rows, rows_at
 from penstock.reshape.shares import Asked, is_shared, refuse_tars, share
 from penstock.store.place import Given, place_of
@@ -195,7 +204,8 @@ def write_in_order(
                 write_rows(writer, sources[0], data, lengths, rows.place)
                 counter.add(len(lengths))
 
-    return Written.of(output.place, write_output(output, sources, made_by, fill, len(rows)))
+    manifest = write_output(output, sources, made_by, fill, len(rows))
+    return Written.of(output.place, manifest, excluded_in(sources))
 
 
 def _range(rows: Rows, window: Window) -> Range:

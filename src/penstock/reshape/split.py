@@ -154,7 +154,8 @@ def _written(work: _Work, outputs: Sequence[Output], made_by: dict[str, Any], co
         if once.is_begun():
             outputs = [_goes_on(output, part, rows) for output, part in zip(outputs, known, strict=True)]
         manifests = _deal(work, outputs, made_by, once, counter)
-    return tuple(Written.of(output.place, manifest) for output, manifest in zip(outputs, manifests, strict=True))
+    pairs = zip(outputs, manifests, strict=True)
+    return tuple(Written.of(output.place, manifest, len(rows.taken_out)) for output, manifest in pairs)
 
 
 def _rehearsed(

@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 
 from penstock._digest import digest
+from penstock._resolved import excluded_of
 from penstock._secrets import redact
 from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, Unsupported
 from penstock.formats import create_dry, get_format
+from penstock.formats._door import open_at
 from penstock.formats.samples.webdataset.find import find_shards
 from penstock.formats.samples.webdataset.manifest import side_path, webdataset_facts
 from penstock.formats.samples.webdataset.nvmeta import (
@@ -43,7 +45,7 @@ from penstock.store.outputs import require_other
 from penstock.store.place import Place, dataset_at
 from penstock.store.side_file import fitting_manifest
 from penstock.store.unfinished import Once
-from penstock.types import IntArray, Manifest, Sample
+from penstock.types import IntArray, Manifest, OpenOptions, Sample
 
 _FORMAT = "webdataset"
 _TRAIN = "train"
@@ -58,9 +60,23 @@ class TarSamples:
 
     Attributes:
         shards: `(place, table, places of its samples)`.
+        excluded: how many the exclude list has taken out.
     """
 
     shards: tuple[tuple[Place, ShardTable, IntArray], ...]
+    excluded: int = 0
+
+    def without(self, indices: IntArray | None) -> TarSamples:
+        """The same without the samples at `indices`: int64[k], rising."""
+        if indices is None:
+            return self
+        borders = np.cumsum([0, *(len(places) for *_, places in self.shards)])
+        cuts = np.split(indices, np.searchsorted(indices, borders[1:-1]))
+        shards = tuple(
+            (shard, table, np.delete(places, cut - first))
+            for (shard, table, places), cut, first in zip(self.shards, cuts, borders, strict=False)
+        )
+        return TarSamples(shards, len(indices))
 
     def __len__(self) -> int:
         return sum(len(places) for *_, places in self.shards)
@@ -187,31 +203,39 @@ def merge_tars(
     typing = [_typing(one) for one, _ in opened]
     _require_one_typing([one for one, _ in opened], typing)
     counts = [sum(map(len, splits.values())) for _, splits in opened]
+    excluded, left = _excluded_in(opened)
     inputs = tuple((one.path, count) for (one, _), count in zip(opened, counts, strict=True))
     if dry_run:
         _rehearse(target, given | typing[0], overwrite)
         _require_keys([samples for _, splits in opened for samples in splits.values()], target)
         size_bytes = sum(one.size_bytes for _, splits in opened for one in splits.values())
-        return Written(target.path, _FORMAT, sum(counts), None, size_bytes), inputs
-    what = {"command": "merge", "seed": seed, "sources": [list(one) for one in inputs], "options": options}
+        return Written(target.path, _FORMAT, sum(counts), None, size_bytes, excluded=excluded), inputs
+    what = {"command": "merge", "seed": seed, "sources": [list(one) for one in inputs], "options": options} | left
     sweep_pieces(target)
     once = _once(target, what, sum(counts))
     made = None if overwrite else once.made()
     if made is not None:
-        return Written.of(target, made), inputs
+        return Written.of(target, made, excluded), inputs
     counter = Counter(sum(counts), progress)
-    names = list(dict.fromkeys(name for _, splits in opened for name in splits))
     with _writer(target, given | typing[0], overwrite) as writer:
         if announce is not None:
             announce(_cost([samples for _, splits in opened for samples in splits.values()]))
         with pieces_for(workers, target) as pieces:
-            for name in names:
+            for name in dict.fromkeys(name for _, splits in opened for name in splits):
                 writer.begin_split(name)
                 samples = _joined([splits[name] for _, splits in opened if name in splits])
                 order = None if seed is None or not len(samples) else SeededOrder(len(samples), seed)
                 _write(writer, samples, _in_order(len(samples), order), _or_none(pieces), counter)
         manifest = once.commit(writer.commit)
-    return Written.of(target, manifest), inputs
+    return Written.of(target, manifest, excluded), inputs
+
+
+def _excluded_in(opened: Sequence[tuple[Place, dict[str, TarSamples]]]) -> tuple[int, dict[str, str]]:
+    """How many samples are excluded, and what tells one exclude list from another in a plan."""
+    every = [one for _, splits in opened for one in splits.values()]
+    count = sum(one.excluded for one in every)
+    places = [places.tolist() for one in every for *_, places in one.shards if count]
+    return count, {"excluded": digest(places)} if count else {}
 
 
 def require_tars(to: str | None) -> None:
@@ -289,7 +313,8 @@ def split_tars(
             with pieces_for(workers, beside) as pieces:
                 _fill(writers, samples, rows, _or_none(pieces), counter)
             manifests = once.commit(lambda: tuple(map(_published, writers)), goes_on=True)
-    return tuple(map(Written.of, places, manifests))
+    pairs = zip(places, manifests, strict=True)
+    return tuple(Written.of(place, manifest, samples.excluded) for place, manifest in pairs)
 
 
 def _parts_foreseen(
@@ -403,9 +428,15 @@ def _splits_of(given: Place, split: str | None, follow_links: bool) -> tuple[Pla
     info = read_info(store, root)
     known = read_splits(store, root)
     if split is None and not known.parts:
-        return place, {_TRAIN: _samples(place, list(info.counts), {})}
+        return place, {_TRAIN: _samples(place, list(info.counts), {}).without(_excluded(place, None))}
     names = [split] if split is not None else list(known.parts)
-    return place, {name: _samples(place, *split_shards(info, known, name, root)) for name in names}
+    found = {name: _samples(place, *split_shards(info, known, name, root)) for name in names}
+    return place, {name: one.without(_excluded(place, name)) for name, one in found.items()}
+
+
+def _excluded(place: Place, split: str | None) -> IntArray | None:
+    """int64[k], rising: the samples of a split that the dataset's exclude list takes out."""
+    return excluded_of(open_at(get_format(_FORMAT), place.store, place.path, OpenOptions(split=split, raw=True)))
 
 
 def _samples(place: Place, shards: Sequence[str], left_out: dict[str, list[str]]) -> TarSamples:
@@ -420,7 +451,7 @@ def _samples(place: Place, shards: Sequence[str], left_out: dict[str, list[str]]
 
 
 def _joined(parts: Sequence[TarSamples]) -> TarSamples:
-    return TarSamples(tuple(shard for one in parts for shard in one.shards))
+    return TarSamples(tuple(shard for one in parts for shard in one.shards), sum(one.excluded for one in parts))
 
 
 def _typing(place: Place) -> dict[str, Any]:

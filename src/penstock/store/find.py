@@ -14,6 +14,7 @@ from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound
 from penstock.store._files import status_of
 from penstock.store._links import LinkGuard
+from penstock.store.exclude_list import OURS as LISTS
 from penstock.store.local import LocalStore
 from penstock.store.place import place_of
 from penstock.store.powers import PeekingStore
@@ -145,7 +146,7 @@ def _as_files(names: Iterable[str], folders: tuple[str, ...]) -> Iterator[str]:
 
 
 def _is_hidden(name: str) -> bool:
-    return name.rpartition("/")[2].startswith(".")
+    return name.rpartition("/")[2].startswith(".") or name.endswith(LISTS)
 
 
 def _far(given: str, kinds: Sequence[Sequence[str]], what: str, folders: tuple[str, ...]) -> Iterator[str]:
@@ -153,7 +154,8 @@ def _far(given: str, kinds: Sequence[Sequence[str]], what: str, folders: tuple[s
     place = place_of(given)
     if glob.has_magic(place.path):
         root = place.path[: re.search(r"[*?[]", place.path).start()].rpartition("/")[0]  # type: ignore[union-attr]
-        found = [path for path in _as_files(place.store.list(root), folders) if fnmatch.fnmatchcase(path, place.path)]
+        fitting = (one for one in _as_files(place.store.list(root), folders) if not one.endswith(LISTS))
+        found = [path for path in fitting if fnmatch.fnmatchcase(path, place.path)]
         if not found:
             raise NotFound("no file fits this pattern", path=given, hint="Check the URL")
         yield from found
@@ -191,7 +193,7 @@ def _matches(folder: str, parts: Sequence[str], above: tuple[str, ...] = ()) -> 
     with os.scandir(folder or ".") as entries:
         for entry in entries:
             path = os.path.join(folder, entry.name)
-            if entry.name.startswith(".") and not part.startswith("."):
+            if entry.name.endswith(LISTS) or (entry.name.startswith(".") and not part.startswith(".")):
                 continue
             if is_deep and entry.is_dir():
                 yield from _matches(path, parts, above)
@@ -210,7 +212,7 @@ def _walk(
     # Unlike with os.walk, an unreadable folder is an error: its documents would be missing without a word.
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.startswith("."):
+            if _is_hidden(entry.name):
                 continue
             is_folder = _is_folder(entry)
             if guard is not None and entry.is_symlink() and (is_folder or entry.name.endswith(suffixes)):

@@ -22,6 +22,7 @@ from penstock.store._claims import JoinedClaim, LocalClaim
 from penstock.store._remote_claims import RemoteClaim, sweep_claim
 from penstock.store._replaced import Owned, folders_of, listed, refuse_unlisted, unlisted_files
 from penstock.store._sweep import sweep_folder, sweep_output
+from penstock.store.exclude_list import require_no_list
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.object_folder import open_objects, require_no_writer
 from penstock.store.powers import FolderStore, StagedFolder
@@ -82,9 +83,10 @@ def claim_files(store: Store, data: str, *others: str, side: str) -> Claim:
 
 
 def require_own_side_file(store: Store, side: str) -> None:
-    """That what a side file takes the place of is one, whole or damaged; raises `ConfigError`."""
+    """That a side file takes the place of one, whole or damaged, and no exclude list names the data that go."""
     if store.exists(side) and (_is_folder(store, side) or store.get(side, 0, 1) not in (b"", b"{")):
         raise ConfigError("what stands in the place of the side file is another thing", path=side, hint=_ELSEWHERE)
+    require_no_list(store, side)
 
 
 def sweep_killed(store: Store, paths: Iterable[str]) -> None:

@@ -26,6 +26,7 @@ from penstock.errors import ConfigError, Corrupt, NotFound, UnsafeData
 from penstock.formats.samples.sqlite import connect, raise_system_error
 from penstock.formats.samples.webdataset.nvmeta import SQLITE, meta_path, read_info
 from penstock.formats.samples.webdataset.shards import scan_shard
+from penstock.store.exclude_list import require_no_list
 from penstock.store.place import Place, dataset_at
 from penstock.store.resolve import local_path
 
@@ -173,6 +174,7 @@ def open_files(path: str | os.PathLike[str], *, by_sample: bool = False, follow_
         UnsafeData, ConfigError: names that no files can have; see `build_tree`.
     """
     place = dataset_at(path, follow_links=follow_links).bare()
+    require_no_list(place.store, place.child(".penstock").path, "files of what it takes out would be seen")
     shards = [place.child(name) for name in read_info(place.store, place.path).counts]
     time_s = os.stat(place.path).st_mtime if place.is_local else 0.0
     tree = build_tree(dataset_rows(place), by_sample=by_sample, of=place)

@@ -18,6 +18,7 @@ from penstock.compat.energon.worker import WorkerConfig
 from penstock.compat.unused import say_unused
 from penstock.cook import Crude, CrudeSample
 from penstock.errors import ConfigError
+from penstock.formats._excluding import stored
 from penstock.formats.samples.webdataset.sample_types import SampleType
 from penstock.formats.samples.webdataset.typed import TypedSource
 from penstock.mix.join import JoinedSource
@@ -340,7 +341,7 @@ def _require_type(wanted: Any, kind: str | None, sample_class: Any, path: str | 
 
 
 def _typed_below(source: Any) -> TypedSource | None:
-    while not isinstance(source, TypedSource):
+    while not isinstance(source := stored(source), TypedSource):
         children = source.children()
         source = children.get("source")
         if source is None:

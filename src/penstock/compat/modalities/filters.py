@@ -14,8 +14,10 @@ from penstock.compat.modalities.arrays import IN_RAM
 from penstock.compat.modalities.commands.data import policy_name
 from penstock.convert import document_runs
 from penstock.errors import ConfigError
+from penstock.formats._manifest import side_path
 from penstock.formats.tokens.pbin.source import open_pbin
 from penstock.formats.tokens.pbin.writer import create_pbin
+from penstock.store.exclude_list import require_no_list
 from penstock.store.place import Place, local_place
 from penstock.store.resolve import same_file
 from penstock.types import IntArray, OpenOptions, TokenArray
@@ -90,6 +92,7 @@ def create_filtered_tokenized_dataset(
 
 
 def _filter(source_place: Place, target: Place, keep: KeepRun, *, overwrite: bool, may_be_empty: bool = True) -> None:
+    require_no_list(source_place.store, side_path(source_place.path), "the routine gets the numbers of all documents")
     source = open_pbin(source_place.store, source_place.path, OpenOptions())
     known = source.manifest
     options = {

@@ -12,6 +12,7 @@ from penstock.compat.unused import refuse_overrides
 from penstock.errors import Corrupt, NotFound
 from penstock.formats.jsonl.index import load_lines
 from penstock.prepare.tokens.select import make_reader, select
+from penstock.store.exclude_list import require_no_list
 from penstock.store.local import LocalStore
 from penstock.store.resolve import local_path
 
@@ -54,6 +55,7 @@ class LargeFileLinesReader:
         if not self.index_path.is_file():
             hint = f"Make it: `penstock index {self.raw_data_path}`"
             raise NotFound("there is no index", path=self.index_path, hint=hint)
+        require_no_list(store, f"{self.raw_data_path}.penstock", "this class reads lines by an index of its own")
         self.index = load_lines(store, str(self.raw_data_path), str(self.index_path))
         self._data: memoryview | None = store.mmap(str(self.raw_data_path)).data
 

@@ -19,12 +19,16 @@ from penstock.compat.modalities.bases import Dataset
 from penstock.compat.modalities.megatron import OriginalMegatron
 from penstock.compat.unused import refuse_overrides
 from penstock.errors import ConfigError
+from penstock.formats import get_format
+from penstock.formats._door import open_at
+from penstock.formats._manifest import side_path
 from penstock.formats.tokens.pbin.index import read_index
 from penstock.formats.tokens.pbin.layout import Problem, find_layout
-from penstock.formats.tokens.pbin.source import PbinSource, open_pbin
+from penstock.formats.tokens.pbin.source import PbinSource
 from penstock.pack.chunk import Chunk
 from penstock.pack.megatron_blocks import MegatronBlocks
 from penstock.store.derived import DerivedCache
+from penstock.store.exclude_list import require_no_list
 from penstock.store.local import LocalStore
 from penstock.store.resolve import local_path
 from penstock.types import OpenOptions
@@ -56,6 +60,7 @@ class EmbeddedStreamData:
 
     def __init__(self, data_path: str | os.PathLike[str], load_index: bool | None = True) -> None:
         store, path = LocalStore(), local_path(data_path, "a packed file of Modalities")
+        require_no_list(store, side_path(path), "the bytes of all documents can be seen here")
         geometry = find_layout(store, path)
         if isinstance(geometry, Problem):
             raise geometry.error(path)
@@ -104,7 +109,7 @@ class PackedMemMapDatasetBase(Dataset):
         refuse_overrides(type(self), PackedMemMapDatasetBase, _NEVER_CALLED, hint)
         self.raw_data_path = raw_data_path
         self.sample_key = sample_key
-        source = open_pbin(LocalStore(), local_path(raw_data_path, "a packed file of Modalities"), OpenOptions())
+        source = _opened(local_path(raw_data_path, "a packed file of Modalities"))
         self.token_size_in_bytes = source.dtype.itemsize
         self._dtype = IN_RAM[self.token_size_in_bytes]
         self._rows: Any = self._make_rows(source, bool(load_index))
@@ -209,6 +214,11 @@ class CombinedDataset(Dataset):
         place = as_index(idx, len(self))
         owner = int(np.searchsorted(self.cumulative_sizes, place, side="right"))
         return self.datasets[owner][place - (int(self.cumulative_sizes[owner - 1]) if owner else 0)]
+
+
+def _opened(path: str) -> Any:
+    """A packed file; documents of its exclude list are errors, and their tokens masked."""
+    return open_at(get_format("pbin"), LocalStore(), path, OpenOptions())
 
 
 def _check_block_size(block_size: int) -> None:

@@ -21,7 +21,7 @@ from penstock.compat.streaming.streams import Stream, say_unused_fetching
 from penstock.compat.unused import refuse_overrides, say_unused
 from penstock.errors import ConfigError, PenstockError
 from penstock.mix import ConcatSource, StreamingOrder
-from penstock.mix.streaming import number_of
+from penstock.mix.streaming import number_of, with_substitutes
 from penstock.order.compat.streaming.epochs import decode_state
 from penstock.order.compat.streaming.sampling import Weight, shares_of
 from penstock.types import IntArray, Sample
@@ -182,6 +182,7 @@ class StreamingDataset(IterableDataset):
         ids = self._order(self._sources, worker.count, state).worker_ids(
             epoch=epoch, rank=_rank(), worker=worker.number
         )
+        ids = with_substitutes(self.source, ids)
         if self._is_own():
             samples = self._made(ids)
         elif self._remote:

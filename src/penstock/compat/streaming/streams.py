@@ -9,6 +9,7 @@ from penstock._secrets import logger, redact
 from penstock.compat.unused import refuse_overrides, say_unused
 from penstock.errors import ConfigError
 from penstock.formats import open_source
+from penstock.formats._excluding import stored
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.store.place import Place, local_place, place_of
 
@@ -122,7 +123,7 @@ def _is_whole(folder: Place, trust: bool, follow_links: bool) -> bool:
     """Whether a folder has an index and each shard that it names, raw or compressed; by a listing a folder, no stat."""
     if not folder.child(INDEX_NAME).exists():
         return False
-    source: Any = open_source(folder.path, trust=trust, follow_links=follow_links)
+    source: Any = stored(open_source(folder.path, trust=trust, follow_links=follow_links))
     listed: dict[str, set[str]] = {}
 
     def is_there(name: str) -> bool:

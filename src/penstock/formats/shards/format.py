@@ -16,7 +16,7 @@ from penstock.formats.shards.index_json import FORMATS, INDEX_NAME
 from penstock.formats.shards.index_table import open_index
 from penstock.formats.shards.names import has_first_shard
 from penstock.formats.shards.repair import repair_shards
-from penstock.formats.shards.side import write_shards_manifest
+from penstock.formats.shards.side import SIDE_NAME, write_shards_manifest
 from penstock.formats.shards.source import CodecMaker, ShardSource, folder_of, index_folder, splits_in
 from penstock.formats.shards.writer import RowEncoder, ShardWriter, create_shards
 from penstock.types import OpenOptions, Sniff, Traits
@@ -79,6 +79,10 @@ class ShardFormat:
     def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> ShardWriter:
         """See `writer.create_shards`."""
         return create_shards(store, path, self.name, options, self.options, self.encoder, overwrite=overwrite)
+
+    def side_of(self, store: Store, path: str, options: OpenOptions, /) -> str:
+        """Path of the side file: in the folder of the index."""
+        return f"{index_folder(store, path, options.split)}/{SIDE_NAME}"
 
     check = check_by_tasks = staticmethod(check_shards)
     task_depths = share_depths = ("quick", "sample", "full")

@@ -30,6 +30,7 @@ from penstock.formats.shards.output import Output, open_output
 from penstock.formats.shards.side import SIDE_NAME
 from penstock.formats.shards.source import folder_of, read_index
 from penstock.store._sweep import sweep_output
+from penstock.store.exclude_list import require_no_list
 from penstock.store.local import output_exists
 from penstock.store.outputs import claim, require_file_or_none
 from penstock.store.place import Place
@@ -86,6 +87,8 @@ def merge_parts(
     names = _parts_below(store, root) if parts is None else [_name_below(root, part) for part in parts]
     if not names:
         raise NotFound("no dataset below this folder", path=root, expected=f"{INDEX_NAME} in a folder below")
+    for name in names:
+        require_no_list(store, f"{root}/{name}/.penstock", "an index over these shards would show what it takes out")
     shards = [[below(shard, name) for shard in read_index(store, f"{root}/{name}").shards] for name in names]
     data, where = encode_merged(list(itertools.chain.from_iterable(shards))), f"{root}/{INDEX_NAME}"
     try:

@@ -117,6 +117,7 @@ def _known_again(request: Request, manifest: Manifest) -> PackReport:
         tokens=manifest.num_tokens,
         input_files=len(material.inputs),
         input_bytes=sum(one.size_bytes for one in material.inputs),
+        excluded=sum(len(one.excluded) for one in material.inputs),
         num_dropped=0,
         dropped=(),
         engine=engine,

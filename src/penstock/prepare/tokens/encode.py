@@ -222,7 +222,8 @@ class Encoding:
         spec, plan = self.material.spec, self.plan
         request, parts = self.request, self.work.parts
         compared = self.engine == "gigatoken"
-        how = (request.skip, parts, plan.task_bytes, request.keep_map, compared)
+        excluded = {file: one.excluded for file, one in enumerate(self.material.inputs) if one.excluded}
+        how = (request.skip, parts, plan.task_bytes, request.keep_map, compared, excluded or None)
         job = Job(spec, self.engine, request.selection, *how)
         return self.executor.map(functools.partial(encode_task, job), self._missing(listed, there))
 

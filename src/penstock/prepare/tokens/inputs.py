@@ -22,14 +22,21 @@ from typing import Literal
 import xxhash
 
 from penstock._printable import recordable
+from penstock._resolved import excluded_of
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
+from penstock.formats import get_format
+from penstock.formats._door import open_at
+from penstock.formats._excluding import stored
+from penstock.formats._kept import excluded_list
 from penstock.store._named import named
+from penstock.store.exclude_list import SUFFIX
 from penstock.store.find import find_files as search
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.memory import MemoryStore
 from penstock.store.place import Place
 from penstock.store.resolve import absolute, is_url
 from penstock.store.state import FileState, state_of, states_of
+from penstock.types import OpenOptions
 from penstock.work.plan import PlannedInput
 
 Compression = Literal["none", "gzip", "zstd"]
@@ -76,6 +83,7 @@ class InputFile:
             empty where it is to be made (`with_digests`).
         kind: how it is read.
         held: all its bytes, of a small one that was read for its digest: it is not opened again.
+        excluded: where its lines begin that its exclude list takes out, rising; `exclude_digest` that of the list.
     """
 
     name: str
@@ -86,6 +94,8 @@ class InputFile:
     digest: str
     kind: Kind = "lines"
     held: bytes | None = field(default=None, repr=False, compare=False)
+    excluded: tuple[int, ...] = field(default=(), repr=False)
+    exclude_digest: str | None = None
 
     @property
     def path(self) -> str:
@@ -208,6 +218,32 @@ def with_digests(
     files = [one.place for one in inputs if not one.digest]
     found = iter(list(run(_whole_digest, files)) if files else ())
     return [one if one.digest else replace(one, digest=next(found)) for one in inputs]
+
+
+def without_excluded(one: InputFile) -> InputFile:
+    """The same input with what its exclude list takes out.
+
+    Raises:
+        Corrupt: the list can't be read, or is of other data.
+        ConfigError: an input whose rows can't be left out one by one.
+    """
+    if not one.place.is_local:
+        return one
+    listed = Place(one.place.store, f"{one.path}.penstock{SUFFIX}")
+    if one.kind == "parquet" and not listed.exists():
+        listed = one.place.folder().child(f".penstock{SUFFIX}")  # of a folder that is one dataset
+    if not listed.exists():
+        return one
+    if one.kind != "lines":
+        what = "this input has an exclude list, and only lines of JSONL are left out one by one"
+        hint = "Leave them out before: penstock convert INPUT OUT.jsonl"
+        raise ConfigError(what, path=one.path, found=listed.path, hint=hint)
+    source = open_at(get_format("jsonl"), one.place.store, one.path, OpenOptions())
+    gone = excluded_of(source)
+    if gone is None:
+        return one
+    starts = stored(source).line_ranges()[gone, 0].tolist()
+    return replace(one, excluded=tuple(starts), exclude_digest=excluded_list(source).digest)
 
 
 def changed_since(inputs: Sequence[InputFile]) -> InputFile | None:

@@ -35,7 +35,7 @@ from penstock.prepare.tokens.rows import kept_rows, settle_rows
 from penstock.prepare.tokens.sample import estimate, sample_texts
 from penstock.prepare.tokens.select import DEFAULT_JOIN, select
 from penstock.prepare.tokens.tasks import cut_tasks, default_task_bytes, text_bytes
-from penstock.prepare.tokens.understand import Found, Material, Request, find_inputs, recorded_of, understand
+from penstock.prepare.tokens.understand import Found, Material, Request, find_inputs, left_out, recorded_of, understand
 from penstock.store._keeping import keeping_nothing
 from penstock.store.dry import dry_place
 from penstock.store.local import LocalStore, output_exists
@@ -320,6 +320,7 @@ def _asked(request: Request, material: Material, before: Plan | None) -> Plan:
             "--special-tokens": request.special_tokens,
             "--engine": request.engine,
             "--overwrite": request.overwrite,
+            **{f"--{name}": value for name, value in left_out(material).items()},
             **({"--keep-map": True} if request.keep_map else {}),
         },
         inputs=tuple(PlannedInput(one.name, one.size_bytes, one.digest, one.mtime_ns) for one in material.inputs),
@@ -445,6 +446,7 @@ def _unfinished(run: _Pass, books: Books, times: Sequence[float], missing: tuple
         tokens=books.tokens,
         input_files=len(run.material.inputs),
         input_bytes=sum(one.size_bytes for one in run.material.inputs),
+        excluded=sum(len(one.excluded) for one in run.material.inputs),
         num_dropped=books.num_dropped,
         dropped=tuple(books.dropped),
         engine=run.planned.engine,

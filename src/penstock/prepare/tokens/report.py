@@ -53,6 +53,7 @@ class PackReport:
         manifest: the content of the side file; None where nothing was committed.
         part: `(i, n)`, where this was the i-th of n shares: counts are those of the share.
         missing: shares of the work that are missing, where the output could not be committed for that.
+        excluded: lines that the exclude lists of the inputs left out.
         was_complete: an earlier run that was killed had finished the output: nothing was left to do but to sweep.
     """
 
@@ -72,3 +73,4 @@ class PackReport:
     part: tuple[int, int] | None = None
     missing: tuple[int, ...] = ()
     was_complete: bool = False
+    excluded: int = 0

@@ -55,6 +55,7 @@ class Job:
         task_bytes: size of the parts of a compressed file.
         keep_map: whether parts remember which lines gave no document.
         compared: whether the tokenizer's own library gets texts of each part too; see `is_compared_by_worker`.
+        excluded: number of an input → where its lines begin that are left out, rising.
     """
 
     spec: TokenizerSpec
@@ -65,6 +66,7 @@ class Job:
     task_bytes: int
     keep_map: bool = False
     compared: bool = False
+    excluded: Mapping[int, tuple[int, ...]] | None = None
 
     @property
     def selection(self) -> Selection:
@@ -217,6 +219,8 @@ class _Tally:
         """Encode a run of whole lines of the piece, and append its tokens."""
         self.hasher.update(block)
         found = self.reader.read(block)
+        if gone := (self.job.excluded or {}).get(self.piece.file):
+            found = _without(found, offset_bytes, gone)
         ids, lengths = self._encode(found.texts)
         faults = found.faults | _empty_documents(found, lengths)
         piece = self.piece
@@ -363,6 +367,19 @@ def _empty_documents(found: Texts, lengths: IntArray) -> dict[int, str]:
     empty = np.flatnonzero(lengths == 0).tolist()
     places = empty if found.places is None else [found.places[row] for row in empty]
     return dict.fromkeys(places, "the text gives no token")
+
+
+def _without(found: Texts, offset_bytes: int, gone: tuple[int, ...]) -> Texts:
+    """The texts of a block that begins at `offset_bytes`, but for those of the lines that begin where `gone` says."""
+    ends = np.cumsum([len(line) + 1 for line in found.lines], dtype=np.int64) + offset_bytes
+    starts = np.append(offset_bytes, ends[:-1])
+    rows = set(np.flatnonzero(np.isin(starts, gone)).tolist())
+    if not rows:
+        return found
+    places = range(len(found.texts)) if found.places is None else found.places
+    kept = [(text, place) for text, place in zip(found.texts, places, strict=True) if place not in rows]
+    faults = {place: fault for place, fault in found.faults.items() if place not in rows}
+    return Texts([text for text, _ in kept], [place for _, place in kept], faults, found.lines)
 
 
 def _without_document(found: Texts, faults: Mapping[int, str]) -> IntArray:

@@ -15,7 +15,7 @@ from penstock.executors import HERE, AnyExecutor
 from penstock.formats import BUILT_IN, files_at, format_names, usable_format
 from penstock.formats._unrecognised import of_text
 from penstock.prepare.tokens.engines import Reference
-from penstock.prepare.tokens.inputs import InputFile, InputFormat, describe_inputs, find_files
+from penstock.prepare.tokens.inputs import InputFile, InputFormat, describe_inputs, find_files, without_excluded
 from penstock.prepare.tokens.load_tokenizer import load_tokenizer, tokenizer_files
 from penstock.prepare.tokens.oracle import EngineChoice
 from penstock.prepare.tokens.parquet import require_columns
@@ -190,7 +190,7 @@ def material_of(
         hold_bytes=hold_bytes,
         digests=digests,
     )
-    return Material(inputs, spec, reference)
+    return Material([without_excluded(one) for one in inputs], spec, reference)
 
 
 def recorded_of(request: Request, material: Material) -> dict[str, Any]:
@@ -202,9 +202,16 @@ def recorded_of(request: Request, material: Material) -> dict[str, Any]:
             **{name.removeprefix("--"): value for name, value in request.selection.options().items()},
             "eos": material.spec.eos,
             "special_tokens": request.special_tokens,
+            **left_out(material),
             **({"keep_map": True} if request.keep_map else {}),
         },
     }
+
+
+def left_out(material: Material) -> dict[str, Any]:
+    """By which exclude lists lines of the inputs were left out, where some were."""
+    lists = [one.exclude_digest for one in material.inputs if one.exclude_digest is not None]
+    return {"excluded": lists} if lists else {}
 
 
 def recorded_of_output(request: Request, material: Material) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from penstock.reshape.reorder import TableOrder, reordered
 from penstock.reshape.rewrite import Counter, Output, Progress
 from penstock.reshape.rows import AnyRows, JoinedRows, LineRows, Rows, open_rows
 from penstock.reshape.shuffle import write_in_order
+from penstock.store.exclude_list import require_no_list
 from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed, output_path, require_other
 from penstock.store.place import Place, place_of
@@ -280,6 +281,7 @@ def _all_lines(path: Path) -> tuple[LineRows, bool]:
     """All lines of a file, blank ones too, and whether the last one lacks its line end."""
     _require_file(path)
     store = LocalStore()
+    require_no_list(store, f"{path}.penstock", "this command writes all lines")
     size_bytes = store.size(str(path))
     runs = IndexedLines(store, str(path), size_bytes, validate=False)
     lines = np.concatenate([np.empty((0, 2), np.int64), *runs])

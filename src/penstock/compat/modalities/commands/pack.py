@@ -26,6 +26,7 @@ from penstock.prepare.tokens.load_tokenizer import load_tokenizer
 from penstock.prepare.tokens.tokenizer_json import parse_tokenizer, require_loadable
 from penstock.reshape.rewrite import Progress
 from penstock.reshape.rows import LineRows, TokenRows, open_rows, read_run, runs
+from penstock.store.exclude_list import require_no_list
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.store.resolve import local_path
@@ -306,6 +307,7 @@ def _with_special_tokens(tokenizer: Tokenizer) -> Generator[str]:
 def _indexed(src_path: Path, index_path: Path) -> Generator[tuple[Path, int]]:
     """A file of the lines that an index names, and how many it leaves out: the source itself where it names all."""
     store = LocalStore()
+    require_no_list(store, f"{src_path}.penstock", "this command packs the lines that an index names")
     chosen = load_lines(store, str(src_path), str(index_path))
     size_bytes = store.size(str(src_path))
     lines = IndexedLines(store, str(src_path), size_bytes, validate=False)

@@ -9,6 +9,7 @@ from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound, UnsafeData
 from penstock.store._links import walk_files
 from penstock.store._replaced import is_staged_name
+from penstock.store.exclude_list import OURS as LISTS
 from penstock.store.local import LocalStore
 
 NV_META = ".nv-meta"
@@ -73,7 +74,7 @@ def is_text(name: str) -> bool:
 def _is_ours(name: str) -> bool:
     return (
         name.startswith((f"{NV_META}/", f"{NV_META}.work/"))
-        or name.endswith(SIDE_SUFFIX)
+        or name.endswith((SIDE_SUFFIX, *LISTS))
         or any(is_staged_name(piece) for piece in name.split("/"))
     )
 

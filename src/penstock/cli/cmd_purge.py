@@ -1,0 +1,35 @@
+"""`penstock purge TARGET -o NEW`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from penstock.cli._executors import optional_executor_options
+from penstock.cli._output import counted, emit, follow_links_option, json_option, progress
+
+
+@click.command()
+@click.argument("target")
+@click.option("-o", "--output", required=True, help="Where the dataset without them goes.")
+@click.option("--list", "list_path", help="The exclude list, instead of the one beside the data.")
+@click.option("--to", help="Format of the output; by default as its suffix or the target has it.")
+@click.option("--overwrite", is_flag=True, help="Replace the output.")
+@click.option("--format", help="Format of the target, instead of finding it out.")
+@click.option("--split", help="Split of the target, for formats that have splits.")
+@click.option("--layout", help="Historical layout, where it is ambiguous.")
+@click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say.")
+@optional_executor_options
+@follow_links_option
+@json_option
+def command(target: str, output: str, list_path: str | None, as_json: bool, **options: Any) -> None:
+    """Write a dataset without what is excluded, with OUTPUT.certificate.json: what left, when, and by which list."""
+    import msgspec
+
+    from penstock.look.purge import purge
+
+    with progress("purge", total=None, unit="samples") as advance:
+        report = purge(target, output, list=list_path, progress=advance, **options)
+    text = f"{report.path}: {counted(report.samples, 'sample')}; {report.removed:,} left; {report.certificate}"
+    emit(msgspec.to_builtins(report), as_json=as_json, text=text)

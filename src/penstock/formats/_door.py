@@ -1,0 +1,27 @@
+"""The door by which samples are read: a dataset as its format opens it, without what its exclude list takes out."""
+
+from __future__ import annotations
+
+from penstock.abc import Format, Source, Store
+from penstock.formats._excluded import exclusions_of
+from penstock.formats._excluding import excluding
+from penstock.types import OpenOptions, Sample
+
+
+def open_at(chosen: Format, store: Store, path: str, options: OpenOptions) -> Source[Sample]:
+    """The dataset at a place.
+
+    Raises:
+        NotFound: nothing is there, or no list of the name that is given.
+        FormatError: the data are not what their format says; or a list that can't be read, or is of other data.
+        ConfigError: options that the data can't follow; one file of a folder that has a list.
+    """
+    return without_excluded(chosen, store, path, options, chosen.open(store, path, options))
+
+
+def without_excluded(
+    chosen: Format, store: Store, path: str, options: OpenOptions, source: Source[Sample]
+) -> Source[Sample]:
+    """The same of a dataset that was opened in another way."""
+    found = exclusions_of(chosen, store, path, options, source)
+    return source if found is None else excluding(source, found)

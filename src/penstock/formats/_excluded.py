@@ -1,0 +1,239 @@
+"""The exclude list of a dataset, found where it lies and held against the data that it names."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, runtime_checkable
+
+from penstock.abc import Format, Source, Store, SupportsKeys
+from penstock.errors import ConfigError, Corrupt, NotFound
+from penstock.formats._excluding import Exclusions, exclusions
+from penstock.store.exclude_list import NO_LIST, OURS, SUFFIX, Entry, ExcludeList, read_list
+from penstock.store.local import LocalStore
+from penstock.store.place import place_of
+from penstock.types import IntArray, OpenOptions
+
+_TOKEN_FILE = re.compile(r"part-\d{5,}-[0-9a-f]+\.")
+_OF_A_FOLDER = re.compile(r"part-\d{5,}-[0-9a-f]+\.|.*\.(parquet|pq)$")
+"""Files that are often one of many, under the list of their folder."""
+
+
+@runtime_checkable
+class _KnowsSide(Protocol):
+    """A format whose side file lies elsewhere than its path and its kind of place say."""
+
+    def side_of(self, store: Store, path: str, options: OpenOptions, /) -> str: ...
+
+
+class _HasFiles(Protocol):
+    """The joined text of several files; see `formats.jsonl.text`."""
+
+    base: Store
+    files: tuple[str, ...]
+
+    def path_at(self, start: int) -> tuple[str, int]: ...
+
+
+def exclusions_of(chosen: Format, store: Store, path: str, options: OpenOptions, source: Source[Any]) -> Any:
+    """What is taken out of an opened dataset: `Exclusions`; None where there is no list.
+
+    On this machine that is a look for a file beside the data; elsewhere nothing is asked for that is not named.
+
+    Raises:
+        NotFound: a list that is named is not there.
+        Corrupt: a list can't be read, or is of other data.
+        ConfigError: a file of a folder that has a list, opened by itself.
+    """
+    if isinstance(options.excludes, ExcludeList) and not options.excludes.entries:
+        return None
+    if chosen.name == "parquet" and isinstance(store, LocalStore):
+        _require_no_member_list(path, getattr(source, "_files", ()))
+    files = _several(source)
+    if files is not None and options.excludes is None:
+        return _of_several(chosen, files, options, source)
+    listed, split = _find(chosen, store, path, options, source)
+    if not listed.entries:
+        return None
+    whole = _as_listed(chosen, store, path, options)
+    entries = {one.index: one for one in listed.of(split)}
+    _require_same(listed, entries.values(), whole, len(source))
+    if split is not None and isinstance(source, SupportsKeys):
+        entries = dict(_of_other_splits(source, listed, split)) | entries
+    return exclusions(entries, listed, options.mask_tokens) if entries else None
+
+
+def require_whole(store: Store, path: str) -> None:
+    """Refuse a list for one of the files of a folder that is one dataset: who opens that would not see it."""
+    folder, _, last = path.rstrip("/").rpartition("/")
+    if _TOKEN_FILE.match(last) and store.exists(f"{folder or '.'}/index.json"):
+        what = "this is one file of a dataset, which is under one list"
+        raise ConfigError(what, path=path, hint=f"Exclude in the whole: {folder or '.'}")
+
+
+def _require_no_member_list(path: str, files: Sequence[str]) -> None:
+    """Refuse many files of which one has a list of its own, by one listing a folder."""
+    if len(files) < 2:
+        return
+    names = {os.path.basename(one) + OURS[0] for one in files}
+    for folder in dict.fromkeys(os.path.dirname(one) or "." for one in files):
+        found = names.intersection(os.listdir(folder))
+        if found:
+            what = "one of the files has an exclude list of its own"
+            listed = f"{folder}/{min(found)}"
+            raise ConfigError(what, path=path, found=listed, hint="Exclude in the whole, and take this list away")
+
+
+def place_of_list(
+    chosen: Format, store: Store, path: str, options: OpenOptions, source: Source[Any]
+) -> tuple[str, str | None]:
+    """Path of the list beside a dataset, and the split by which its entries are told apart."""
+    side, split = _side(chosen, store, path, options, source)
+    return side + SUFFIX, split
+
+
+def require_no_exclusions(store: Store, path: str) -> None:
+    """Refuse a WebDataset with a list, opened by other splits than the list knows; raises `ConfigError`."""
+    listed = f"{path.rstrip('/')}/{OURS[0]}"
+    if isinstance(store, LocalStore) and store.exists(listed):
+        what = "this dataset has an exclude list, whose entries are of the splits of split.yaml"
+        raise ConfigError(
+            what, path=path, found=listed, hint="Open it without split_config, or purge it: penstock purge"
+        )
+
+
+def as_listed(chosen: Format, store: Store, path: str, options: OpenOptions) -> Source[Any]:
+    """The dataset as lists name its samples: by what is stored, whatever it is opened as."""
+    return _as_listed(chosen, store, path, options)
+
+
+def _side(chosen: Format, store: Store, path: str, options: OpenOptions, source: Any) -> tuple[str, str | None]:
+    name, bare = chosen.name, path.rstrip("/") or path
+    if isinstance(chosen, _KnowsSide):
+        return chosen.side_of(store, path, options), None
+    if name == "webdataset":
+        return f"{source.path}/.penstock", source.split
+    if name == "flat-tokens":
+        folder, _, last = bare.rpartition("/")
+        outer = folder and any(store.exists(f"{folder}/{one}") for one in (".zgroup", "zarr.json"))
+        return (f"{folder}.penstock", last) if outer else (f"{bare}.penstock", source.split)
+    if name == "megatron":
+        return f"{bare.removesuffix('.idx').removesuffix('.bin')}.idx.penstock", None
+    if name == "hf" and not store.exists(f"{bare}/state.json"):
+        return f"{bare}/.penstock", options.split or "train"
+    if name == "jsonl":
+        return f"{source.text[1] if hasattr(source, 'text') else source.path}.penstock", None
+    return (f"{bare}/.penstock" if store.is_folder(path) else f"{bare}.penstock"), None
+
+
+def _find(
+    chosen: Format, store: Store, path: str, options: OpenOptions, source: Source[Any]
+) -> tuple[ExcludeList, str | None]:
+    """The list, which may be none, and the split that is open."""
+    given = options.excludes
+    if isinstance(given, ExcludeList):
+        return given, _side(chosen, store, path, options, source)[1]
+    if given is not None:
+        place = place_of(given)
+        return read_list(place.store, place.path), _side(chosen, store, path, options, source)[1]
+    if not isinstance(store, LocalStore):
+        return NO_LIST, None
+    list_path, split = place_of_list(chosen, store, path, options, source)
+    if not store.exists(list_path):
+        _require_no_folder_list(store, path)
+        return NO_LIST, None
+    return read_list(store, list_path), split
+
+
+def _require_no_folder_list(store: Store, path: str) -> None:
+    """Refuse one of many files, whose samples a list of their folder may take out."""
+    folder, _, last = path.rstrip("/").rpartition("/")
+    listed = f"{folder or '.'}/{OURS[0]}"
+    if _OF_A_FOLDER.match(last) and store.exists(listed):
+        what = "this is one file of a dataset that has an exclude list"
+        raise ConfigError(what, path=path, found=listed, hint=f"Open the whole: {folder or '.'}")
+
+
+def _as_listed(chosen: Format, store: Store, path: str, options: OpenOptions) -> Source[Any]:
+    plain = replace(options, columns=None, raw=True, vocab_size=None, validate_hash=None, image=None, excludes=None)
+    flavor = "modalities" if chosen.name.startswith("jsonl") else options.flavor
+    return chosen.open(store, path, replace(plain, flavor=flavor, mask_tokens=None))
+
+
+def _require_same(listed: ExcludeList, entries: Any, whole: Source[Any], samples: int) -> None:
+    """Refuse a list of other data; raises `Corrupt`."""
+    found = sorted({one.dataset for one in entries})
+    if not found:
+        return
+    again = "Restore the data, or take the list away and make it again: penstock exclude"
+    if found != [whole.fingerprint]:
+        what = "the exclude list is of other data than these"
+        raise Corrupt(what, path=listed.path, found=", ".join(found), expected=whole.fingerprint, hint=again)
+    beyond = [one.index for one in entries if one.index >= len(whole)]
+    if beyond or len(whole) != samples:
+        what = "the exclude list does not fit the data as they are opened"
+        raise Corrupt(what, path=listed.path, found=f"{samples} samples", expected=f"{len(whole)}", hint=again)
+
+
+def _of_other_splits(source: SupportsKeys, listed: ExcludeList, split: str) -> Iterator[tuple[int, Entry]]:
+    """Samples that are listed in another split and are in this one too."""
+    for one in listed.entries:
+        if one.split not in (None, split) and one.key is not None:
+            try:
+                yield source.index_of(one.key), one
+            except NotFound:
+                continue
+
+
+# --- several files -------------------------------------------------------------------------------------------------
+
+
+def _several(source: Any) -> _HasFiles | None:
+    """The files that the lines of a source lie in, where they may be several."""
+    text = getattr(source, "text", None)
+    return text[0] if text is not None and hasattr(text[0], "files") else None
+
+
+def _of_several(chosen: Format, text: _HasFiles, options: OpenOptions, source: Any) -> Exclusions | None:
+    """Each file is under its own list, beside it."""
+    if not isinstance(text.base, LocalStore):
+        return None
+    lists = [path for path in text.files if text.base.exists(f"{path}.penstock{SUFFIX}")]
+    if not lists:
+        return None
+    found, read = dict[int, Entry](), list[Entry]()
+    firsts = _first_lines(text, source.line_ranges())
+    for path in lists:
+        listed = read_list(text.base, f"{path}.penstock{SUFFIX}")
+        whole = _alone(source, text, path)
+        _require_same(listed, listed.entries, whole, len(whole))
+        # As entries of the whole, so that workers may be given one list.
+        known = {"dataset": source.fingerprint, "split": None}
+        moved = [replace(one, index=one.index + firsts[path], **known) for one in listed.entries]
+        found |= {one.index: one for one in moved}
+        read += moved
+    return exclusions(found, ExcludeList(tuple(read), f"{lists[0]}.penstock{SUFFIX}"), options.mask_tokens)
+
+
+def _alone(source: Any, text: Any, path: str) -> Source[Any]:
+    """One of the files, as it is opened by itself; a compressed one is a text of its own."""
+    is_plain = path.endswith((".jsonl", ".ndjson"))
+    return type(source)(text.base if is_plain else type(text)(text.base, path, [path]), path, OpenOptions())
+
+
+def _first_lines(text: _HasFiles, lines: IntArray) -> dict[str, int]:
+    """File → number of its first line among all; by bisection, as lines lie in the order of their files."""
+    firsts: dict[str, int] = {}
+    order = {path: place for place, path in enumerate(text.files)}
+    for path, place in order.items():
+        low, high = 0, len(lines)
+        while low < high:
+            middle = (low + high) // 2
+            if order[text.path_at(int(lines[middle, 0]))[0]] < place:
+                low = middle + 1
+            else:
+                high = middle
+        firsts[path] = low
+    return firsts

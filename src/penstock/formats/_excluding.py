@@ -1,0 +1,327 @@
+"""Sources of datasets from which samples are taken out: the same numbers, positions and fingerprints, without them.
+
+What a source can do beside the laws of `Source` is passed on by name, and only what gives no content away: a power
+that is added to a format is missing here until it is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._hidden import Hidden
+from penstock._index import as_index, as_indices
+from penstock._kinds import is_token_source
+from penstock._resolved import samples_of
+from penstock._tree import brief, tree
+from penstock.abc import Source, TokenSource
+from penstock.errors import ConfigError, Excluded
+from penstock.store.exclude_list import Entry, ExcludeList
+from penstock.types import Batch, IntArray, Sample, Schema, TokenArray
+
+_POWERS = (
+    *("place_of", "key_of", "key_run", "index_of", "prefetch", "expect_parts", "kept_before", "block_files"),
+    *("storage_blocks", "details", "token_extent", "gather_starts"),
+)
+"""Methods that give no content; None where the source has none, which makes isinstance() of their Protocols say so."""
+
+_FACTS = frozenset((
+    *("manifest", "block_starts", "preferred_mode", "path", "split", "split_size", "sample_type", "subflavors"),
+    *("derived", "tokenizer_digest", "max_token_id", "size_bytes", "only_here", "layout", "options", "arrow_schema"),
+    *("header", "modes", "sequence_lengths", "document_indices", "chosen"),
+))  # fmt: skip
+"""Properties that give no content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusions:
+    """What is taken out of one source.
+
+    Attributes:
+        indices: int64[k], rising: the samples.
+        reasons: of each.
+        listed: the list that says so.
+        mask_id: the id that stands in the place of theirs; None: that which ends documents, else 0.
+    """
+
+    indices: IntArray
+    reasons: tuple[str, ...]
+    listed: ExcludeList
+    mask_id: int | None = None
+
+    def has(self, index: int) -> bool:
+        """Whether a sample is taken out."""
+        at = int(np.searchsorted(self.indices, index))
+        return at < len(self.indices) and int(self.indices[at]) == index
+
+    def require_none(self, indices: IntArray, path: str | None) -> None:
+        """Raise `Excluded`, which names the first one, where one of these samples is taken out."""
+        found = np.flatnonzero(np.isin(indices, self.indices))
+        if found.size:
+            self.refuse(int(indices[found[0]]), path)
+
+    def refuse(self, index: int, path: str | None) -> NoReturn:
+        """Raise the error for a sample."""
+        reason = self.reasons[int(np.searchsorted(self.indices, index))]
+        what = f"sample {index} is excluded ({reason})"
+        hint = "Streams and loaders put another one in its place; `penstock exclude --show` lists what is excluded"
+        raise Excluded(what, path=path, found=self.listed.path, hint=hint)
+
+
+def exclusions(entries: Mapping[int, Entry], listed: ExcludeList, mask_id: int | None) -> Exclusions:
+    """From index → entry."""
+    order = sorted(entries)
+    return Exclusions(np.array(order, np.int64), tuple(entries[one].reason for one in order), listed, mask_id)
+
+
+def excluding(source: Source[Any], found: Exclusions) -> ExcludingSource | ExcludingTokens:
+    """The source without what is taken out."""
+    rows = ExcludingSource(source, found)
+    return ExcludingTokens(source, rows) if is_token_source(source) else rows
+
+
+def stored(source: Any) -> Any:
+    """The source as it is stored, for facts about the whole; the same where nothing is taken out of it."""
+    return source.stored_source if isinstance(source, ExcludingSource | ExcludingTokens) else source
+
+
+class ExcludingSource:
+    """A source in which some samples are errors.
+
+    Attributes:
+        stored_source: with all of its samples.
+        exclusions: what is taken out.
+    """
+
+    def __init__(self, source: Source[Any], found: Exclusions) -> None:
+        self.stored_source = source
+        self.exclusions = found
+        for name in _POWERS:
+            setattr(self, name, getattr(source, name, None))
+        has_files = callable(getattr(source, "get", None))
+        self.get = self._get if has_files else None
+        self.get_media_metadata = self._media_metadata if has_files else None
+        self.get_samples = self._get_samples if hasattr(source, "get_samples") else None
+
+    @property
+    def excluded_indices(self) -> IntArray:
+        """int64[k], rising: what is taken out."""
+        return self.exclusions.indices
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (ExcludingSource, (self.stored_source, self.exclusions))
+
+    def __getattr__(self, name: str) -> Any:
+        return _fact(self, name)
+
+    @property
+    def schema(self) -> Schema:
+        """As of all samples."""
+        return self.stored_source.schema
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the data as they are stored: a list changes nothing of a run's positions."""
+        return self.stored_source.fingerprint
+
+    def __len__(self) -> int:
+        return len(self.stored_source)
+
+    def __getitem__(self, index: int, /) -> Any:
+        place = as_index(index, len(self))
+        if self.exclusions.has(place):
+            self.exclusions.refuse(place, _path_of(self.stored_source))
+        return self.stored_source[place]
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `indices`: int64[k]; raises `Excluded`."""
+        return self.stored_source.get_batch(self._allowed(indices))
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """As the source's."""
+        return self.stored_source.children()
+
+    def recipe(self) -> dict[str, Any]:
+        """As the source's; what its list says is no part of it."""
+        return self.stored_source.recipe()
+
+    def summary(self) -> str:
+        """One line: the source, and how many are excluded."""
+        return _summary(self.stored_source, self.exclusions)
+
+    __repr__ = brief
+    __str__ = tree
+
+    @cached_property
+    def _keys(self) -> frozenset[str]:
+        source: Any = self.stored_source
+        return frozenset(source.key_of(index) for index in self.exclusions.indices.tolist())
+
+    def _allowed(self, indices: Sequence[int] | IntArray) -> IntArray:
+        places = as_indices(indices, len(self))
+        self.exclusions.require_none(places, _path_of(self.stored_source))
+        return places
+
+    def _get_samples(self, indices: IntArray, /) -> list[Any]:
+        """The samples at `indices`: int64[k], in that order; raises `Excluded`."""
+        return samples_of(self.stored_source, self._allowed(indices))
+
+    def _get(self, name: str, /) -> bytes:
+        """The stored bytes of one file; raises `Excluded` for one of a sample that is taken out."""
+        source: Any = self.stored_source
+        self._require_file(name)
+        return source.get(name)
+
+    def _media_metadata(self, name: str, /) -> Any:
+        """What the media index knows of one file; raises `Excluded`."""
+        source: Any = self.stored_source
+        self._require_file(name)
+        return source.get_media_metadata(name)
+
+    def _require_file(self, name: str) -> None:
+        # A file is its sample's where it is called like it, or by its key, a dot, and the part.
+        dots = (place for place, letter in enumerate(name) if letter == ".")
+        if name in self._keys or any(name[:dot] in self._keys for dot in dots):
+            what = f"the file {name!r} is of an excluded sample"
+            raise Excluded(what, path=_path_of(self.stored_source), found=self.exclusions.listed.path)
+
+
+class ExcludingTokens:
+    """A token source in which some documents are errors, and all of their tokens one id.
+
+    Attributes:
+        stored_source: with all of its documents.
+        exclusions: what is taken out.
+    """
+
+    def __init__(self, source: TokenSource, rows: ExcludingSource) -> None:
+        self.stored_source = source
+        self.exclusions = rows.exclusions
+        self._rows = rows
+        for name in _POWERS:
+            setattr(self, name, getattr(source, name, None))
+        self.gather_flagged = self._gather_flagged if hasattr(source, "gather_flagged") else None
+        mask_id, largest = self.exclusions.mask_id, int(np.iinfo(source.dtype).max)
+        if mask_id is not None and not 0 <= mask_id <= largest:
+            raise ConfigError("mask_tokens is no id of these tokens", found=mask_id, expected=f"0 to {largest}")
+
+    @property
+    def excluded_indices(self) -> IntArray:
+        """int64[k], rising: what is taken out."""
+        return self.exclusions.indices
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_tokens_again, (self.stored_source, self.exclusions))
+
+    def __getattr__(self, name: str) -> Any:
+        return _fact(self, name)
+
+    @property
+    def schema(self) -> Schema:
+        """As of all documents."""
+        return self.stored_source.schema
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the data as they are stored."""
+        return self.stored_source.fingerprint
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the ids."""
+        return self.stored_source.dtype
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in all, excluded ones too: nothing moves."""
+        return self.stored_source.num_tokens
+
+    @property
+    def doc_starts(self) -> IntArray:
+        """int64[n_docs + 1]: as of all documents."""
+        return self.stored_source.doc_starts
+
+    @property
+    def eos_id(self) -> int | None:
+        """As the source's."""
+        return self.stored_source.eos_id
+
+    @cached_property
+    def hidden(self) -> Hidden:
+        """The tokens of excluded documents, and what stands in their places."""
+        starts = self.stored_source.doc_starts
+        indices = self.exclusions.indices
+        first, stop = np.asarray(starts[indices], np.int64), np.asarray(starts[indices + 1], np.int64)
+        some = first < stop
+        mask_id = self.exclusions.mask_id
+        if mask_id is None:
+            mask_id = self.stored_source.eos_id or 0
+        return Hidden(first[some], stop[some], np.full(int(some.sum()), mask_id, np.int64))
+
+    def stored_tokens(self) -> tuple[TokenSource, Hidden]:
+        """The tokens as they are stored, for borders alone, and which of them are hidden."""
+        return self.stored_source, self.hidden
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int, /) -> Sample:
+        return self._rows[index]
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """The documents at `indices`: int64[k]; raises `Excluded`."""
+        return self._rows.get_batch(indices)
+
+    def tokens(self, start: int, stop: int) -> TokenArray:
+        """uint[stop - start]: tokens, those of excluded documents masked; a copy only where there are some."""
+        return self.hidden.covered(self.stored_source.tokens(start, stop), start)
+
+    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
+        """uint[len(starts), length]: one window a row, tokens of excluded documents masked."""
+        return self.hidden.cover_windows(self.stored_source.gather(starts, length, out), starts)
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """As the source's."""
+        return self.stored_source.children()
+
+    def recipe(self) -> dict[str, Any]:
+        """As the source's; what its list says is no part of it."""
+        return self.stored_source.recipe()
+
+    def summary(self) -> str:
+        """One line: the source, and how many are excluded."""
+        return _summary(self.stored_source, self.exclusions)
+
+    __repr__ = brief
+    __str__ = tree
+
+    def _gather_flagged(
+        self, starts: IntArray, length: int, out: TokenArray | None = None
+    ) -> tuple[TokenArray, NDArray[np.bool_]]:
+        """What `gather` and `gather_starts` give."""
+        source: Any = self.stored_source
+        blocks, flags = source.gather_flagged(starts, length, out)
+        return self.hidden.cover_windows(blocks, starts), flags
+
+
+def _tokens_again(source: TokenSource, found: Exclusions) -> ExcludingTokens:
+    return ExcludingTokens(source, ExcludingSource(source, found))
+
+
+def _fact(self: ExcludingSource | ExcludingTokens, name: str) -> Any:
+    if name in _FACTS:
+        return getattr(self.stored_source, name)
+    raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def _path_of(source: Any) -> str | None:
+    return source.recipe().get("path")
+
+
+def _summary(source: Any, found: Exclusions) -> str:
+    return f"{source.summary()}  excluded={len(found.indices):,}"

@@ -1,0 +1,321 @@
+"""`exclude`: takes samples out of a dataset by its exclude list; nothing of the data is written, and nothing moves."""
+
+from __future__ import annotations
+
+import datetime
+import getpass
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from penstock._secrets import redacted_repr
+from penstock.errors import ConfigError, NotFound
+from penstock.formats import find_format
+from penstock.formats._excluded import as_listed, place_of_list, require_whole
+from penstock.look.digests import digests_of
+from penstock.look.find import Wanted, find
+from penstock.look.samples import Dataset, open_dataset, samples_of, stretches
+from penstock.reshape.filter import read_indices
+from penstock.store.exclude_list import NO_LIST, Entry, ExcludeList, change_list, list_if_there
+from penstock.store.place import Given, Place, dataset_at, place_of
+from penstock.types import IntArray, OpenOptions
+
+OPTIONS = ("format", "split", "layout", "eos_id", "trust", "follow_links")
+"""Of opening, that `exclude` and `purge` take."""
+
+
+@redacted_repr
+@dataclass(frozen=True, slots=True)
+class ExcludeReport:
+    """What `exclude` did to a list.
+
+    Attributes:
+        path: the list.
+        added: samples that are excluded now and were not before.
+        removed: samples that were excluded and are not any more.
+        already: samples that were excluded before, or not, as was asked for.
+        entries: samples that are excluded now.
+        digest: of the list.
+        also: the same of each dataset that was made of this one.
+    """
+
+    path: str
+    added: int
+    removed: int
+    already: int
+    entries: int
+    digest: str
+    also: tuple[ExcludeReport, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A dataset, and the list by which its samples are taken out.
+
+    Attributes:
+        dataset: with all of its samples.
+        fingerprint: by which its list knows it.
+        split: by which entries are told apart.
+        place: of the list.
+    """
+
+    dataset: Dataset
+    fingerprint: str
+    split: str | None
+    place: Place
+
+
+def exclude(
+    target: str | os.PathLike[str],
+    *,
+    key: str | Sequence[str] | None = None,
+    indices: Sequence[int] | IntArray | Given | None = None,
+    where: str | None = None,
+    reason: str | None = None,
+    list: Given | None = None,
+    undo: bool = False,
+    also: Sequence[str | os.PathLike[str]] = (),
+    who: str | None = None,
+    key_field: str | None = None,
+    format: str | None = None, split: str | None = None, layout: str | None = None, eos_id: int | None = None,
+    trust: bool = False, follow_links: bool = False,
+) -> ExcludeReport:  # fmt: skip
+    """Take samples out: they are errors for `penstock.open`, substituted in streams, and no verb writes them.
+
+    All that are asked for are found before anything is written. What is excluded already stays as it is; several that
+    do this at once wait for one another.
+
+    Args:
+        target: dataset in any format; path or URL.
+        key: of a sample, or several; see `penstock.find`.
+        indices: from 0; or a file with one a line, or `.npy`.
+        where: expression on the fields.
+        reason: why; stands in each entry.
+        list: file of the list; by default `<side file>.exclude.jsonl` beside the data, which is needed where these are
+            not on this machine: `penstock.open(…, excludes=)` then names it.
+        undo: take these, or all, off the list instead.
+        also: datasets of tokens that were packed from the target: their documents of these samples are excluded too.
+        who: stands in each entry; by default the user of this process.
+        key_field, format, split, layout, eos_id, trust, follow_links: as of `penstock.find`.
+
+    Raises:
+        NotFound: no such dataset, or no sample has a key.
+        ConfigError: nothing to exclude, no reason, or no list that can be written.
+        Corrupt: the list that is there can't be read, or is of other data.
+    """
+    given = {"format": format, "split": split, "layout": layout, "eos_id": eos_id}
+    options = {**given, "trust": trust, "follow_links": follow_links}
+    keys = [] if key is None else [key] if isinstance(key, str) else [*key]
+    _require_sense(keys, indices, where, reason, undo=undo)
+    if undo:
+        if also:
+            raise ConfigError("--also goes with what is excluded", hint="Undo it in each dataset by itself")
+        return _undone(target, keys, indices, where, key_field, list, options)
+    listed = open_listed(target, list, options)
+    found = _chosen(listed, target, keys, indices, where, key_field, options)
+    others = [packed_from(one, target, listed, [*found]) for one in also]
+    said = (str(reason), now(), who or user())
+    reports = [_add(one, said) for one in others]
+    return replace(_add((listed, found), said), also=tuple(reports))
+
+
+def excluded_samples(target: str | os.PathLike[str], *, list: Given | None = None, **options: Any) -> ExcludeList:
+    """The exclude list of a dataset; without entries where it has none.
+
+    Args:
+        target, list: as of `exclude`, with `format, split, layout, eos_id, trust, follow_links`.
+
+    Raises:
+        NotFound: no such dataset.
+        Corrupt: the list can't be read.
+    """
+    if list is not None:
+        place = place_of(list)
+        return list_if_there(place)
+    return list_if_there(open_listed(target, None, options).place)
+
+
+def open_listed(target: str | os.PathLike[str], given: Given | None, options: dict[str, Any]) -> Listed:
+    """A dataset with the place of its list; raises as `exclude`."""
+    place = dataset_at(target, follow_links=bool(options.get("follow_links")))
+    chosen = find_format(place, options.get("format"), OpenOptions())
+    asked = {name: value for name, value in options.items() if name in OPTIONS and value not in (None, False)}
+    require_whole(place.store, place.path)
+    dataset = open_dataset(target, {**asked, "format": chosen.name})
+    opening = OpenOptions(**{name: value for name, value in asked.items() if name != "format"}, excludes=NO_LIST)
+    whole = as_listed(chosen, place.store, place.path, opening)
+    if len(whole) != len(dataset):
+        raise ConfigError("opened like this, samples have other numbers", path=place.path, found=len(dataset),
+                          expected=len(whole))  # fmt: skip
+    if chosen.name == "jsonl-files" and given is None:
+        what = "these are several files, each under its own list"
+        hint = "Exclude in each file: `penstock find` names it; or name one list with --list (list=)"
+        raise ConfigError(what, path=place.path, hint=hint)
+    if given is None and not place.is_local:
+        hint = "Name a file with --list (list=), and open the data with excludes="
+        raise ConfigError("beside data that are not on this machine no list is looked for", path=place.path, hint=hint)
+    path, split = place_of_list(chosen, place.store, place.path, opening, whole)
+    return Listed(dataset, whole.fingerprint, split, Place(place.store, path) if given is None else place_of(given))
+
+
+def _require_sense(keys: Sequence[str], indices: object, where: str | None, reason: str | None, *, undo: bool) -> None:
+    given = {"key": keys, "indices": indices, "where": where}
+    asked = [name for name, value in given.items() if value is not None and not (name == "key" and not keys)]
+    if len(asked) > 1 or (not asked and not undo):
+        expected = "one of key (--key), indices (--indices), where (--where)"
+        raise ConfigError("what is to be excluded?", found=" and ".join(asked) or "nothing", expected=expected)
+    if not undo and not (reason or "").strip():
+        hint = "Say it with --reason TEXT (reason=): it stands in the list, beside who and when"
+        raise ConfigError("samples are excluded for a reason", hint=hint)
+    if undo and reason is not None:
+        raise ConfigError("an entry that goes needs no reason", found=reason, hint="Leave it out")
+
+
+# --- finding -------------------------------------------------------------------------------------------------------
+
+
+def _chosen(
+    listed: Listed, target: Any, keys: Sequence[str], indices: Any, where: str | None, key_field: str | None,
+    options: dict[str, Any],
+) -> dict[int, str | None]:  # fmt: skip
+    """Index → key, of the samples that are meant."""
+    dataset = listed.dataset
+    asked = {name: value for name, value in options.items() if value not in (None, False)}
+    if indices is not None:
+        found = read_indices(indices)
+        wrong = found[(found < 0) | (found >= len(dataset))]
+        if len(wrong):
+            expected = f"0 to {len(dataset) - 1}"
+            raise NotFound("no such sample", path=dataset.place.path, found=int(wrong[0]), expected=expected)
+        return {int(index): None for index in np.unique(found)}
+    if where is not None:
+        hits = find(target, where=where, key_field=None, **asked).found
+        if not hits:
+            raise NotFound("no sample fits the expression", path=dataset.place.path, found=where)
+        return {one.index: one.key for one in hits}
+    if dataset.tokens is not None:
+        hint = "Name their numbers with --indices; or exclude in the data that they were packed from, with --also"
+        raise ConfigError("documents of tokens have no keys", path=dataset.place.path, hint=hint)
+    found_keys = dict(_by_keys(dataset, target, keys, key_field, asked))
+    missing = [key for key in dict.fromkeys(keys) if key not in found_keys.values()]
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        what = "no sample has this key; nothing is excluded"
+        raise NotFound(what, path=dataset.place.path, found=", ".join(map(repr, missing[:3])) + more)
+    return found_keys
+
+
+def _by_keys(
+    dataset: Dataset, target: Any, keys: Sequence[str], key_field: str | None, asked: dict[str, Any]
+) -> Iterator[tuple[int, str | None]]:
+    if len(keys) == 1 or hasattr(dataset.source, "index_of"):
+        for key in keys:
+            yield from ((one.index, key) for one in find(target, key=key, key_field=key_field, **asked).found)
+        return
+    wanted, among = Wanted(keys[0], None, None, key_field, None), set(keys)
+    for task in stretches(dataset):  # one pass for all of them
+        for start, samples in samples_of(dataset, task.start, task.stop):
+            found = ((index, wanted.key_of(sample)) for index, sample in enumerate(samples, start))
+            yield from ((index, key) for index, key in found if key in among)
+
+
+# --- changing ------------------------------------------------------------------------------------------------------
+
+
+def _add(what: tuple[Listed, dict[int, str | None]], said: tuple[str, str, str]) -> ExcludeReport:
+    listed, found = what
+    new = [_entry(listed, index, key, said) for index, key in found.items()]
+    added: list[int] = []
+
+    def change(before: tuple[Entry, ...]) -> list[Entry]:
+        _require_of(listed, before)
+        known = {one.sample for one in before}
+        fresh = [one for one in new if one.sample not in known]
+        added.append(len(fresh))
+        return [*before, *fresh]
+
+    after = change_list(listed.place, change)
+    return ExcludeReport(listed.place.path, added[-1], 0, len(new) - added[-1], len(after.entries), after.digest)
+
+
+def _undone(
+    target: Any, keys: Sequence[str], indices: Any, where: str | None, key_field: str | None, given: Any,
+    options: dict[str, Any],
+) -> ExcludeReport:  # fmt: skip
+    place = place_of(given) if given is not None else open_listed(target, None, options).place
+    split = options.get("split")
+    if indices is not None:
+        gone = {int(one) for one in read_indices(indices)}
+    elif where is not None:
+        gone = {*_chosen(open_listed(target, given, options), target, (), None, where, key_field, options)}
+    else:
+        gone = set[int]()
+    asked = len(gone) or len(keys)
+    removed: list[int] = []
+
+    def is_meant(one: Entry) -> bool:
+        if split is not None and one.split not in (None, split):
+            return False
+        return one.key in keys or one.index in gone or not (keys or indices is not None or where is not None)
+
+    def change(before: tuple[Entry, ...]) -> list[Entry]:
+        kept = [one for one in before if not is_meant(one)]
+        removed.append(len(before) - len(kept))
+        return kept
+
+    after = change_list(place, change)
+    already = max(0, asked - removed[-1])
+    return ExcludeReport(place.path, 0, removed[-1], already, len(after.entries), after.digest)
+
+
+def _entry(listed: Listed, index: int, key: str | None, said: tuple[str, str, str]) -> Entry:
+    dataset = listed.dataset
+    [halves] = digests_of(dataset, index, index + 1, with_keys=True).tolist()
+    digest = f"{halves[0]:016x}{halves[1]:016x}"
+    if key is None and dataset.tokens is None:
+        [(_, [sample])] = samples_of(dataset, index, index + 1)
+        key = Wanted(None, None, None, None, None).key_of(sample)
+    return Entry(index, key, digest, *said, listed.split, listed.fingerprint)
+
+
+def _require_of(listed: Listed, entries: Sequence[Entry]) -> None:
+    """Refuse to go on with a list of other data; raises `ConfigError`."""
+    other = next((one for one in entries if one.split == listed.split and one.dataset != listed.fingerprint), None)
+    if other is not None:
+        what = "the exclude list that is there is of other data"
+        hint = "Move it away, or name another one with --list (list=)"
+        raise ConfigError(what, path=listed.place.path, found=other.dataset, expected=listed.fingerprint, hint=hint)
+
+
+def now() -> str:
+    """The time, as entries and certificates have it."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def user() -> str:
+    """Who runs this process."""
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (OSError, KeyError):  # a user without a name
+        return f"{os.getuid()}@{socket.gethostname()}"
+
+
+# --- what was made of it -------------------------------------------------------------------------------------------
+
+
+def packed_from(
+    tokens: str | os.PathLike[str], target: Any, listed: Listed, indices: Sequence[int]
+) -> tuple[Listed, dict[int, str | None]]:
+    """The documents of a token dataset that were made of samples of the target.
+
+    Raises:
+        ConfigError: its lineage does not say which they are.
+    """
+    from penstock.look.lineage import documents_made_of
+
+    other = open_listed(tokens, None, {})
+    return other, documents_made_of(other.dataset, place_of(target), len(listed.dataset), indices)

@@ -1,0 +1,178 @@
+"""`purge`: a dataset without its excluded samples, and a certificate of what left it, when, and by which list."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import xxhash
+
+from penstock import __version__
+from penstock._secrets import redacted_repr
+from penstock.convert.run import convert
+from penstock.errors import ConfigError, Corrupt
+from penstock.executors import AnyExecutor
+from penstock.formats import find_format, formats_of_name, get_format
+from penstock.look.digests import digests_of
+from penstock.look.exclude import OPTIONS, Listed, now, open_listed, user
+from penstock.look.samples import Dataset, open_dataset, stretches
+from penstock.reshape.merge import merge
+from penstock.reshape.rewrite import Progress
+from penstock.store.exclude_list import ExcludeList, indices_of, list_if_there
+from penstock.store.local import output_exists
+from penstock.store.place import Given, Place, dataset_at, place_of
+from penstock.store.put import put
+from penstock.types import IntArray, OpenOptions
+
+CERTIFICATE = ".certificate.json"
+"""Behind the name of what was written."""
+
+_MERGED = ("jsonl", "pbin", "megatron", "flat-tokens", "mds", "csv", "tsv", "xsv", "json-shards", "webdataset")
+
+
+@redacted_repr
+@dataclass(frozen=True, slots=True)
+class PurgeReport:
+    """What `purge` did.
+
+    Attributes:
+        path: what was written.
+        certificate: the file that says what left.
+        samples: in what was written.
+        removed: samples that left.
+        digest_before, digest_after: 32 hex digits over the digests of all samples, of the source and of the output.
+    """
+
+    path: str
+    certificate: str
+    samples: int
+    removed: int
+    digest_before: str
+    digest_after: str
+
+
+def purge(
+    target: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    list: Given | None = None,
+    to: str | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    executor: AnyExecutor | None = None,
+    workers: int | None = None,
+    **options: Any,
+) -> PurgeReport:
+    """Write a dataset anew without what its exclude list takes out, read it back, and leave a certificate beside it.
+
+    Killed and called again with the same arguments, it finishes. The dataset that was there stays: it is yours to
+    remove. Memory: as `penstock.merge`.
+
+    Args:
+        target: dataset; path or URL.
+        output: dataset to make; the certificate is `<output>.certificate.json`.
+        list: its exclude list; by default the one beside it.
+        to: format of the output; by default that of its suffix, else the target's.
+        overwrite: replace the output.
+        progress: called after each run.
+        executor, workers: who reads, as of `penstock.pack`.
+        options: `format, split, layout, eos_id, trust, follow_links`, as of `penstock.open`.
+
+    Raises:
+        ConfigError: there is no list, or the output exists.
+        Corrupt: the list can't be read or is of other data; or the output reads back differently.
+    """
+    asked = {name: value for name, value in options.items() if value not in (None, False)}
+    if unknown := sorted(set(asked) - set(OPTIONS)):
+        raise ConfigError(f"unknown option {', '.join(unknown)}", expected=", ".join(OPTIONS))
+    listed = open_listed(target, list, asked)
+    found = list_if_there(listed.place)
+    gone, place = _gone(listed, found), place_of(output).bare()
+    certificate = place.beside(CERTIFICATE)
+    before, kept = _digests(listed.dataset, gone)
+    is_new = overwrite or not place.exists()
+    if is_new:
+        _write(target, place, found, to, asked, overwrite=overwrite, progress=progress, executor=executor,
+               workers=workers)  # fmt: skip
+    written = open_dataset(place.path, {} if to is None else {"format": to})
+    after = _digests(written, None)[0]
+    if not is_new and (certificate.exists() or after != kept):  # else a run was killed before its certificate
+        raise output_exists(place.path)
+    if after != kept:
+        what = "what was purged reads back differently: don't use it"
+        raise Corrupt(what, path=place.path, found=after, expected=kept)
+    report = PurgeReport(place.path, certificate.path, len(written), len(gone), before, after)
+    put(certificate.store, certificate.path, _certificate(report, listed, found))
+    return report
+
+
+def _gone(listed: Listed, found: ExcludeList) -> IntArray:
+    """int64[k], rising: the samples that leave; raises `ConfigError` where none does, `Corrupt` for another list."""
+    entries = found.of(listed.split)
+    if not entries:
+        what = "nothing is excluded: there is nothing to purge"
+        raise ConfigError(what, path=listed.dataset.place.path, found=f"no list at {listed.place.path}")
+    wrong = next((one for one in entries if one.dataset != listed.fingerprint), None)
+    if wrong is not None:
+        what = "the exclude list is of other data than these"
+        raise Corrupt(what, path=listed.place.path, found=wrong.dataset, expected=listed.fingerprint)
+    return indices_of(entries)
+
+
+def _write(target: Any, place: Place, found: ExcludeList, to: str | None, asked: dict[str, Any], **how: Any) -> None:
+    """Through the verb that copies such data as they are stored."""
+    source = dataset_at(target, follow_links=bool(asked.get("follow_links")))
+    name = find_format(source, asked.get("format"), OpenOptions()).name
+    given: dict[str, Any] = {**asked, "format": name}
+    if name == "webdataset":
+        if found.path != f"{source.bare().path}/.penstock.exclude.jsonl":
+            raise ConfigError("tars are purged by the list beside them", path=source.path, found=found.path)
+        kept_split = {key: value for key, value in asked.items() if key in ("split", "follow_links")}
+        merge([target], place, format=name, overwrite=how["overwrite"], progress=how["progress"], **kept_split)
+    elif name in _MERGED or get_format(name).traits.tokens:
+        wanted = to or (None if formats_of_name(place.path) else name)
+        if not get_format(wanted or formats_of_name(place.path)[0]).traits.write:
+            hint = "Name an output that can be written, such as NEW.pbin, or a format with --to (to=)"
+            raise ConfigError(f"{name} can't be written", path=place.path, hint=hint)
+        merge([target], place, to=wanted, excludes=found, **given, **how)
+    else:
+        how = {key: value for key, value in how.items() if key not in ("executor", "workers")}
+        source_split = {"source_split": given.pop("split")} if "split" in given else {}
+        convert(target, place.path, to=to or (None if formats_of_name(place.path) else name), excludes=found,
+                **given, **source_split, **how)  # fmt: skip
+
+
+def _digests(dataset: Dataset, gone: IntArray | None) -> tuple[str, str]:
+    """32 hex digits over all samples, and over those that are not gone."""
+    every, rest = xxhash.xxh3_128(), xxhash.xxh3_128()
+    for start, stop in _runs(dataset):
+        found = digests_of(dataset, start, stop, with_keys=True)
+        every.update(found.tobytes())
+        if gone is not None:
+            here = gone[(gone >= start) & (gone < stop)] - start
+            rest.update(np.delete(found, here, axis=0).tobytes())
+    return every.hexdigest(), rest.hexdigest()
+
+
+def _runs(dataset: Dataset) -> Iterator[tuple[int, int]]:
+    for task in stretches(dataset):
+        yield task.start, task.stop
+
+
+def _certificate(report: PurgeReport, listed: Listed, found: ExcludeList) -> bytes:
+    source, fingerprint = listed.dataset.place, listed.fingerprint
+    said = {
+        "version": 1,
+        "time": now(),
+        "who": user(),
+        "tool": f"penstock {__version__}",
+        "source": {"path": source.shown, "fingerprint": fingerprint, "digest": report.digest_before},
+        "output": {"path": place_of(report.path).shown, "samples": report.samples, "digest": report.digest_after},
+        "list": {"path": found.path, "digest": found.digest, "entries": len(found.entries)},
+        "removed": [msgspec.to_builtins(one) for one in found.entries],
+    }
+    return msgspec.json.format(msgspec.json.encode(said), indent=1) + b"\n"

@@ -1,0 +1,225 @@
+"""The exclude list: which samples of a dataset are taken out, why, when and by whom. `<side file>.exclude.jsonl`.
+
+One line an entry, JSON:
+
+| field | content |
+|---|---|
+| `index` | of the sample, from 0 |
+| `key` | its key, or null |
+| `digest` | 32 hex digits: of the sample, the same in every format |
+| `reason`, `time`, `who` | text; the time as `2026-11-22T10:00:00+00:00` |
+| `split` | of a dataset with splits under one list, else null |
+| `dataset` | fingerprint of the data that are meant |
+| `number`, `entries` | of this entry, from 1, and how many there are |
+| `check` | xxh3-128 over the `check` before, or nothing, and this entry's own fields |
+
+So a list that was cut or changed anywhere is found out, and the last `check` is the digest of the whole list. It is
+written anew as a whole, under a lock; who reads it sees the old one or the new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import xxhash
+
+from penstock._secrets import redacted_repr
+from penstock.abc import Store
+from penstock.errors import ConfigError, Corrupt, NotFound, TooLarge
+from penstock.store.local import LocalStore
+from penstock.store.lock import hold_lock
+from penstock.store.place import Place
+from penstock.store.put import put
+from penstock.types import IntArray
+
+SUFFIX = ".exclude.jsonl"
+"""Behind the name of a side file."""
+
+OURS = (".penstock" + SUFFIX, f".penstock{SUFFIX}.lock")
+"""How names of lists, and of what locks them, end: they are no data."""
+
+_MOST_BYTES = 1 << 30
+_AGAIN = "Restore it, or take it away and make it again: penstock exclude"
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    index: int
+    key: str | None
+    digest: str
+    reason: str
+    time: str
+    who: str
+    split: str | None
+    dataset: str
+    number: int
+    entries: int
+    check: str
+
+
+@redacted_repr
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A sample that is taken out; see the table above."""
+
+    index: int
+    key: str | None
+    digest: str
+    reason: str
+    time: str
+    who: str
+    split: str | None
+    dataset: str
+
+    @property
+    def sample(self) -> tuple[str | None, int]:
+        """Which sample it is: split and index."""
+        return self.split, self.index
+
+
+@redacted_repr
+@dataclass(frozen=True, slots=True)
+class ExcludeList:
+    """A list that was read; picklable, so that workers use the one that their caller read.
+
+    Attributes:
+        entries: in the order in which they were added.
+        path: where it was read; None for one that is not in a file.
+    """
+
+    entries: tuple[Entry, ...] = ()
+    path: str | None = None
+
+    @property
+    def digest(self) -> str:
+        """32 hex digits; 32 times 0 for an empty list."""
+        return "0" * 32 if not self.entries else self.digests()[-1]
+
+    def digests(self) -> list[str]:
+        """The digest that the list had after each entry."""
+        return list(_checks(self.entries))
+
+    def of(self, split: str | None) -> tuple[Entry, ...]:
+        """The entries of a split; all where the list tells no splits apart."""
+        return tuple(one for one in self.entries if one.split is None or one.split == split)
+
+
+NO_LIST = ExcludeList()
+"""Nothing is taken out: a dataset as it is stored."""
+
+
+def indices_of(entries: Iterable[Entry]) -> IntArray:
+    """int64[k], rising, each once: the samples of entries."""
+    return np.unique(np.array([one.index for one in entries], np.int64))
+
+
+def encode_list(entries: Sequence[Entry]) -> bytes:
+    """The bytes of a list."""
+    lines: list[bytes] = []
+    for number, (one, check) in enumerate(zip(entries, _checks(entries), strict=True), 1):
+        lines.append(msgspec.json.encode(_Line(*_fields(one), number, len(entries), check)) + b"\n")
+    return b"".join(lines)
+
+
+def decode_list(data: bytes, path: str) -> ExcludeList:
+    """The list in a file.
+
+    Raises:
+        Corrupt: it is cut, changed, or no such list; nothing is left out on the strength of a part of it.
+    """
+    decoder = msgspec.json.Decoder(_Line)
+    entries: list[Entry] = []
+    lines: list[_Line] = []
+    for number, line in enumerate(data.splitlines(keepends=True), 1):
+        try:
+            found = decoder.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise _damaged(path, f"line {number}: {error}") from None
+        lines.append(found)
+        if not 0 <= found.index < 1 << 62:
+            raise _damaged(path, f"line {number}: index {found.index}")
+        own = (found.index, found.key, found.digest, found.reason, found.time, found.who, found.split, found.dataset)
+        entries.append(Entry(*own))
+    if not lines or not data.endswith(b"\n"):
+        raise _damaged(path, "no entry" if not lines else "a last line without its end")
+    for number, (line, check) in enumerate(zip(lines, _checks(entries), strict=True), 1):
+        if (line.number, line.check) != (number, check):
+            raise _damaged(path, f"line {number}, which was changed, or one before it")
+        if line.entries != len(lines):
+            raise _damaged(path, f"{len(lines)} entries", f"{line.entries}")
+    return ExcludeList(tuple(entries), path)
+
+
+def read_list(store: Store, path: str) -> ExcludeList:
+    """The list in a file.
+
+    Raises:
+        NotFound: no such file.
+        Corrupt: see `decode_list`.
+    """
+    size_bytes = store.size(path)
+    if size_bytes > _MOST_BYTES:
+        raise TooLarge("an exclude list of this size can't be", path=path, found=f"{size_bytes} bytes")
+    return decode_list(store.get(path), path)
+
+
+def change_list(place: Place, change: Callable[[tuple[Entry, ...]], Sequence[Entry]]) -> ExcludeList:
+    """Replace a list by what `change` makes of its entries, durably; an empty list is no file.
+
+    Others who change it at the same time wait: none of their entries is lost.
+
+    Raises:
+        ConfigError: it is not on this machine.
+        Corrupt: the list that is there can't be read; it stays.
+    """
+    if not isinstance(place.store, LocalStore):
+        what = "an exclude list is written on this machine: rival writers would lose each other's entries elsewhere"
+        raise ConfigError(what, path=place.path, hint="Name a file here with --list (list=), and copy it")
+    lock = f"{place.path}.lock"
+    with hold_lock(lock):
+        before = read_list(place.store, place.path).entries if place.exists() else ()
+        after = tuple(change(before))
+        if after and after != before:
+            put(place.store, place.path, encode_list(after))
+        elif before and not after:
+            place.store.delete(place.path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(lock)
+    return ExcludeList(after, place.path)
+
+
+def require_no_list(store: Store, side: str, why: str = "new data here would not be those that it names") -> None:
+    """Refuse what can't heed the list of a dataset with this side file; raises `ConfigError`, which says why."""
+    path = side + SUFFIX
+    if isinstance(store, LocalStore) and store.exists(path):
+        what = f"an exclude list is in the way: {why}"
+        hint = "`penstock purge` makes a dataset without them; or move the list away, or write somewhere else"
+        raise ConfigError(what, path=path, hint=hint)
+
+
+def list_if_there(place: Place) -> ExcludeList:
+    """The list in a file, or none where there is no such file."""
+    try:
+        return read_list(place.store, place.path)
+    except NotFound:
+        return NO_LIST
+
+
+def _fields(one: Entry) -> tuple[int, str | None, str, str, str, str, str | None, str]:
+    return one.index, one.key, one.digest, one.reason, one.time, one.who, one.split, one.dataset
+
+
+def _checks(entries: Sequence[Entry]) -> Iterator[str]:
+    before = b""
+    for one in entries:
+        check = xxhash.xxh3_128_hexdigest(before + msgspec.json.encode(_fields(one)))
+        yield check
+        before = check.encode()
+
+
+def _damaged(path: str, found: str, expected: str = "entries as `penstock exclude` writes them") -> Corrupt:
+    return Corrupt("the exclude list can't be read", path=path, found=found, expected=expected, hint=_AGAIN)

@@ -1,0 +1,572 @@
+"""`exclude`: the list, what opens by it, streams and windows over it, and the verbs that leave its samples out."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import multiprocessing
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.look.datasets import MAKERS, tars
+
+import penstock as ps
+from penstock.errors import ConfigError, Corrupt, Excluded, NotFound, PenstockError
+from penstock.look.exclude import excluded_samples
+from penstock.store.exclude_list import NO_LIST
+
+ROWS: list[dict[str, Any]] = [{"id": 100 + n, "text": f"text {n}", "meta": {"n": n}} for n in range(17)]
+GONE = (3, 7, 16)
+TOKENIZER = Path(__file__).parent.parent / "golden" / "modalities" / "tokenizers" / "bpe2"
+
+
+DATASETS = {name: MAKERS[name] for name in ("a.jsonl", "mds", "a.parquet")} | {"tars": tars}
+
+
+@pytest.fixture(params=list(DATASETS))
+def dataset(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return DATASETS[request.param](ROWS, tmp_path / request.param)
+
+
+def take_out(path: Path, *indices: int, **options: Any) -> Any:
+    return ps.exclude(path, indices=list(indices or GONE), reason="asked for", **options)
+
+
+def make_tokens(path: Path, lengths: list[int], eos_id: int | None = 0) -> list[np.ndarray]:
+    documents = [np.full(length, 10 + n, np.uint16) for n, length in enumerate(lengths)]
+    if eos_id is not None:
+        documents = [np.append(one, np.uint16(eos_id)) for one in documents]
+    suffix = {".pbin": "pbin", ".idx": "megatron", ".zarr": "flat-tokens"}[path.suffix]
+    options = {} if suffix == "flat-tokens" else {"token_bytes": 2}
+    with ps.create(path, format=suffix, eos_id=eos_id, **options) as writer:
+        for one in documents:
+            writer.write({"tokens": one})
+    return documents
+
+
+# --- the list and the source ---------------------------------------------------------------------------------------
+
+
+def test_excluded_samples_are_errors_and_nothing_else_moves(dataset: Path) -> None:
+    before: Any = ps.open(dataset)
+    samples = [before[n] for n in range(len(before))]
+    fingerprint = before.fingerprint
+    report = take_out(dataset)
+    assert (report.added, report.entries) == (3, 3)
+    after: Any = pickle.loads(pickle.dumps(ps.open(dataset)))
+    assert (len(after), after.fingerprint) == (17, fingerprint)
+    for n in range(17):
+        if n in GONE:
+            with pytest.raises(Excluded, match="asked for"):
+                after[n]
+        else:
+            assert str(after[n]) == str(samples[n])
+    with pytest.raises(Excluded):
+        after.get_batch([0, 7])
+    assert len(after.get_batch([0, 8])) == len(before.get_batch([0, 8]))
+    assert isinstance(Excluded("x"), NotFound)
+
+
+def test_again_undone_and_shown(tmp_path: Path) -> None:
+    path = MAKERS["a.jsonl"](ROWS, tmp_path / "a.jsonl")
+    take_out(path, 3, 7)
+    assert take_out(path, 7, 8).already == 1
+    listed = tmp_path / "a.jsonl.penstock.exclude.jsonl"
+    lines = [json.loads(line) for line in listed.read_text().splitlines()]
+    assert [one["index"] for one in lines] == [3, 7, 8]
+    assert {"index", "key", "digest", "reason", "time", "who"} <= set(lines[0])
+    assert lines[0]["key"] == "103"
+    assert [one.index for one in excluded_samples(path).entries] == [3, 7, 8]
+    report = ps.exclude(path, key="103", undo=True)
+    assert (report.removed, report.entries) == (1, 2)
+    assert ps.open(path)[3]["id"] == 103
+    assert ps.exclude(path, undo=True).entries == 0
+    assert not list(tmp_path.glob("*exclude*"))
+
+
+def test_by_keys_and_by_an_expression_all_or_nothing(tmp_path: Path) -> None:
+    path = MAKERS["a.jsonl"](ROWS, tmp_path / "a.jsonl")
+    with pytest.raises(NotFound, match="no sample has this key"):
+        ps.exclude(path, key=["103", "nobody"], reason="r")
+    with pytest.raises(NotFound, match="fits the expression"):
+        ps.exclude(path, where="meta.n > 90", reason="r")
+    with pytest.raises(ConfigError, match="for a reason"):
+        ps.exclude(path, key="103")
+    with pytest.raises(ConfigError, match="what is to be excluded"):
+        ps.exclude(path, reason="r")
+    with pytest.raises(NotFound, match="no such sample"):
+        take_out(path, 17)
+    assert not list(tmp_path.glob("*exclude*"))
+    ps.exclude(path, key=["103", "107"], reason="r")
+    ps.exclude(path, where="meta.n > 14", reason="r")
+    assert [one.index for one in excluded_samples(path).entries] == [3, 7, 15, 16]
+
+
+@pytest.mark.parametrize("harm", ["cut", "cut at a line", "not JSON", "changed", "empty", "other data"])
+def test_a_list_that_can_not_be_read_is_an_error_that_names_it(tmp_path: Path, harm: str) -> None:
+    path = MAKERS["a.jsonl"](ROWS, tmp_path / "a.jsonl")
+    take_out(path)
+    listed = tmp_path / "a.jsonl.penstock.exclude.jsonl"
+    data = listed.read_bytes()
+    lines = data.splitlines(keepends=True)
+    if harm == "other data":
+        with path.open("a") as file:
+            file.write('{"id": 1}\n')
+    else:
+        listed.write_bytes(
+            {
+                "cut": data[:-9],
+                "cut at a line": b"".join(lines[:2]),
+                "not JSON": data + b"{\n",
+                "changed": data.replace(b'"index":7', b'"index":8'),
+                "empty": b"",
+            }[harm]
+        )
+    for read in (ps.open, lambda one: ps.merge([one], tmp_path / "out.jsonl"), lambda one: take_out(one, 1)):
+        with pytest.raises((Corrupt, ConfigError), match="exclude list") as raised:
+            read(path)
+        assert raised.value.path == str(listed)
+
+
+def _exclude(path: str, index: int) -> None:
+    ps.exclude(path, indices=[index], reason="rival")
+
+
+def test_rival_writers_lose_nothing(tmp_path: Path) -> None:
+    path = MAKERS["a.jsonl"](ROWS, tmp_path / "a.jsonl")
+    context = multiprocessing.get_context("fork")
+    rivals = [context.Process(target=_exclude, args=(str(path), n)) for n in range(6)]
+    for one in rivals:
+        one.start()
+    for one in rivals:
+        one.join(60)
+    assert sorted(one.index for one in excluded_samples(path).entries) == list(range(6))
+
+
+def test_lists_elsewhere(tmp_path: Path) -> None:
+    path, listed = MAKERS["a.jsonl"](ROWS, tmp_path / "a.jsonl"), tmp_path / "list.jsonl"
+    take_out(path, list=listed)
+    assert ps.open(path)[3]["id"] == 103
+    with pytest.raises(Excluded):
+        ps.open(path, excludes=str(listed))[3]
+    with pytest.raises(NotFound):
+        ps.open(path, excludes=str(tmp_path / "none.jsonl"))
+    assert ps.merge([path], tmp_path / "out.jsonl", excludes=str(listed)).output.samples == 14
+
+
+def test_lists_are_no_data(tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    for name in ("a.jsonl", "b.jsonl"):
+        MAKERS["a.jsonl"](ROWS, tmp_path / "raw" / name)
+    take_out(tmp_path / "raw" / "b.jsonl", 0)
+    for what in (tmp_path / "raw", str(tmp_path / "raw" / "*.jsonl")):
+        both: Any = ps.open(what)
+        assert len(both) == 34
+        assert both[16]["id"] == 116
+        with pytest.raises(Excluded):
+            both[17]
+    assert ps.merge([tmp_path / "raw"], tmp_path / "out.jsonl").output.samples == 33
+
+
+# --- tokens --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".pbin", ".idx", ".zarr"])
+def test_ids_never_come_out_and_borders_stay(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"c{suffix}"
+    make_tokens(path, [5, 9, 3, 12, 7])
+    whole: Any = ps.open(path, excludes=NO_LIST)
+    take_out(path, 1, 3)
+    seen: Any = ps.open(path)
+    starts = whole.doc_starts
+    hidden = np.zeros(whole.num_tokens, np.bool_)
+    for document in (1, 3):
+        hidden[starts[document] : starts[document + 1]] = True
+    expected = np.where(hidden, 0, whole.tokens(0, whole.num_tokens))
+    assert np.array_equal(seen.tokens(0, seen.num_tokens), expected)
+    assert np.array_equal(seen.gather(np.array([0, 4, 20]), 8), [expected[n : n + 8] for n in (0, 4, 20)])
+    masked: Any = ps.open(path, mask_tokens=9)
+    assert set(masked.tokens(0, masked.num_tokens)[hidden].tolist()) == {9}
+    joined, taken = ps.Concat([seen, seen]), ps.Take(seen, 1, 4)
+    sources = {
+        "plain": (seen, whole),
+        "joined": (joined, ps.Concat([whole, whole])),
+        "part": (taken, ps.Take(whole, 1, 4)),
+    }
+    for one, other in sources.values():
+        for packing in (ps.Chunk(6), ps.Chunk(6, labels="shift"), ps.Chunk(6, labels="start-zero"), ps.Whole(6),
+                        ps.BestFit(16), ps.MegatronBlocks(6, labels="shift")):  # fmt: skip
+            mine, theirs = packing(one), packing(other)
+            assert (len(mine), mine.fingerprint) == (len(theirs), theirs.fingerprint)
+            got, want = (side.get_batch(np.arange(len(side))) for side in (mine, theirs))
+            for name in ("tokens", "inputs", "targets"):
+                if name in got:
+                    assert not np.isin(got[name], [11, 13]).any()
+            for name in ("segment_ids", "positions", "is_seq_start", "max_seqlen"):
+                assert name not in got or np.array_equal(got[name], want[name])
+            if "loss_mask" in got:
+                in_hidden = np.isin(want["targets"], [11, 13])
+                assert not (got["loss_mask"] & in_hidden).any()
+            row = mine[len(mine) - 1]
+            assert all(np.array_equal(row[name], got[name][-1]) for name in row if name != "max_seqlen")
+
+
+# --- streams -------------------------------------------------------------------------------------------------------
+
+
+def test_streams_substitute_and_mark(dataset: Path) -> None:
+    whole: Any = ps.open(dataset, excludes=NO_LIST)
+    take_out(dataset)
+    seen: Any = ps.open(dataset)
+    for make in (lambda one: ps.Shuffle(one, 5), ps.Sequential, lambda one: ps.Shuffle(one, 5, mode="blocks")):
+        mine, theirs = make(seen), make(whole)
+        assert mine.fingerprint == theirs.fingerprint
+        for position in range(40):
+            index = int(theirs.order_one(position))
+            sample, at = mine[position], mine.locate(position)
+            assert sample.pop("substituted") == (index in GONE)
+            assert at.instead_of == (index if index in GONE else None)
+            if index in GONE:
+                stand_ins = (int(theirs.order_one(theirs.substitute(position, n))) for n in range(16))
+                index = next(one for one in stand_ins if one not in GONE)
+            assert at.index == index
+            assert str(sample) == str(whole[index])
+        batch = mine.get_batch(np.arange(40))
+        assert batch["substituted"].tolist() == [mine[p]["substituted"] for p in range(40)]
+
+
+def test_loaders_substitute_without_being_asked(tmp_path: Path) -> None:
+    path = MAKERS["a.jsonl"](ROWS, tmp_path / "a.jsonl")
+    other = MAKERS["a.jsonl"]([{"id": n, "text": "", "meta": {}} for n in range(5)], tmp_path / "b.jsonl")
+    take_out(path)
+    seen, plain = ps.open(path), ps.open(other)
+    blend = ps.Blend({"a": seen, "b": plain}, {"a": 3, "b": 1}, seed=1)
+    mapped = ps.Map(blend, _only_id)
+    for stream in (blend, mapped):
+        by_world = []
+        for world in (1, 2, 4):
+            loaders = [iter(ps.Loader(stream, 8, rank=r, world=world, workers=0)) for r in range(world)]
+            batches = [[next(one) for one in loaders] for _ in range(6)]
+            by_world.append([_dealt(step) for step in batches])
+        assert by_world[0] == by_world[1] == by_world[2]
+        flat = [pair for step in by_world[0] for pair in step]
+        assert not {one for one, _ in flat} & {100 + n for n in GONE}
+        assert any(mark for _, mark in flat)
+        assert not all(mark for _, mark in flat)
+    one_pass = list(ps.Loader(seen, 4, rank=0, world=1, tail="pad", workers=0))
+    ids = np.concatenate([batch["id"] for batch in one_pass])
+    marks = np.concatenate([batch["substituted"] for batch in one_pass])
+    assert np.flatnonzero(marks[:17]).tolist() == list(GONE)
+    assert [n for n in range(17) if ids[n] != 100 + n] == list(GONE)
+
+
+def _only_id(sample: dict[str, Any]) -> dict[str, Any]:
+    return {"id": sample["id"]}
+
+
+def _dealt(step: list[Any]) -> list[tuple[int, bool]]:
+    rows = [list(zip(one["id"].tolist(), one["substituted"].tolist(), strict=True)) for one in step]
+    return [row[place] for place in range(len(rows[0])) for row in rows]
+
+
+@settings(max_examples=25)
+@given(
+    lengths=st.lists(st.integers(0, 9), min_size=2, max_size=8),
+    data=st.data(),
+    window=st.integers(2, 7),
+    seed=st.integers(0, 3),
+)
+def test_any_list_any_window(
+    lengths: list[int], data: st.DataObject, window: int, seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("any") / "c.pbin"
+    make_tokens(path, lengths)
+    gone = data.draw(st.sets(st.integers(0, len(lengths) - 1), min_size=1, max_size=len(lengths) - 1))
+    whole: Any = ps.open(path, excludes=NO_LIST)
+    take_out(path, *gone)
+    seen: Any = ps.open(path)
+    if whole.num_tokens <= window:
+        return
+    for labels in (None, "shift", "start-zero"):
+        mine, theirs = (ps.Shuffle(ps.Chunk(window, labels=labels)(one), seed) for one in (seen, whole))
+        got, want = (one.get_batch(np.arange(2 * one.size)) for one in (mine, theirs))
+        hidden = np.isin(want["tokens"], [10 + n for n in gone])
+        assert not np.isin(got["tokens"], [10 + n for n in gone]).any()
+        assert np.array_equal(got["tokens"][~hidden], want["tokens"][~hidden])
+        if labels is not None:
+            assert np.array_equal(got["segment_ids"], want["segment_ids"])
+            assert np.array_equal(got["positions"], want["positions"])
+    documents = ps.Shuffle(seen, seed)
+    found = {int(one["tokens"][0]) for one in (documents[p] for p in range(2 * len(lengths))) if len(one["tokens"]) > 1}
+    assert not found & {10 + n for n in gone}
+
+
+# --- verbs ---------------------------------------------------------------------------------------------------------
+
+
+def test_verbs_leave_them_out_and_say_how_many(dataset: Path, tmp_path: Path) -> None:
+    take_out(dataset)
+    out = tmp_path / "out"
+    out.mkdir()
+    name = dataset.name
+    if name != "a.parquet":
+        merged = ps.merge([dataset], out / f"m-{name}").output
+        assert (merged.samples, merged.excluded) == (14, 3)
+        assert len(ps.open(out / f"m-{name}")) == 14
+        assert ps.shuffle(dataset, out / f"s-{name}", seed=1).excluded == 3
+        parts = ps.split(dataset, out / "parts", ratio=[1, 1], seed=2)
+        assert sum(one.samples for one in parts) == 14
+    report = ps.convert(dataset, out / "c.jsonl", to="jsonl")
+    assert (report.samples, report.excluded) == (14, 3)
+    assert not {3, 7, 16} & {json.loads(line)["meta"]["n"] for line in _metas(out / "c.jsonl")}
+
+
+def _metas(path: Path) -> list[str]:
+    lines = path.read_text().splitlines()
+    return [line for line in lines if isinstance(json.loads(line).get("meta"), dict)]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_verbs_on_tokens(tmp_path: Path, workers: int) -> None:
+    path = tmp_path / "c.pbin"
+    documents = make_tokens(path, [5, 9, 3, 12, 7])
+    take_out(path, 1, 4)
+    kept = [documents[n].tolist() for n in (0, 2, 3)]
+    hands = {"workers": workers} if workers > 1 else {}
+    ps.merge([path, path], tmp_path / "m.pbin", **hands)
+    assert _documents(tmp_path / "m.pbin") == kept * 2
+    ps.convert(path, tmp_path / "c.idx", to="megatron")
+    assert _documents(tmp_path / "c.idx") == kept
+    ps.filter(path, tmp_path / "f.pbin", indices=[1, 2, 3], **hands)
+    assert _documents(tmp_path / "f.pbin") == kept[1:]
+    ps.shuffle(path, tmp_path / "s.pbin", seed=1, **hands)
+    assert sorted(_documents(tmp_path / "s.pbin")) == sorted(kept)
+    with pytest.raises(ConfigError, match="exclude list is in the way"):
+        ps.merge([tmp_path / "m.pbin"], path, overwrite=True)
+
+
+def _documents(path: Path) -> list[list[int]]:
+    source: Any = ps.open(path)
+    return [source[n]["tokens"].tolist() for n in range(len(source))]
+
+
+def test_no_verb_makes_an_index_over_shards_with_a_list(tmp_path: Path) -> None:
+    from penstock.formats.shards.merge import merge_index
+
+    for name in ("a", "b"):
+        MAKERS["mds"](ROWS, tmp_path / "all" / name)
+    take_out(tmp_path / "all" / "a")
+    with pytest.raises(ConfigError, match="exclude list"):
+        merge_index(tmp_path / "all")
+
+
+def test_a_file_of_a_folder_with_a_list_is_not_opened_alone(tmp_path: Path) -> None:
+    from penstock.prepare import pack
+
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": f"some text {n}"}) + "\n" for n in range(9)))
+    pack(tmp_path / "a.jsonl", f"{tmp_path}/out/", tokenizer=TOKENIZER, file_tokens=20, executor="inline")
+    take_out(tmp_path / "out", 4)
+    with pytest.raises(Excluded):
+        ps.open(tmp_path / "out")[4]
+    part = next((tmp_path / "out").glob("part-*.pbin"))
+    with pytest.raises(PenstockError, match="one file of a dataset that has an exclude list"):
+        ps.open(part)
+
+
+# --- runs, checks, purge -------------------------------------------------------------------------------------------
+
+
+def test_a_state_tells_by_which_list_steps_were_read(tmp_path: Path) -> None:
+    path = MAKERS["a.jsonl"](ROWS, tmp_path / "a.jsonl")
+    first = ps.Loader(ps.Shuffle(ps.open(path), 3), 4, rank=0, world=1, workers=0)
+    batches = iter(first)
+    for _ in range(3):
+        next(batches)
+    state = first.state_dict()
+    assert "excluded" not in state
+    read = [int(first._options.data.order_one(p)) for p in range(20)]
+    gone = read[5]
+    take_out(path, gone)
+    stream = ps.Shuffle(ps.open(path), 3)
+    resumed = ps.Loader(stream, 4, rank=0, world=1, workers=0)
+    assert resumed.load_state_dict(state) == []
+    rest = iter(resumed)
+    after = [next(rest) for _ in range(2)]
+    ids = np.concatenate([one["id"] for one in after]).tolist()
+    assert ids == [100 + n if n != gone else ids[at] for at, n in enumerate(read[12:20])]
+    state = json.loads(json.dumps(resumed.state_dict()))
+    assert [row[0] for row in state["excluded"]] == [12]
+
+    from penstock.load.excluded import explain_excluded
+    from penstock.load.explain import explain_step, run_of
+
+    run = run_of(stream, None, None, state)
+    found = explain_excluded(run, 10)
+    assert found["steps"] == [1]
+    assert [(row["position"], row["index"]) for row in found["samples"]] == [(5, gone)]
+    then = {row["position"]: row for row in explain_step(run, 1)["samples"]}
+    assert then[5]["index"] == gone
+    assert "instead_of" not in then[5]
+
+
+def test_info_and_verify_know_the_list(tmp_path: Path) -> None:
+    from penstock.check import summarise
+
+    path = MAKERS["a.jsonl"](ROWS, tmp_path / "a.jsonl")
+    take_out(path)
+    assert summarise(path)["excluded"] == 3
+    assert ps.verify(path) == [one for one in ps.verify(path) if "exclude" not in one.code]
+    listed = tmp_path / "a.jsonl.penstock.exclude.jsonl"
+    listed.write_bytes(listed.read_bytes()[:-5])
+    assert [one.path for one in ps.verify(path) if one.code.endswith(".exclude-list")] == [str(listed)]
+
+
+def test_purge_leaves_what_is_kept_and_a_certificate(dataset: Path, tmp_path: Path) -> None:
+    from penstock.look.purge import purge
+
+    take_out(dataset)
+    name = "new.jsonl" if dataset.suffix == ".parquet" else f"new{dataset.suffix}"
+    report = purge(dataset, tmp_path / name)
+    assert (report.samples, report.removed) == (14, 3)
+    certificate = json.loads((tmp_path / f"{name}.certificate.json").read_text())
+    assert [one["index"] for one in certificate["removed"]] == list(GONE)
+    assert certificate["output"]["digest"] == report.digest_after != report.digest_before
+    assert ps.diff(tmp_path / name, dataset).equal, "what is excluded is no part of what is compared"
+    with pytest.raises(ConfigError, match="exists"):
+        purge(dataset, tmp_path / name)
+    (tmp_path / f"{name}.certificate.json").unlink()  # as where it was killed before
+    assert purge(dataset, tmp_path / name).digest_after == report.digest_after
+
+
+def test_what_was_packed_from_it(tmp_path: Path) -> None:
+    from penstock.prepare import pack
+
+    for name in ("a.jsonl", "b.jsonl"):
+        text = "".join(json.dumps({"id": n, "text": f"some text {name} {n}"}) + "\n" for n in range(6))
+        (tmp_path / name).write_text(text)
+    pack([tmp_path], tmp_path / "c.pbin", tokenizer=TOKENIZER, executor="inline")
+    report = ps.exclude(tmp_path / "b.jsonl", key="2", reason="r", also=[tmp_path / "c.pbin"])
+    assert [one.added for one in report.also] == [1]
+    assert [one.index for one in excluded_samples(tmp_path / "c.pbin").entries] == [8]
+    ps.shuffle(tmp_path / "c.pbin", tmp_path / "s.pbin", seed=1)
+    with pytest.raises(ConfigError, match="not known which documents"):
+        ps.exclude(tmp_path / "b.jsonl", key="3", reason="r", also=[tmp_path / "s.pbin"])
+    assert [one.index for one in excluded_samples(tmp_path / "b.jsonl").entries] == [2], "nothing is half done"
+
+
+def test_the_peers_classes_are_safe(tmp_path: Path) -> None:
+    from penstock.compat.modalities import PackedMemMapDatasetContinuous
+    from penstock.compat.modalities.packed import EmbeddedStreamData
+
+    path = tmp_path / "c.pbin"
+    make_tokens(path, [5, 9, 3, 12, 7])
+    take_out(path, 1)
+    windows = PackedMemMapDatasetContinuous(path, "t", 4, True)
+    assert not any((windows[n]["t"] == 11).any() for n in range(len(windows)))
+    with pytest.raises(ConfigError, match="exclude list"):
+        EmbeddedStreamData(path)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_pack_leaves_out_what_is_excluded(tmp_path: Path, name: str) -> None:
+    from penstock.prepare import pack
+
+    data = "".join(json.dumps({"id": n, "text": f"word{n} " * 9}) + "\n" for n in range(60)).encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    kept = b"".join(line for n, line in enumerate(data.splitlines(keepends=True)) if n not in (0, 31, 59))
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "a.jsonl").write_bytes(kept)
+    how: dict[str, Any] = {"tokenizer": TOKENIZER, "executor": "inline", "task_bytes": 300}
+    before = pack(tmp_path / name, tmp_path / "all.pbin", **how)
+    take_out(tmp_path / name, 0, 31, 59)
+    report = pack(tmp_path / name, tmp_path / "out.pbin", **how)
+    assert (before.documents, report.documents, report.excluded) == (60, 57, 3)
+    pack(tmp_path / "kept" / "a.jsonl", tmp_path / "same.pbin", **how)
+    assert (tmp_path / "out.pbin").read_bytes() == (tmp_path / "same.pbin").read_bytes()
+    with pytest.raises(ConfigError, match="not known which documents"):
+        ps.exclude(tmp_path / name, key="7", reason="r", also=[tmp_path / "out.pbin"])
+    pack(tmp_path / name, tmp_path / "map.pbin", keep_map=True, **how)
+    if name == "a.jsonl":
+        ps.exclude(tmp_path / name, key="7", reason="r", also=[tmp_path / "map.pbin"])
+        assert [one.index for one in excluded_samples(tmp_path / "map.pbin").entries] == [6]
+    MAKERS["a.parquet"](ROWS, tmp_path / "p.parquet")
+    take_out(tmp_path / "p.parquet")
+    with pytest.raises(ConfigError, match="exclude list"):
+        pack(tmp_path / "p.parquet", tmp_path / "p.pbin", **how)
+
+
+def test_energon_gets_substitutes(tmp_path: Path) -> None:
+    from penstock.compat.energon import (
+        Cooker,
+        DefaultTaskEncoder,
+        TextSample,
+        WorkerConfig,
+        basic_sample_keys,
+        get_loader,
+        get_train_dataset,
+        stateless,
+    )
+
+    @stateless
+    def cook(sample: dict[str, Any]) -> TextSample:
+        return TextSample(**basic_sample_keys(sample), text=sample["text"])
+
+    class Encoder(DefaultTaskEncoder):
+        cookers = (Cooker(cook),)
+
+    tars(ROWS, tmp_path / "t")
+    config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+    options = {"batch_size": None, "shuffle_buffer_size": None, "max_samples_per_sequence": None}
+
+    def keys() -> list[str]:
+        dataset = get_train_dataset(str(tmp_path / "t"), worker_config=config, task_encoder=Encoder(), **options)
+        run = iter(get_loader(dataset))
+        return [next(run).__key__ for _ in range(34)]
+
+    before = keys()
+    take_out(tmp_path / "t")
+    after = keys()
+    gone = {f"k{100 + n}" for n in GONE}
+    assert gone <= set(before)
+    assert not gone & set(after)
+    pairs = zip(before, after, strict=True)
+    assert all(old == new for old, new in pairs if old not in gone)
+
+
+def test_cooked_joined_and_with_stores(tmp_path: Path) -> None:
+    tars(ROWS, tmp_path / "t")
+    take_out(tmp_path / "t")
+    source = ps.open(tmp_path / "t")
+    with pytest.raises(Excluded):
+        source.get("k103.text")
+    for made in (ps.WithAux(source, more=source), ps.Map(source, _keyed), ps.Join({"a": source, "b": source})):
+        stream = ps.Shuffle(made, 2)
+        assert made.excluded_indices.tolist() == list(GONE)
+        assert not {"k103", "k107", "k116"} & {stream[p]["__key__"] for p in range(34)}
+    tail = ps.Shuffle(ps.Concat([source, source]), 1)
+    assert not {"k103", "k107", "k116"} & {tail[p]["__key__"] for p in range(68)}
+
+
+def _keyed(sample: dict[str, Any]) -> dict[str, Any]:
+    return {"__key__": sample["__key__"]}
+
+
+def test_streaming_gets_substitutes(tmp_path: Path) -> None:
+    from penstock.compat.streaming import StreamingDataset
+
+    MAKERS["mds"](ROWS, tmp_path / "mds")
+    how: dict[str, Any] = {"local": str(tmp_path / "mds"), "batch_size": 2, "shuffle": True}
+    before = [one["id"] for one in StreamingDataset(**how)]
+    take_out(tmp_path / "mds")
+    dataset = StreamingDataset(**how)
+    after = [one["id"] for one in dataset]
+    gone = {100 + n for n in GONE}
+    assert [old == new for old, new in zip(before, after, strict=True)] == [old not in gone for old in before]
+    assert not gone & set(after)
+    order = dataset.order()
+    assert [order[p]["id"] for p in range(17)] == order.get_batch(np.arange(17))["id"].tolist()
