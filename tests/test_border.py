@@ -156,13 +156,13 @@ ALLOWED: dict[str, str] = {
     "prepare/energon/scan:MediaReader.__call__": "what others may write takes a store and a path, as formats do",
     "prepare/media/rows:ShardMedia.__call__": "is such a reader",
     "prepare/media/run:_stamp": "asks when a local file was changed",
-    "prepare/tokens/assemble:_drop_cache": "tells the system that a local part need not stay in memory",
+    "work/tokens/assemble:_drop_cache": "tells the system that a local part need not stay in memory",
     "prepare/tokens/columns:ColumnParts.write_part": "what writers of formats take, in their words",
     "prepare/tokens/inputs:_names_below": "names inputs by their paths below the folder that all share",
     **dict.fromkeys(
         (
-            *(f"prepare/tokens/assemble:{one}" for one in ("_as_local", "_made", "_mapped", "_write_file")),
-            *(f"prepare/tokens/join:{one}" for one in ("join_file", "_write")),
+            *(f"work/tokens/assemble:{one}" for one in ("_as_local", "_made", "_mapped", "_write_file")),
+            *(f"work/tokens/join:{one}" for one in ("join_file", "_write")),
         ),
         "makes a token file in a scratch folder of this machine, out of parts or copies of them",
     ),

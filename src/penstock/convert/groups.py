@@ -3,7 +3,8 @@
 What a group is follows from the source and the options alone: so the bytes do not depend on who does it, and a run
 that was killed goes on with the groups that are finished. A group is a dataset of its own in the work folder, and a
 part that says what it holds. All of them together become the output: on this machine by second names, in an object
-store by copies under their names, which the workers make side by side; the index comes last.
+store by copies under their names, which the workers make side by side; the index comes last. Tars and folders of files
+become so what they are as `families` says.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from penstock.convert.assemble import (
     read_group,
 )
 from penstock.convert.columns import RowMaker
+from penstock.convert.families import FAMILIES, Assembly, Second
 from penstock.convert.output import Advance, Written
 from penstock.convert.plan_samples import SamplePlan
 from penstock.convert.rows import Dataset, Group, Opened, batches, sample_digest, shown_digest
@@ -49,7 +51,7 @@ from penstock.types import Manifest, Sample
 from penstock.work.folder import WorkFolder, local_store
 from penstock.work.parts import PartName
 from penstock.work.shared import HEAD_NAME, SCRATCH, SharedWork, open_shared, scratch, work_folder
-from penstock.work.sharing import join, plain_errors
+from penstock.work.sharing import join, kept_or_not, plain_errors
 
 _PRELOAD = ("penstock.convert.groups",)
 _THREADS = 32
@@ -75,7 +77,7 @@ def write_groups(plan: SamplePlan, advance: Advance, verify: Callable[[Written],
         made = None if sharing.restart else _made(plan, folder)
         if made is not None:
             return _known_again(plan, place, made, folder, verify)
-        if not plan.output.overwrite and not _is_free(place):
+        if not plan.output.overwrite and not _is_free(plan, place):
             raise output_exists(place.path)
         try:
             return _write(plan, place, folder, advance, verify)
@@ -95,9 +97,9 @@ def _write(
     opened = open_shared(place, folder, restart=sharing.restart, shared=sharing.joins)
     with plain_errors(place, folder), opened as work:
         if work.head is None:
-            _require_no_object(place, left=had)
+            _require_no_object(plan, place, left=had)
         join(work, plan.shared, 0 if rows is None else -(-len(rows) // plan.group_rows), sharing)
-        with _kept_or_not(work, joins=sharing.joins):
+        with kept_or_not(work, joins=sharing.joins):
             return _Pass(plan, place, work, advance).run(verify)
 
 
@@ -109,7 +111,7 @@ def _made(plan: SamplePlan, folder: WorkFolder) -> Manifest | None:
     place, sharing = plan.output.place, plan.sharing
     if not (sharing.joins or (folder.is_there() and not plan.output.overwrite)):
         return None
-    if not place.child(INDEX_NAME).exists():
+    if not place.child(_last(plan)).exists():
         return None
     known = load_manifest(place.store, place.child(SIDE_NAME).path)
     asked = plan.recorded["options"]["plan"]
@@ -132,43 +134,37 @@ def _known_again(
     return written
 
 
-def _is_free(place: Place) -> bool:
-    return is_free(place.path) if place.is_local else not place.child(INDEX_NAME).exists()
+def _last(plan: SamplePlan) -> str:
+    """The file that makes the output visible."""
+    family = FAMILIES.get(plan.output.dataset.format)
+    return INDEX_NAME if family is None else family.last
 
 
-def _require_no_object(place: Place, *, left: bool) -> None:
+def _is_free(plan: SamplePlan, place: Place) -> bool:
+    return is_free(place.path) if place.is_local else not place.child(_last(plan)).exists()
+
+
+def _require_no_object(plan: SamplePlan, place: Place, *, left: bool) -> None:
     """That nothing lies where files of new work would go, in a store that can't make a folder visible at once.
 
     Args:
+        plan: what is written.
         place: the output.
         left: shards there are of work that was thrown away, and go.
     """
     if place.is_local:
         return
     remote = Place(place.store.remote if isinstance(place.store, CachedStore) else place.store, place.path)
-    if place.child(INDEX_NAME).exists():
+    if place.child(_last(plan)).exists():
         hint = "Write it beside it: between the first file and the last, readers would see a mixture"
         raise ConfigError("a dataset in this store can't be replaced in one step", path=place.path, hint=hint)
-    for name in remote.names() if left else ():
-        if name.startswith("shard.") or name == SIDE_NAME:
-            remote.store.delete(remote.child(name).path)
+    if left and _last(plan) == INDEX_NAME:
+        for name in remote.names():
+            if name.startswith("shard.") or name == SIDE_NAME:
+                remote.store.delete(remote.child(name).path)
     if there := remote.names():
-        what, hint = f"files are there, and no {INDEX_NAME}", "Name another output; if they are of no use, delete them"
+        what, hint = f"files are there, and no {_last(plan)}", "Name another output; if they are of no use, delete them"
         raise ConfigError(what, path=place.path, found=", ".join(there[:3]), hint=hint)
-
-
-@contextlib.contextmanager
-def _kept_or_not(work: SharedWork, *, joins: bool) -> Generator[None]:
-    """What is finished stays where a run is interrupted; not where it is refused, unless others are at work too."""
-    try:
-        yield
-    except (OSError, KeyboardInterrupt, PrepareError):
-        raise
-    except BaseException:
-        if not joins:
-            with contextlib.suppress(OSError, PenstockError):
-                work.clear()
-        raise
 
 
 # --- one run ---------------------------------------------------------------------------------------------------------
@@ -190,14 +186,14 @@ class _Pass:
             if sharing.no_work and (missing := work.missing()):
                 return self._told({}, missing)
             names, reused = self._groups(pool)
-            if sharing.part is not None and (self.place.is_local or work.missing()):
+            if sharing.part is not None and work.missing():
                 return self._told(names, reused=reused)
-            if not self.place.is_local:
-                copies = self._copies(names)
-                if sharing.no_work and copies:
-                    return self._told({}, [copy.name.task for copy in copies])
-                for _ in pool.map(functools.partial(place_group, self._job()), filter(self._takes, copies)):
-                    pass
+            tasks = self._second(names)
+            if sharing.no_work and tasks:
+                return self._told({}, [task.number for task in tasks])
+            mine = (task for task in tasks if sharing.takes(task.number))
+            for _ in pool.map(functools.partial(do_second, self._job()), mine):
+                pass
             if sharing.part is not None:
                 return self._told(names, reused=reused)
         written = self._published(names, reused)
@@ -230,32 +226,43 @@ class _Pass:
         plan, place, work = self.plan, self.place, self.work
         ordered = [names[task] for task in sorted(names)]
         samples, rows = sum(name.documents for name in ordered), plan.given.rows
-        if not ordered:
+        family = FAMILIES.get(plan.output.dataset.format)
+        if not ordered and family is None:
             raise ConfigError("the source has no sample", path=plan.given.shown, hint="An index would have no columns")
         if rows is not None and samples != len(rows):
             raise Corrupt("the source changed while it was read", path=plan.given.shown)
         with Pool(1 if place.is_local else _THREADS, "convert") as pool:
             found = list(pool.map(functools.partial(read_group, work=work.place), ordered))
         digest = shown_digest(sum(int(group.part.digest) for group in found))
-        recorded = {**plan.recorded, "options": {**plan.recorded["options"], "digest": digest}}
-        told: dict[str, Any] = {"name": plan.output.dataset.format, "recorded": recorded}
-        if place.is_local:
+        noted = {**plan.recorded["options"], "digest": digest}
+        told: dict[str, Any] = {"name": plan.output.dataset.format, "recorded": {**plan.recorded, "options": noted}}
+        if family is not None:
+            job = self._job()
+            marks = self._marks.store
+            count = len(family.second(ordered, job.assembly))
+            data = [marks.get(self._mark(number).path) for number in range(count)]
+            manifest = family.end(found, data, job.assembly, noted, plan.output.overwrite)
+        elif place.is_local:
             manifest = assemble(found, place, overwrite=plan.output.overwrite, **told)
         else:
             manifest = publish(found, place, **told)
         return Written(digest, manifest, samples, len(ordered), reused)
 
-    def _copies(self, names: Mapping[int, PartName]) -> list[Copy]:
-        """What is to be copied still: where a group's shards go follows from how many are in those before it."""
+    def _second(self, names: Mapping[int, PartName]) -> list[Second]:
+        """What is to be done still when all groups are there, and before the end."""
         there: set[int] = set()
         with contextlib.suppress(NotFound):
             there = {int(path.rpartition("/")[2]) for path in self.work.folder.store.list(self._marks.path)}
         ordered = [names[task] for task in sorted(names)]
-        firsts = itertools.accumulate((name.tokens for name in ordered), initial=0)
-        return [Copy(name, first) for name, first in zip(ordered, firsts, strict=False) if name.task not in there]
-
-    def _takes(self, copy: Copy) -> bool:
-        return self.plan.sharing.takes(copy.name.task)
+        family = FAMILIES.get(self.plan.output.dataset.format)
+        if family is not None:
+            tasks = family.second(ordered, self._job().assembly)
+        elif self.place.is_local:
+            tasks = []
+        else:  # where a group's shards go follows from how many are in those before it
+            firsts = itertools.accumulate((name.tokens for name in ordered), initial=0)
+            tasks = [Second(name.task, (name, first)) for name, first in zip(ordered, firsts, strict=False)]
+        return [task for task in tasks if task.number not in there]
 
     def _told(self, names: Mapping[int, PartName], missing: Iterable[int] = (), reused: int = 0) -> Written:
         """What there is to say of a share, or of work that is not all there."""
@@ -288,6 +295,9 @@ class _Pass:
     def _marks(self) -> Place:
         return self.work.place.child("files")
 
+    def _mark(self, number: int) -> Place:
+        return self._marks.child(f"{number:08d}")
+
 
 # --- what workers do -------------------------------------------------------------------------------------------------
 
@@ -316,24 +326,17 @@ class Job:
     target: Place
     read_back: bool
 
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """A group whose files go into the dataset under numbers from `first` on."""
-
-    name: PartName
-    first: int
-
     @property
-    def described(self) -> str:
-        """What an error calls it."""
-        return f"the files of group {self.name.task}"
+    def assembly(self) -> Assembly:
+        """What the second wave is told."""
+        return Assembly(self.target, self.work, self.options)
 
 
 def write_group(job: Job, task: tuple[Group, PartName | None]) -> PartName:
     """Write one group as a dataset of its own, and the part that says so; or find samples that come once in it."""
     group, known = task
     format = job.dataset.format
+    family = FAMILIES.get(format)
     rows = job.source.rows() if job.source is not None and group.samples is None else None
     samples = group.read(rows, job.batch_rows)
     if known is not None:
@@ -345,14 +348,15 @@ def write_group(job: Job, task: tuple[Group, PartName | None]) -> PartName:
     with scratch(job.work.child(SCRATCH)) as folder:
         place = Place(local_store(job.work), f"{folder}/group")
         with _named(place, job.target):
-            with get_format(format).create(place.store, place.path, job.options, overwrite=False) as writer:
+            options = job.options if family is None else family.of_group(job.options)
+            with get_format(format).create(place.store, place.path, options, overwrite=False) as writer:
                 count, total = write_rows(samples, job.maker, writer, format)
                 manifest = writer.commit()
             if job.read_back:
                 _require_same(job, group, place, total)
-        index = place.store.get(place.child(INDEX_NAME).path)
+        index = place.store.get(place.child(INDEX_NAME).path) if family is None else family.keep(place)
         data = msgspec.json.encode(GroupPart(str(total), msgspec.Raw(index), dict(manifest.block_digests)))
-        shards = len(kept_shards(index, group.number, place))
+        shards = len(kept_shards(index, group.number, place)) if family is None else 0
         name = PartName(group.number, 0, True, count, shards, 0, xxhash.xxh3_64_hexdigest(data))
         files = files_of(name, job.work)
         put_local_file(files.store, place.path, files.path)
@@ -371,18 +375,24 @@ def _named(group: Place, target: Place) -> Generator[None]:
         raise
 
 
-def place_group(job: Job, copy: Copy) -> int:
-    """Copy the files of a group into the dataset, and mark that they are there; its number."""
-    copy_group(read_group(copy.name, job.work), job.target, copy.first)
-    put_new(job.work.store, job.work.child(f"files/{copy.name.task:08d}").path, b"")
-    return copy.name.task
+def do_second(job: Job, task: Second) -> int:
+    """Do a task of the second wave, and mark that it is done; its number."""
+    family, data = FAMILIES.get(job.dataset.format), b""
+    if family is not None:
+        data = family.make(task, job.assembly)
+    else:
+        name, first = task.what
+        copy_group(read_group(name, job.work), job.target, first)
+    put_new(job.work.store, job.work.child(f"files/{task.number:08d}").path, data)
+    return task.number
 
 
 def _require_same(job: Job, group: Group, place: Place, total: int) -> None:
     """That a group reads back as what was read; raises `Corrupt`."""
     written = Dataset(place, job.dataset.format, job.dataset.options).rows()
     rows = enumerate(itertools.chain.from_iterable(batches(written, 0, len(written), job.batch_rows)), group.start)
-    if sum(sample_digest(index, row) for index, row in rows) != total:
+    format = job.dataset.format
+    if sum(sample_digest(digest_number(format, index), row) for index, row in rows) != total:
         raise Corrupt(f"group {group.number} reads back differently", path=place.path)
 
 

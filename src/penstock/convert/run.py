@@ -14,6 +14,7 @@ from penstock.convert.asked import Asked, understand
 from penstock.convert.documents import verify_tokens, write_tokens
 from penstock.convert.groups import write_groups
 from penstock.convert.output import Advance, ReadBack, Written
+from penstock.convert.parts import has_parts, write_parts
 from penstock.convert.plan import TokenPlan, plan_tokens
 from penstock.convert.plan_samples import SamplePlan, plan_samples
 from penstock.convert.samples import verify_samples, write_samples
@@ -77,6 +78,7 @@ def convert(
     executor: AnyExecutor = "processes",
     group_rows: int | None = None,
     overwrite: bool = False,
+    file_tokens: int | None = None,
     part: tuple[int, int] | None = None,
     finish: bool = False,
     no_work: bool = False,
@@ -97,12 +99,14 @@ def convert(
         format: format of the source; found by sniffing where it is None.
         eos: `("add", id)` puts an EOS behind every document, `("strip", id)` takes it away; else documents are kept.
         columns: of the target: name → encoding (tars and folders: part), or names; else all, by schema or 1000 samples.
-        workers: processes that write samples; by default one a core.
-        executor: `"processes"`, `"inline"` for none, `"ray"`, another name, or an executor; see
-            `penstock.executors`. The last three are refused where the target holds tokens.
+        workers: processes that write samples; by default one a core. One dataset of tokens is written by this process
+            alone, unless workers, another executor or shares of the work are asked for.
+        executor: `"processes"`, `"inline"` for none, `"ray"`, another name, or an executor; see `penstock.executors`.
         group_rows: samples that a process writes as a group; by default four shards' worth, by the first samples.
         overwrite: replace the target.
-        part: `(i, n)`: do the i-th (from 0) of n shares of the work, and commit nothing; of formats of shards alone.
+        file_tokens: make a folder of token files (of pbin unless `to` says otherwise), each but the last cut at the
+            first border at or after a multiple of so many tokens, as `pack` does.
+        part: `(i, n)`: do the i-th (from 0) of n shares of the work, and commit nothing.
         finish, no_work: do what is missing of shared work, and commit; or only where nothing is, else say which shares.
         restart: throw away what an unfinished run has finished.
         progress: called with samples done and a text.
@@ -121,7 +125,7 @@ def convert(
     place = dataset_at(source, follow_links=follow_links) if isinstance(source, str | os.PathLike) else source
     asked = understand(
         place, place_of(target), to=to, format=format, eos=eos, columns=columns, group_rows=group_rows,
-        workers=workers, executor=executor, overwrite=overwrite,
+        workers=workers, executor=executor, overwrite=overwrite, file_tokens=file_tokens,
         sharing=Sharing(part, finish, no_work, restart), options=options,
     )  # fmt: skip
     return _convert(asked, progress or _ignore)
@@ -130,7 +134,9 @@ def convert(
 def _convert(asked: Asked, advance: Advance) -> ConvertReport:
     plan = plan_tokens(asked) if asked.to.traits.tokens else plan_samples(asked)
     if isinstance(plan, SamplePlan) and plan.is_grouped:
-        return _in_groups(asked, plan, advance)
+        return _shared(asked, plan, advance)
+    if isinstance(plan, TokenPlan) and has_parts(plan):
+        return _shared(asked, plan, advance)
     with plan.output.held() as output:
         started = time.monotonic()
         if isinstance(plan, TokenPlan):
@@ -145,7 +151,7 @@ def _convert(asked: Asked, advance: Advance) -> ConvertReport:
     return _report(asked, plan, written, found, (started, copied))
 
 
-def _in_groups(asked: Asked, plan: SamplePlan, advance: Advance) -> ConvertReport:
+def _shared(asked: Asked, plan: TokenPlan | SamplePlan, advance: Advance) -> ConvertReport:
     """The same by many workers; where others share the work, each reads back what it wrote."""
     started = time.monotonic()
     copied: list[float] = []
@@ -153,13 +159,24 @@ def _in_groups(asked: Asked, plan: SamplePlan, advance: Advance) -> ConvertRepor
 
     def verify(written: Written) -> None:
         copied.append(time.monotonic())
-        if not asked.sharing.joins:
+        if not asked.sharing.joins and isinstance(plan, TokenPlan):
+            found.append(verify_tokens(plan, plan.output, written))
+        elif not asked.sharing.joins and isinstance(plan, SamplePlan):
             found.append(verify_samples(plan, plan.output, written, advance))
 
-    written = write_groups(plan, advance, verify)
-    size_bytes = 0 if written.manifest is None else written.manifest.size_bytes
-    found.append(ReadBack(written.samples or 0, written.digest, size_bytes))
+    of_tokens = isinstance(plan, TokenPlan)
+    written = write_parts(plan, advance, verify) if of_tokens else write_groups(plan, advance, verify)
+    found.append(_as_written(plan, written))
     return _report(asked, plan, written, found[0], (started, *copied, time.monotonic()))
+
+
+def _as_written(plan: TokenPlan | SamplePlan, written: Written) -> ReadBack:
+    """What is known of an output that was not read back."""
+    known = written.manifest
+    if known is None:
+        return ReadBack(written.samples or 0, written.digest, 0)
+    width = plan.source.dtype.itemsize if isinstance(plan, TokenPlan) else None
+    return ReadBack(written.samples or 0, written.digest, known.size_bytes, known.num_tokens, width)
 
 
 def _report(

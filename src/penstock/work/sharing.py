@@ -6,13 +6,16 @@ import contextlib
 from collections.abc import Generator
 from dataclasses import dataclass
 
+from penstock._ending import sleep
 from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.store._named import named
+from penstock.store.outputs import claim
 from penstock.store.place import Place
 from penstock.work.folder import WorkFolder
 from penstock.work.plan import Plan, require_same
 from penstock.work.shared import SharedWork
 
+_LOOK_S = 0.1
 _KEPT = "What is finished is kept, and the same command goes on"
 
 
@@ -70,6 +73,45 @@ def join(work: SharedWork, plan: Plan, tasks: int, sharing: Sharing) -> None:
     work.begin(plan, tasks)
     if sharing.part is not None:
         work.share_among(sharing.part[1])
+
+
+@contextlib.contextmanager
+def kept_or_not(work: SharedWork, *, joins: bool) -> Generator[None]:
+    """What is finished stays where a run is interrupted; not where it is refused, unless others are at work too."""
+    try:
+        yield
+    except (OSError, KeyboardInterrupt, PrepareError):
+        raise
+    except BaseException:
+        if not joins:
+            with contextlib.suppress(OSError, PenstockError):
+                work.clear()
+        raise
+
+
+def wait_for_another(output: Place, folder: WorkFolder, sharing: Sharing) -> bool:
+    """Wait while another finisher of the same plan writes the output, of which this is the first file.
+
+    Returns:
+        Whether one did: what it made is there now, or the work goes on without it.
+    """
+    waited = False
+    while sharing.finish and folder.is_there() and _is_held(output):
+        with folder.tried() as alone:
+            if alone and not waited:  # whoever writes does not do so by this plan
+                return False
+        waited = True
+        if sleep(_LOOK_S):
+            return False
+    return waited
+
+
+def _is_held(output: Place) -> bool:
+    try:
+        claim(output.store, output.path).release()
+    except PrepareError:
+        return True
+    return False
 
 
 @contextlib.contextmanager

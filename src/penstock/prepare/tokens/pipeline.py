@@ -20,29 +20,39 @@ from typing import Literal
 from penstock.abc import Executor
 from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor
+from penstock.formats._manifest import Provenance
 from penstock.formats.tokens.folder.index import INDEX_NAME
-from penstock.prepare.tokens.assemble import append_range, as_parts, create_writer
-from penstock.prepare.tokens.complete import find_complete, made_by_another, wait_for_another
+from penstock.prepare.tokens.assemble import create_writer, writer_options
+from penstock.prepare.tokens.complete import find_complete, made_by_another
 from penstock.prepare.tokens.encode import Books, Encoding
 from penstock.prepare.tokens.engines import EngineName
-from penstock.prepare.tokens.files import TokenFiles, held_folder
 from penstock.prepare.tokens.inputs import STDIN, InputFormat, changed_since, spooled
-from penstock.prepare.tokens.join import PartRange
 from penstock.prepare.tokens.oracle import EngineChoice, check_probes, choose_engine
 from penstock.prepare.tokens.output import DEFAULT_FILE_TOKENS, understand_output
 from penstock.prepare.tokens.report import PackProgress, PackReport
 from penstock.prepare.tokens.sample import sample_texts
 from penstock.prepare.tokens.select import DEFAULT_JOIN, select
 from penstock.prepare.tokens.tasks import cut_tasks, default_task_bytes, text_bytes
-from penstock.prepare.tokens.understand import Found, Material, Request, find_inputs, recorded_of, understand
+from penstock.prepare.tokens.understand import (
+    Found,
+    Material,
+    Request,
+    find_inputs,
+    recorded_of,
+    recorded_of_output,
+    understand,
+)
 from penstock.store.local import LocalStore
 from penstock.store.object_folder import require_no_writer
-from penstock.store.place import Given
+from penstock.store.place import Given, Place
 from penstock.types import Manifest
-from penstock.work.parts import PartName
+from penstock.work.parts import PartName, Probe
 from penstock.work.plan import Plan, PlannedInput, require_same
-from penstock.work.shared import SharedWork, is_complete, open_shared, peek, work_folder
-from penstock.work.sharing import Sharing, join, plain_errors
+from penstock.work.shared import SCRATCH, SharedWork, is_complete, open_shared, peek, work_folder
+from penstock.work.sharing import Sharing, join, plain_errors, wait_for_another
+from penstock.work.tokens.assemble import FileJob, append_range, as_parts
+from penstock.work.tokens.files import TokenFiles, held_folder
+from penstock.work.tokens.join import PartRange
 
 OnError = Literal["raise", "skip"]
 
@@ -176,17 +186,24 @@ class _Planned:
 
 
 def _pack(request: Request) -> PackReport:
-    done = None if request.overwrite else find_complete(request)
+    done = made_by_another(request) if request.overwrite else find_complete(request)
     while done is None:
         try:
             return _run(request)
         except (PenstockError, OSError) as error:
             # Another finisher of the same plan may have been first, and then there is nothing left to read or to write.
             done = made_by_another(request)
-            if done is None and not (isinstance(error, PrepareError) and wait_for_another(request)):
+            if done is None and not (isinstance(error, PrepareError) and _waited(request)):
                 raise
             done = done or made_by_another(request)
     return done
+
+
+def _waited(request: Request) -> bool:
+    """Whether another finisher of the same plan wrote the output meanwhile; token files are made side by side."""
+    folder = work_folder(request.output, inside=request.is_folder)
+    first = Place(request.output.store, request.outputs[0])
+    return not request.is_folder and wait_for_another(first, folder, request.sharing)
 
 
 def _run(request: Request) -> PackReport:
@@ -196,7 +213,7 @@ def _run(request: Request) -> PackReport:
     with plain_errors(request.output, folder), contextlib.ExitStack() as workers:
         executor = workers.enter_context(_workers_for(request, found))
         material = understand(request, found, None if sharing.restart else peek(folder))
-        held = held_folder(request, shared=sharing.joins) if request.is_folder else contextlib.nullcontext()
+        held = _held(request)
         opened = open_shared(request.output, folder, restart=sharing.restart, shared=sharing.joins)
         # Workers end before the work folder is left: nothing more comes into it then.
         with held, opened as work, workers.pop_all():
@@ -314,7 +331,7 @@ def _into_files(run: _Pass) -> PackReport:
     """Encode what is missing, then assemble the token files that are, and make the folder visible."""
     request, work = run.request, run.work
     books, times = Books(request, run.material, work), [time.perf_counter()]
-    files = TokenFiles(request, run.material, work, run.executor, run.encoding().reference)
+    files = _files(run)
     require_no_writer(request.output.store, request.output.child(INDEX_NAME).path)  # now our plan is there to be seen
     if request.sharing.no_work:
         missing = work.shares_of(work.missing()) or files.missing_shares(_all_parts(run))
@@ -332,6 +349,27 @@ def _into_files(run: _Pass) -> PackReport:
     files.make(parts or [])
     times.append(time.perf_counter())
     return _finished(run, books, files.commit(), times)
+
+
+def _held(request: Request) -> AbstractContextManager[None]:
+    if not request.is_folder:
+        return contextlib.nullcontext()
+    return held_folder(request.output, overwrite=request.overwrite, shared=request.sharing.joins)
+
+
+def _files(run: _Pass) -> TokenFiles:
+    """The token files that are made of parts."""
+    request, spec, work, reference = run.request, run.material.spec, run.work, run.encoding().reference
+    of_file, of_folder = recorded_of(request, run.material), recorded_of_output(request, run.material)
+    options = writer_options(request.to, spec, of_file | {"inputs": {}})  # the folder's own side file names them
+    job = FileJob(request.output, work.parts, work.place.child(SCRATCH), request.to, spec.token_bytes, options)
+    given = Provenance(spec.eos_id, spec.name, of_folder["tokenizer_digest"], of_folder["inputs"], of_folder["options"])
+
+    def check(probes: Sequence[Probe]) -> None:
+        if reference is not None:
+            check_probes(reference, probes, run.material.inputs)
+
+    return TokenFiles(job, request.file_tokens or 1, request.overwrite, given, work, run.executor, check)
 
 
 def _all_parts(run: _Pass) -> list[PartName] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -21,27 +21,23 @@ from penstock.formats.tokens.folder.files import (
 )
 from penstock.formats.tokens.folder.index import INDEX_NAME, decode_index, encode_index
 from penstock.formats.tokens.folder.side import folder_manifest
-from penstock.prepare.tokens.assemble import FileJob, FileMark, FileTask, assemble_file, cut_files
-from penstock.prepare.tokens.engines import Reference
-from penstock.prepare.tokens.oracle import check_probes
-from penstock.prepare.tokens.understand import Material, Request, recorded_of, recorded_of_output
 from penstock.store.outputs import Filled, drop_listed, filled_folder, sweep_killed
 from penstock.store.place import Place
 from penstock.store.put import put
 from penstock.store.side_file import publish_beside, stage_side_file
 from penstock.types import Manifest
-from penstock.work.parts import PartName
-from penstock.work.shared import SCRATCH, SharedWork
+from penstock.work.parts import PartName, Probe
+from penstock.work.shared import SharedWork
+from penstock.work.tokens.assemble import FileJob, FileMark, FileTask, assemble_file, cut_files
 
 _REPLACED = "replaced.json"
 """In the folder of a plan: what the index that is replaced lists alone, until that is removed."""
 
 
 @contextlib.contextmanager
-def held_folder(request: Request, *, shared: bool) -> Generator[None]:
+def held_folder(output: Place, *, overwrite: bool, shared: bool) -> Generator[None]:
     """Hold the folder of token files that is made, `shared` by workers of one plan; raises as `filled_folder`."""
-    output = request.output
-    with filled_folder(output.store, output.path, _kind(output), overwrite=request.overwrite, shared=shared):
+    with filled_folder(output.store, output.path, _kind(output), overwrite=overwrite, shared=shared):
         yield
 
 
@@ -60,16 +56,22 @@ class TokenFiles:
     """The folder that is made.
 
     Attributes:
-        request: what was asked for; `material` and `work` what it turned out to mean, and where it is done.
+        job: what all its files share.
+        file_tokens: tokens of a file.
+        overwrite: replace what is there.
+        given: what is said of the data, for the side file of the folder.
+        work: where it is made.
         executor: assembles.
-        reference: is compared with what parts remember; None where it encoded them itself.
+        check: looks at what parts remember.
     """
 
-    request: Request
-    material: Material
+    job: FileJob
+    file_tokens: int
+    overwrite: bool
+    given: Provenance
     work: SharedWork
     executor: Executor
-    reference: Reference | None
+    check: Callable[[Sequence[Probe]], None]
 
     def missing_shares(self, parts: Sequence[PartName] | None) -> tuple[int, ...]:
         """The shares of which a token file is missing."""
@@ -78,28 +80,24 @@ class TokenFiles:
 
     def make(self, parts: Sequence[PartName], share: tuple[int, int] | None = None) -> None:
         """Assemble the token files that are missing, of a share or of all."""
-        request, spec = self.request, self.material.spec
-        options = recorded_of(request, self.material)
-        options = {**options, "inputs": {}}  # the folder's own side file names them
-        job = FileJob(request.output, self.work.parts, self.work.place.child(SCRATCH), request.to, spec, options)
         index, count = share or (0, 1)
         marks = self._marks()
         tasks = (task for task in self._tasks(parts) if task.number % count == index and task.number not in marks)
-        for done in self.executor.map(functools.partial(assemble_file, job), tasks):
-            if self.reference is not None:
-                check_probes(self.reference, done.probes, self.material.inputs)
+        for done in self.executor.map(functools.partial(assemble_file, self.job), tasks):
+            self.check(done.probes)
             put(self.work.folder.store, self._mark(done.number).path, msgspec.json.encode(done.mark))
 
     def commit(self) -> Manifest:
         """Make the folder visible: its side file, then its index; then remove what it replaces."""
-        output = self.request.output
+        output = self.job.output
         marks = self._marks()
         entries = [marks[number].entry for number in range(len(marks))]
-        data = encode_index(self.request.to, entries)
+        data = encode_index(self.job.to, entries)
         replaced = self._note_replaced(data)
-        manifest = self._manifest(sum(mark.size_bytes for mark in marks.values()), data)
+        size_bytes = sum(mark.size_bytes for mark in marks.values())
+        manifest = folder_manifest(data, decode_index(data, output.path), size_bytes, self.given)
         index = output.child(INDEX_NAME)
-        staged = output.store.stage(index.path, overwrite=self.request.overwrite)
+        staged = output.store.stage(index.path, overwrite=self.overwrite)
         try:
             staged.write(data)
             staged.sync()
@@ -120,7 +118,7 @@ class TokenFiles:
 
         None where no other index was there.
         """
-        output, note = self.request.output, self.work.place.child(_REPLACED)
+        output, note = self.job.output, self.work.place.child(_REPLACED)
         index = output.child(INDEX_NAME)
         if output.store.exists(index.path) and output.store.get(index.path) != data:
             new = set(listed_files(output.store, output.path, decode_index(data, index.path)))
@@ -132,22 +130,14 @@ class TokenFiles:
             return None
         return [name for name in names if is_token_file_name(name.partition("/")[0]) and ".." not in name.split("/")]
 
-    def _manifest(self, size_bytes: int, data: bytes) -> Manifest:
-        spec, recorded = self.material.spec, recorded_of_output(self.request, self.material)
-        given = Provenance(
-            spec.eos_id, spec.name, recorded["tokenizer_digest"], recorded["inputs"], recorded["options"]
-        )
-        return folder_manifest(data, decode_index(data, self.request.output.path), size_bytes, given)
-
     def _tasks(self, parts: Sequence[PartName]) -> list[FileTask]:
-        file_tokens = self.request.file_tokens or 1
-        cut = cut_files(parts, file_tokens, self.work.parts, self.material.spec.token_bytes)
+        cut = cut_files(parts, self.file_tokens, self.job.parts, self.job.token_bytes)
         return [FileTask(number, ranges) for number, ranges in enumerate(cut)]
 
     def _marks(self) -> dict[int, FileMark]:
         """The marks of token files that are there."""
         found: dict[int, FileMark] = {}
-        there = set(self.request.output.names())
+        there = set(self.job.output.names())
         with contextlib.suppress(NotFound):
             for path in self.work.folder.store.list(self.work.place.child("files").path):
                 number = path.rpartition("/")[2].removesuffix(".json")
