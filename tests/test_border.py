@@ -141,6 +141,10 @@ ALLOWED: dict[str, str] = {
     "compat/streaming/writers:_local_and_remote": "one URL alone is both: no copy stays here",
     "compat/streaming/writers:_copy": "copies all that lies in a local folder",
     "check/verify:_MakesManifest.write_manifest": "what a format implements: formats are called with store and path",
+    **dict.fromkeys(
+        (f"convert/families:_Placed.{one}" for one in ("size", "get_ranges", "commit")),
+        "a `StagedFolder`: names of files in it",
+    ),
     "convert/documents:token_digest": "public: the source as errors name it, and touched in no other way",
     **dict.fromkeys(
         (f"load/plan:{one}" for one in ("_about_weights", "_sources")), "names of children down a tree of streams"

@@ -7,7 +7,6 @@ made of, and a part that says what a plan of the output needs.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -177,8 +176,8 @@ def _make_tar(task: Second, job: Assembly) -> bytes:
     name, ranges = task.what
     offsets: list[IntArray] = []
     with scratch(job.work.child(SCRATCH)) as folder:
-        path = os.path.join(folder, "tar")
-        with aborting(LocalStore().stage(path)) as staged:
+        here = Place(LocalStore(), folder)
+        with aborting(here.store.stage(here.child("tar").path)) as staged:
             digests, place = FileDigests(staged), 0
             for one in ranges:
                 group = read_group(one.group, job.work)
@@ -190,12 +189,11 @@ def _make_tar(task: Second, job: Assembly) -> bytes:
             digests.update(END)
             mark = _TarMark(*digests.finish(), staged.tell())
             staged.commit()
-        index = os.path.join(folder, "index")
-        put(LocalStore(), index, encode_index(np.concatenate([*offsets, np.array([place], np.int64)])))
+        put(here.store, here.child("index").path, encode_index(np.concatenate([*offsets, np.array([place], np.int64)])))
         where = job.work.child("tars") if job.work.is_local else job.target
-        for made, target in ((index, where.child(index_path(name))), (path, where.child(name))):
-            if not put_local_file(target.store, made, target.path):
-                _require_same(target, file_digests(LocalStore(), made))
+        for made, target in (("index", where.child(index_path(name))), ("tar", where.child(name))):
+            if not put_local_file(target.store, here.child(made).path, target.path):
+                _require_same(target, file_digests(here.store, here.child(made).path))
     return msgspec.json.encode(mark)
 
 

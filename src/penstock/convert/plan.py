@@ -105,7 +105,7 @@ def plan_tokens(asked: Asked) -> TokenPlan:
     here = isinstance(asked.executor, str) and asked.executor in HERE
     by_parts = bool(asked.file_tokens or asked.sharing.joins or asked.sharing.restart or not here)
     by_parts = by_parts or (asked.workers or 1) > 1
-    width, shared = _part_bytes(to, options, asked.target.path), _shared(what, asked)
+    width, shared = _part_bytes(to, options, asked.target), _shared(what, asked)
     how = (width, asked.workers, asked.executor, asked.sharing, shared, by_parts)
     about = (opened, place.path, asked.rule, output, lost, asked.kept)
     return TokenPlan(*about, dataset, eos_id, to, asked.file_tokens, *how)
@@ -126,14 +126,14 @@ def _shared(what: Mapping[str, Any], asked: Asked) -> Plan:
     return Plan(options=plain, inputs=(), task_bytes=TASK_TOKENS, engine="convert")
 
 
-def _part_bytes(to: str, options: Mapping[str, Any], path: str) -> int:
+def _part_bytes(to: str, options: Mapping[str, Any], target: Place) -> int:
     """Width in which the target's writer takes parts, 0 where it takes none; raises what it says of its options."""
     try:
         with get_format(to).create(MemoryStore(), "target", dict(options), overwrite=False) as writer:
             width = writer.part_bytes if isinstance(writer, TokenParts) else 0
             writer.abort()
     except PenstockError as error:
-        error.path = path
+        error.path = target.path
         raise
     return width
 

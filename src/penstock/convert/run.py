@@ -97,15 +97,12 @@ def convert(
         target: dataset to make.
         to: its format; found from the suffix of `target` where it is None.
         format: format of the source; found by sniffing where it is None.
-        eos: `("add", id)` puts an EOS behind every document, `("strip", id)` takes it away; else documents are kept.
+        eos: `("add", id)` puts an EOS behind every document, `("strip", id)` takes it away; else they are kept.
         columns: of the target: name → encoding (tars and folders: part), or names; else all, by schema or 1000 samples.
-        workers: processes that write samples; by default one a core. One dataset of tokens is written by this process
-            alone, unless workers, another executor or shares of the work are asked for.
+        workers: processes that write; by default one a core for shards, and for others this one.
         executor: `"processes"`, `"inline"` for none, `"ray"`, another name, or an executor; see `penstock.executors`.
         group_rows: samples that a process writes as a group; by default four shards' worth, by the first samples.
-        overwrite: replace the target.
-        file_tokens: make a folder of token files (of pbin unless `to` says otherwise), each but the last cut at the
-            first border at or after a multiple of so many tokens, as `pack` does.
+        overwrite, file_tokens: replace the target; make a folder of token files of this size, as `pack` does.
         part: `(i, n)`: do the i-th (from 0) of n shares of the work, and commit nothing.
         finish, no_work: do what is missing of shared work, and commit; or only where nothing is, else say which shares.
         restart: throw away what an unfinished run has finished.
