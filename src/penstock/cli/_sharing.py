@@ -57,7 +57,7 @@ def missing_text(output: str, missing: Sequence[int]) -> str:
     return f"{output}: {tasks}, and nobody divided them into shares: do them by --finish, or by an array of --part I/N"
 
 
-def end_unfinished(missing: Sequence[int]) -> None:
+def end_unfinished(missing: Sequence[Any]) -> None:
     """End the command with 14 where shares are missing."""
     if missing:
         raise SystemExit(PrepareError.exit_status)
