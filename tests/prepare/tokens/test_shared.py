@@ -30,7 +30,7 @@ from penstock.cli._sharing import array_expression
 from penstock.cli.main import main
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.prepare import PackReport, pack
-from penstock.prepare.tokens import complete, files, understand
+from penstock.prepare.tokens import complete, understand
 from penstock.store._replaced import mark_path
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
@@ -41,6 +41,7 @@ from penstock.testing.datasets import files_in
 from penstock.work.parts import PartMeta, PartName, encode_end, finish_part
 from penstock.work.shared import SharedWork
 from penstock.work.status import status_of
+from penstock.work.tokens import files
 from penstock.work.tokens.assemble import cut_files
 
 Pack = Callable[..., PackReport]
