@@ -192,6 +192,43 @@ def test_a_finish_reads_nothing_back(tmp_path: Path, share: Share, monkeypatch: 
     assert share(finish=True, no_work=True).samples == ROWS
 
 
+@pytest.mark.parametrize(
+    ("options", "other"),
+    [
+        ({"to": "pbin", "source": "few.pbin"}, {"token_bytes": 4}),
+        ({"to": "megatron", "source": "few.pbin"}, {"dtype": "int32"}),
+        ({"to": "flat-tokens", "source": "few.pbin"}, {"chunk_tokens": 512}),
+        ({"to": "pbin", "source": "few.pbin", "file_tokens": 60}, {"token_bytes": 4}),
+        ({"to": "pbin", "source": "few.pbin", "file_tokens": 60}, {"file_tokens": 80}),
+        ({"to": "webdataset", "source": "few.jsonl"}, {"maxcount": 7}),
+        ({"to": "folder", "source": "few.jsonl"}, {"group_rows": 7}),
+        ({"source": "few.jsonl"}, {"size_limit": 300}),
+    ],
+)
+def test_late_shares_know_their_plan(share: Share, options: dict[str, Any], other: dict[str, Any]) -> None:
+    """What is there is done, whatever the share says of replacing it; and it is not done where it is another thing."""
+    made = share(finish=True, **options)
+    for late in ({"part": (1, 2)}, {"finish": True}, {"finish": True, "no_work": True}):
+        for more in ({}, {"overwrite": True}):
+            again = share(**late, **more, **options)
+            assert (again.was_complete, again.samples, again.digest) == (True, made.samples, made.digest)
+    with pytest.raises(ConfigError, match="the output exists"):
+        share(part=(1, 2), **options | other)
+    assert not share(part=(1, 2), overwrite=True, **options | other).was_complete
+    assert share(finish=True, overwrite=True, **options | other).was_complete is False
+    assert share(part=(0, 2), overwrite=True, **options | other).was_complete
+    with pytest.raises(ConfigError, match="the output exists"):
+        share(part=(1, 2), **options)
+
+
+def test_tokens_by_workers_of_one_run(tmp_path: Path, share: Share) -> None:
+    """Workers that are asked for are given work, also where the target holds tokens."""
+    for to in ("pbin", "megatron"):
+        assert share(tmp_path / f"a/{to}", source="few.pbin", to=to).groups is None
+        assert (share(tmp_path / f"b/{to}", source="few.pbin", to=to, workers=2).groups or 0) > 5
+    assert files_in(tmp_path / "a") == files_in(tmp_path / "b")
+
+
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 

@@ -122,8 +122,9 @@ def _known_again(
     plan: SamplePlan, place: Place, made: Manifest, folder: WorkFolder, verify: Callable[[Written], None]
 ) -> Written:
     """Say that the output is there; who has it alone reads it back, and sweeps what a killed run left."""
-    count = -(-made.num_samples // plan.group_rows)
-    written = Written(str(made.options.get("digest")), made, made.num_samples, count, count, was_complete=True)
+    samples = made.options.get("samples", made.num_samples)  # of a folder, which counts files
+    count = -(-samples // plan.group_rows)
+    written = Written(str(made.options.get("digest")), made, samples, count, count, was_complete=True)
     if not plan.sharing.joins:
         sweep_killed(place.store, [place.path])
         verify(written)
@@ -241,7 +242,7 @@ class _Pass:
             marks = self._marks.store
             count = len(family.second(ordered, job.assembly))
             data = [marks.get(self._mark(number).path) for number in range(count)]
-            manifest = family.end(found, data, job.assembly, noted, plan.output.overwrite)
+            manifest = family.end(found, data, job.assembly, noted | {"samples": samples}, plan.output.overwrite)
         elif place.is_local:
             manifest = assemble(found, place, overwrite=plan.output.overwrite, **told)
         else:

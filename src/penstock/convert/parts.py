@@ -12,7 +12,9 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+import msgspec
 import numpy as np
 import xxhash
 
@@ -25,7 +27,7 @@ from penstock.convert.output import Advance, Written
 from penstock.convert.plan import TokenPlan, open_documents
 from penstock.convert.rows import Dataset
 from penstock.convert.tokens import ColumnTokens
-from penstock.errors import ConfigError, PenstockError, PrepareError
+from penstock.errors import ConfigError, PenstockError, PrepareError, Unsupported
 from penstock.executors import make_executor
 from penstock.formats import files_at
 from penstock.formats._manifest import Provenance
@@ -65,8 +67,12 @@ def write_parts(plan: TokenPlan, advance: Advance, verify: Callable[[Written], N
     Raises:
         ConfigError: the output exists, or unfinished work was asked for otherwise.
         PrepareError: another run writes it.
+        Unsupported: its format takes no parts.
     """
     plan = _plain(plan)
+    if not plan.token_bytes:
+        hint = "Leave workers and shares out"
+        raise Unsupported(f"the format {plan.to!r} takes no parts", path=plan.output.place.path, hint=hint)
     while True:
         made = None if plan.sharing.restart else _made(plan)
         if made is not None:
@@ -138,15 +144,8 @@ def _made(plan: TokenPlan) -> Manifest | None:
             found = getattr(plan.output.dataset.open(), "manifest", None)
         if not isinstance(found, Manifest) or dict(found.inputs) != asked["inputs"]:
             return None
-        # A width may be recorded as asked for, or as the source's: see `plan_tokens`.
-        told, cut = ({**asked, **_cut(plan)}, asked["options"]), _cut(plan)
-        known = {**found.options, "eos_id": found.eos_id, "tokenizer_digest": found.tokenizer_digest}
-        same = all(
-            value in [one[name] for one in told if name in one]
-            for name, value in known.items()
-            if any(name in one for one in told)
-        )
-        return found if same and cut.keys() <= found.options.keys() else None
+        known = (found.eos_id, found.tokenizer_digest, dict(found.options))
+        return found if known == (asked["eos_id"], asked["tokenizer_digest"], _recorded(plan)) else None
     return None
 
 
@@ -338,7 +337,7 @@ class _Pass:
     def _files(self) -> TokenFiles:
         plan, options, work = self.plan, dict(self.plan.output.options), self.work
         said = {name: options[name] for name in ("eos_id", "tokenizer", "tokenizer_digest", "inputs")}
-        given = Provenance(**said, options={**options["options"], **_cut(plan)})
+        given = Provenance(**said, options=_recorded(plan))
         options["inputs"] = {}  # the folder's own side file names them
         scratch = work.place.child(SCRATCH)
         job = FileJob(plan.output.place, work.parts, scratch, plan.to, plan.token_bytes, options)
@@ -352,9 +351,10 @@ class _Pass:
         return Written(None, None, samples, len(names), reused, missing=self.work.shares_of(missing) if missing else ())
 
 
-def _cut(plan: TokenPlan) -> dict[str, object]:
-    """What the side file of a folder says of how it is cut."""
-    return {"file_tokens": plan.file_tokens, "to": plan.to} if plan.file_tokens else {}
+def _recorded(plan: TokenPlan) -> dict[str, Any]:
+    """What the side file of the output says of the options: of a folder also how it is cut."""
+    plain = msgspec.json.decode(msgspec.json.encode(dict(plan.recorded), enc_hook=str))
+    return {**plain, "file_tokens": plan.file_tokens, "to": plan.to} if plan.file_tokens else plain
 
 
 def _executor(plan: TokenPlan, count: int) -> contextlib.AbstractContextManager[Executor]:

@@ -47,7 +47,8 @@ class TokenPlan:
         eos_id: what ends its documents, as far as somebody said.
         to: format of the output; of a folder, of its files.
         file_tokens: of a folder, the tokens of a file.
-        token_bytes: width in which its writer takes parts.
+        token_bytes: width in which its writer takes parts; 0 where it takes none.
+        recorded: what its side file says of the options.
         workers: how many write parts; None: as many as there are.
         executor: what runs them.
         sharing: what this run does of the work.
@@ -66,6 +67,7 @@ class TokenPlan:
     to: str
     file_tokens: int | None
     token_bytes: int
+    recorded: Mapping[str, Any]
     workers: int | None
     executor: AnyExecutor
     sharing: Sharing
@@ -105,8 +107,8 @@ def plan_tokens(asked: Asked) -> TokenPlan:
     here = isinstance(asked.executor, str) and asked.executor in HERE
     by_parts = bool(asked.file_tokens or asked.sharing.joins or asked.sharing.restart or not here)
     by_parts = by_parts or (asked.workers or 1) > 1
-    width, shared = _part_bytes(to, options, asked.target), _shared(what, asked)
-    how = (width, asked.workers, asked.executor, asked.sharing, shared, by_parts)
+    (width, recorded), shared = _tried(to, options, asked.target), _shared(what, asked)
+    how = (width, recorded, asked.workers, asked.executor, asked.sharing, shared, by_parts)
     about = (opened, place.path, asked.rule, output, lost, asked.kept)
     return TokenPlan(*about, dataset, eos_id, to, asked.file_tokens, *how)
 
@@ -126,16 +128,14 @@ def _shared(what: Mapping[str, Any], asked: Asked) -> Plan:
     return Plan(options=plain, inputs=(), task_bytes=TASK_TOKENS, engine="convert")
 
 
-def _part_bytes(to: str, options: Mapping[str, Any], target: Place) -> int:
-    """Width in which the target's writer takes parts, 0 where it takes none; raises what it says of its options."""
+def _tried(to: str, options: Mapping[str, Any], target: Place) -> tuple[int, Mapping[str, Any]]:
+    """`(width in which the writer takes parts, what its side file says of options)`; raises what it says of these."""
     try:
         with get_format(to).create(MemoryStore(), "target", dict(options), overwrite=False) as writer:
-            width = writer.part_bytes if isinstance(writer, TokenParts) else 0
-            writer.abort()
+            return writer.part_bytes if isinstance(writer, TokenParts) else 0, writer.commit().options
     except PenstockError as error:
         error.path = target.path
         raise
-    return width
 
 
 def _token_options(source: TokenSource, place: Place, asked: Asked) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def write_samples(plan: SamplePlan, output: Output, advance: Advance) -> Written
     with nullcontext() if made else output.create() as writer:
         count, total = write_rows(samples, plan.maker, writer, output.dataset.format, told)
         if isinstance(writer, _Notes):
-            writer.note({**plan.recorded["options"], "digest": shown_digest(total)})
+            writer.note({**plan.recorded["options"], "digest": shown_digest(total), "samples": count})
         manifest = None if writer is None else output.publish(writer.commit)
     return Written(shown_digest(total), manifest, count)
 
