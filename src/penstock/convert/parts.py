@@ -51,11 +51,6 @@ from penstock.work.tokens.runs import DocumentRuns
 _PRELOAD = ("penstock.convert.parts",)
 
 
-def has_parts(plan: TokenPlan) -> bool:
-    """Whether it is written in parts: it is shared, by workers or by others, makes a folder, or was begun so."""
-    return plan.by_parts or _folder(plan).is_there()
-
-
 def write_parts(plan: TokenPlan, advance: Advance, verify: Callable[[Written], None]) -> Written:
     """Do this run's share of the work, and make the output visible where it has all of it.
 

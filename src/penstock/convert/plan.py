@@ -25,6 +25,7 @@ from penstock.store.memory import MemoryStore
 from penstock.store.place import Place, distinct_names
 from penstock.types import Manifest, OpenOptions
 from penstock.work.plan import Plan
+from penstock.work.shared import work_folder
 from penstock.work.sharing import Sharing
 
 _WIDTH_OPTIONS = ("token_bytes", "dtype", "vocab_size")
@@ -53,7 +54,7 @@ class TokenPlan:
         executor: what runs them.
         sharing: what this run does of the work.
         shared: that work, as others know it.
-        by_parts: it is asked for so that it is written in parts.
+        by_parts: it is written in parts: shared, by several workers, as token files, or begun so.
     """
 
     source: TokenSource
@@ -106,8 +107,10 @@ def plan_tokens(asked: Asked) -> TokenPlan:
     output = Output(written, options, asked.overwrite, what, split)
     here = isinstance(asked.executor, str) and asked.executor in HERE
     by_parts = bool(asked.file_tokens or asked.sharing.joins or asked.sharing.restart or not here)
-    by_parts = by_parts or (asked.workers or 1) > 1
-    (width, recorded), shared = _tried(to, options, asked.target), _shared(what, asked)
+    begun = work_folder(asked.target, inside=asked.file_tokens is not None).is_there()
+    by_parts = by_parts or (asked.workers or 1) > 1 or begun
+    width, recorded = _tried(to, options, asked.target) if by_parts else (0, {})
+    shared = _shared(what, asked)
     how = (width, recorded, asked.workers, asked.executor, asked.sharing, shared, by_parts)
     about = (opened, place.path, asked.rule, output, lost, asked.kept)
     return TokenPlan(*about, dataset, eos_id, to, asked.file_tokens, *how)

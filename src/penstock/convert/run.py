@@ -14,7 +14,7 @@ from penstock.convert.asked import Asked, understand
 from penstock.convert.documents import verify_tokens, write_tokens
 from penstock.convert.groups import write_groups
 from penstock.convert.output import Advance, ReadBack, Written
-from penstock.convert.parts import has_parts, write_parts
+from penstock.convert.parts import write_parts
 from penstock.convert.plan import TokenPlan, plan_tokens
 from penstock.convert.plan_samples import SamplePlan, plan_samples
 from penstock.convert.samples import verify_samples, write_samples
@@ -132,7 +132,7 @@ def _convert(asked: Asked, advance: Advance) -> ConvertReport:
     plan = plan_tokens(asked) if asked.to.traits.tokens else plan_samples(asked)
     if isinstance(plan, SamplePlan) and plan.is_grouped:
         return _shared(asked, plan, advance)
-    if isinstance(plan, TokenPlan) and has_parts(plan):
+    if isinstance(plan, TokenPlan) and plan.by_parts:
         return _shared(asked, plan, advance)
     with plan.output.held() as output:
         started = time.monotonic()
