@@ -51,7 +51,7 @@ from penstock.types import Manifest, Sample
 from penstock.work.folder import WorkFolder, local_store
 from penstock.work.parts import PartName
 from penstock.work.shared import HEAD_NAME, SCRATCH, SharedWork, open_shared, scratch, work_folder
-from penstock.work.sharing import join, kept_or_not, plain_errors
+from penstock.work.sharing import join, kept_or_not, plain_errors, wait_for_another
 
 _PRELOAD = ("penstock.convert.groups",)
 _THREADS = 32
@@ -79,14 +79,17 @@ def write_groups(plan: SamplePlan, advance: Advance, verify: Callable[[Written],
             return _known_again(plan, place, made, folder, verify)
         if not plan.output.overwrite and not _is_free(plan, place):
             raise output_exists(place.path)
-        try:
-            return _write(plan, place, folder, advance, verify)
-        except ConfigError:
-            # Another finisher of the same plan was first.
-            made = _made(plan, folder) if sharing.joins else None
-            if made is None:
-                raise
-            return _known_again(plan, place, made, folder, verify)
+        while True:
+            try:
+                return _write(plan, place, folder, advance, verify)
+            except (ConfigError, PrepareError) as error:
+                # Another finisher of the same plan was first, or is about to end.
+                waited = isinstance(error, PrepareError) and wait_for_another(place, folder, sharing)
+                made = _made(plan, folder) if sharing.joins else None
+                if made is not None:
+                    return _known_again(plan, place, made, folder, verify)
+                if not waited:
+                    raise
 
 
 def _write(
