@@ -221,6 +221,26 @@ def test_late_shares_know_their_plan(share: Share, options: dict[str, Any], othe
         share(part=(1, 2), **options)
 
 
+def test_a_share_that_ends_when_others_do(tmp_path: Path, share: Share, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is made of all groups goes by those that others wrote meanwhile too."""
+    from penstock.convert import groups
+
+    options: dict[str, Any] = {"to": "webdataset", "source": "few.jsonl", "maxcount": 8}
+    share(tmp_path / "whole/out", **options)
+    output, own_groups = tmp_path / "made/out", groups._Pass._groups  # pyright: ignore[reportPrivateUsage]
+
+    def meanwhile(run: Any, pool: Any) -> Any:
+        found = own_groups(run, pool)
+        monkeypatch.undo()
+        share(output, part=(1, 2), **options)
+        return found
+
+    monkeypatch.setattr(groups._Pass, "_groups", meanwhile)  # pyright: ignore[reportPrivateUsage]
+    share(output, part=(0, 2), **options)
+    assert share(output, finish=True, **options).samples == FEW
+    assert files_in(tmp_path / "made") == files_in(tmp_path / "whole")
+
+
 def test_tokens_by_workers_of_one_run(tmp_path: Path, share: Share) -> None:
     """Workers that are asked for are given work, also where the target holds tokens."""
     for to in ("pbin", "megatron"):

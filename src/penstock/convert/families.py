@@ -7,7 +7,7 @@ made of, and a part that says what a plan of the output needs.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -334,7 +334,7 @@ def _end_files(
 @contextlib.contextmanager
 def _opened(
     target: Place, last: str, own: Callable[[Store, str], Any], *, overwrite: bool
-) -> Iterator[tuple[StagedFolder, Place | None]]:
+) -> Generator[tuple[StagedFolder, Place | None]]:
     """`(the folder, where its files are hidden)`; in an object store they are under their names, and nowhere hidden."""
     store = target.store
     if not isinstance(store, LocalStore):

@@ -122,6 +122,8 @@ def _require_free(plan: TokenPlan) -> None:
     place = plan.output.place
     if plan.file_tokens or plan.output.overwrite or plan.output.split is not None:
         return  # whoever holds the folder looks; and a split joins what is there
+    if not place.is_local and place.is_folder():
+        return  # in an object store a killed writer may have left some of it, and goes on
     if any(place.store.exists(path) for path in files_at(plan.output.dataset.format, place.path)[-1:]):
         raise output_exists(place.path)
 
