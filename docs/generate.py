@@ -15,8 +15,8 @@ from pathlib import Path
 import click
 
 from penstock import errors
+from penstock._settings import SETTINGS
 from penstock.cli._commands import COMMANDS
-from penstock.cli._machine import SETTINGS
 from penstock.cli.main import cli, exit_codes
 from penstock.formats import BUILT_IN, get_format
 
@@ -78,25 +78,31 @@ def measured_table() -> str:
         aimed = [row for row in question["rows"] if row["target"] is not None]
         for row in [*aimed[:1], *(row for row in aimed[1:] if not row["met"])]:
             other = "" if row["other"] is None else f"{amount(row['other'], row['unit'])} ({row['other_name']})"
-            factor = "" if row["factor"] is None or row["at_most"] else f"{row['factor']:.3g}×"
-            aim = f"≤ {row['target']} {row['unit']}" if row["at_most"] else f"≥ {row['target']}×"
+            factor = "" if row["factor"] is None or row["at_most"] else amount(row["factor"], "×")
+            aim = f"≤ {amount(row['target'], row['unit'])}" if row["at_most"] else f"≥ {amount(row['target'], '×')}"
             cells = (f"{question['title']}: {row['what']}", amount(row["ours"], row["unit"]), other, factor, aim)
             lines.append("| " + " | ".join(cells) + f" | {'met' if row['met'] else '**missed**'} |")
     return "\n".join(lines)
 
 
 def amount(value: float, unit: str) -> str:
-    """Three digits and the unit."""
-    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+    """At least three digits of a figure, and its unit."""
+    return (f"{value:,.0f}" if value >= 100 else f"{value:.3g}") + (unit if unit == "×" else f" {unit}")
 
 
 def cli_page() -> str:
     """Every command's own help."""
     parts = ["# The command line\n\nGenerated from the commands' own help.\n", help_of(cli, "penstock", None)]
     parts += [help_of(command, name, "penstock") for name, command in walk(cli, COMMANDS)]
-    rows = [f"| `{name}` | {what} |" for name, what in SETTINGS.items()]
+    cells = (
+        [f"`{one.variable}`", *(f"`{text}`" if text else "" for text in (one.key, one.option)), one.sets]
+        for one in SETTINGS
+    )
+    rows = [f"| {' | '.join(row)} |" for row in cells]
     head = (
-        "## Environment variables\n\n`penstock doctor` shows what they are set to.\n\n| variable | sets |\n|---|---|\n"
+        "## Settings\n\nThe command line comes first, then environment variables, then the settings file: TOML, one"
+        " `key = value` a line; a key that it does not know is refused. `penstock doctor` shows what is set, and by"
+        " whom.\n\n| variable | key in the file | option | sets |\n|---|---|---|---|\n"
     )
     return "\n".join([*parts, head + "\n".join(rows) + "\n"])
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
+import multiprocessing
 import os
+import re
+import shutil
 from collections.abc import Iterator
-from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -17,6 +21,36 @@ GOLDEN = Path(__file__).parent / "golden"
 
 _SETTINGS = (Path(__file__).parent / "telemetry_off.env").read_text().splitlines()
 os.environ.update(line.split("=", 1) for line in _SETTINGS if not line.startswith("#"))
+
+
+MEMORY = "/dev/shm"
+MEMORY_BYTES = 4 << 30
+if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)  # thousands of commits wait for the disk otherwise
+
+# Worker processes of loaders share what their server has imported: each would import it again.
+multiprocessing.set_forkserver_preload(["penstock.load.loader", "penstock.load.processes", "penstock.testing.memory"])
+
+
+def pytest_collection_finish() -> None:
+    """All tests are there for good: no collection of garbage looks at them again."""
+    gc.collect()
+    gc.freeze()
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder of the test's own, gone when it passes. For a free name pytest's looks at those of all other tests."""
+    before = request.session.testsfailed
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    path = tmp_path_factory.getbasetemp() / f"{name}{next(_numbers)}"
+    path.mkdir(0o700)
+    yield path
+    if request.session.testsfailed == before:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -65,17 +99,8 @@ def golden() -> Path:
 @pytest.fixture(scope="session")
 def s3_server(offline: None) -> Iterator[str]:
     """URL of an S3 server of this machine, which the environment names too; it has the bucket `bucket`."""
-    from moto.server import ThreadedMotoServer
+    from tests.moto_s3 import served
 
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    url = "http://{}:{}".format(*server.get_host_and_port())
-    with pytest.MonkeyPatch.context() as patch:
+    with served() as url, pytest.MonkeyPatch.context() as patch:
         patch.setenv("S3_ENDPOINT_URL", url)
-        connection = HTTPConnection(url.removeprefix("http://"))
-        scope = "AWS4-HMAC-SHA256 Credential=a/20200101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=b"
-        connection.request("PUT", "/bucket", headers={"Authorization": scope})
-        assert connection.getresponse().status == 200
-        connection.close()
         yield url
-    server.stop()

@@ -26,9 +26,11 @@ LAYERS: dict[str, int] = {
     "_optional": 0,
     "_printable": 0,
     "_secrets": 0,
+    "_settings": 0,
     "_digest": 0,
     "_buffers": 0,
     "_naming": 0,
+    "_plug_ins": 0,
     "_tree": 0,
     "_columns": 0,
     "_index": 0,
@@ -438,7 +440,8 @@ def loaded_after(code: str) -> set[str]:
 
 
 def test_importing_penstock_costs_nothing() -> None:
-    assert not loaded_after("import penstock") & {"numpy", "msgspec", "yaml", "rich", "click", "xxhash", *HEAVY}
+    slow = {"numpy", "msgspec", "yaml", "rich", "click", "xxhash", "concurrent", "logging", "threading"}
+    assert not loaded_after("import penstock") & {*slow, *HEAVY}
 
 
 def test_importing_everything_loads_nothing_optional() -> None:
@@ -456,7 +459,16 @@ def test_help_does_not_load_numpy() -> None:
     ]
     loaded = loaded_after("\n".join(lines))
     assert "click" in loaded
-    assert not loaded & {"numpy", "msgspec", "yaml", *HEAVY}
+    assert not loaded & {"numpy", "msgspec", "yaml", "concurrent", "logging", *HEAVY}
+
+
+def test_thread_pools_are_imported_when_they_are_made() -> None:
+    """Python refuses their import once the main program is over, while its threads and exit handlers may still read."""
+    for name in modules():
+        for node in ast.walk(tree_of(name)):
+            pools = isinstance(node, ast.ImportFrom) and node.module == "concurrent.futures" and not node.col_offset
+            if pools and top(name) != "testing":
+                assert {one.name for one in node.names} == {"Future"}, f"{name}:{node.lineno}: see _pool.thread_pool"
 
 
 @pytest.mark.parametrize(("package", "places"), [("torch", TORCH_ONLY_IN), ("jax", JAX_ONLY_IN)])

@@ -41,6 +41,7 @@ NAMES = {
         "open",
         "open_metadataset",
         "open_recipe",
+        "pack",
         "prepare",
         "register_sample_type",
         "repair",
@@ -201,12 +202,15 @@ SEAMS = {
         "SUFFIXES",
         "create",
         "files_at",
+        "find_format",
         "format_names",
         "formats_of_name",
         "get_format",
         "open",
         "open_source",
+        "require_taken",
         "sniff",
+        "usable_format",
     },
 }
 """Modules whose every name without an underscore, made there, is public."""

@@ -5,7 +5,6 @@ Everything here is imported at first use, so that `import penstock` costs next t
 
 from __future__ import annotations
 
-import importlib
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -45,15 +44,13 @@ if TYPE_CHECKING:
     from penstock.pack import Whole as Whole
     from penstock.prepare.energon.verb import prepare as prepare
     from penstock.prepare.raw_many import index as index
+    from penstock.prepare.tokens.pipeline import pack as pack
     from penstock.recipe import open_metadataset as open_metadataset
     from penstock.recipe import open_recipe as open_recipe
     from penstock.reshape.filter import filter as filter
     from penstock.reshape.merge import merge as merge
     from penstock.reshape.shuffle import shuffle as shuffle
     from penstock.reshape.split import split as split
-
-# Refused once the main program is over, while its threads and exit handlers may still read.
-importlib.import_module("concurrent.futures.thread")
 
 __version__ = "0.1.0"
 

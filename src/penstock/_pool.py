@@ -1,27 +1,45 @@
-"""A small `ThreadPoolExecutor` for reads, whose threads end with the process.
+"""Threads for reads, which end with the process, and threads for writes, which finish first.
 
-Those of `concurrent.futures` do all that they were given before a script may end, however long a store takes. Here
-what was not started is dropped then, and what runs is waited for as `_ending` says.
+Those of `concurrent.futures` do all that they were given before a script may end, however long a store takes: so they
+are for writes. In a `Pool` what was not started is dropped then, and what runs is waited for as `_ending` says.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 from penstock._ending import Worker, has_ended, only_exit_handlers_run
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+# Other libraries import it, and Python refuses that once the main program is over, while threads of it may still read.
+with contextlib.suppress(RuntimeError):
+    importlib.import_module("concurrent.futures.thread")
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 _Tasks: TypeAlias = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
+
+
+def thread_pool(threads: int) -> ThreadPoolExecutor:
+    """A pool for writes: what it was given is done before the process ends.
+
+    Imported here, so that modules which also read can be imported when the main program is over.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(threads)
 
 
 class Pool:

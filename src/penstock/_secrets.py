@@ -7,10 +7,12 @@ to that host alone, whatever a recipe says.
 
 from __future__ import annotations
 
-import logging
 import os
 import re
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import logging
 
 T = TypeVar("T")
 HIDDEN = "***"
@@ -44,6 +46,8 @@ def redacted_repr(kind: type[T]) -> type[T]:
 
 def logger(name: str = "penstock") -> logging.Logger:
     """The logger of that name, which shows no secrets."""
+    import logging  # 10 ms, which `penstock --help` need not take
+
     log = logging.getLogger(name)
     log.addFilter(_redact_record)
     return log

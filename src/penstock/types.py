@@ -246,13 +246,15 @@ class Sniff:
 class Traits:
     """What a format can do; the README's table is generated from these.
 
-    `hashes` says that its index may hold digests of its files, which `validate_hash` checks.
+    `splits` says that `split` chooses one, `layouts` that `layout` names how the data are stored, and `hashes` that its
+    index may hold digests of its files, which `validate_hash` checks: these options are refused elsewhere.
     """
 
     write: bool = False
     tokens: bool = False
     keys: bool = False
     splits: bool = False
+    layouts: bool = False
     remote: bool = False
     verify: bool = False
     repair: bool = False
@@ -263,7 +265,7 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class OpenOptions:
-    """Everything that opening may pass to a format; each format uses what applies to it.
+    """Everything that opening may pass to a format. What its traits have no place for is refused before.
 
     `image` says how typed samples hold images, whatever the dataset says: as `codec.parts.DecodeOptions.image`, or
     `"bytes"` for all parts as they are stored. `trust_parts` lets pickled parts run their code, and nothing else that

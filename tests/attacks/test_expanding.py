@@ -31,7 +31,7 @@ MIB = 1 << 20
 
 def zeros_gz(size_bytes: int) -> bytes:
     out = io.BytesIO()
-    with gzip.GzipFile(fileobj=out, mode="wb", mtime=0) as file:
+    with gzip.GzipFile(fileobj=out, mode="wb", compresslevel=1, mtime=0) as file:
         for _ in range(size_bytes // MIB):
             file.write(bytes(MIB))
     return out.getvalue()

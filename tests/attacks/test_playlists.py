@@ -13,8 +13,6 @@ import pytest
 from penstock.codec.av import AVDecoder
 from penstock.errors import Corrupt
 
-pytest.importorskip("av")
-
 
 @pytest.fixture
 def secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

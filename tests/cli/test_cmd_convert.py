@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.cli.called import called
 
 import penstock as ps
 
-
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "penstock", "convert", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+run = functools.partial(called, "convert")
 
 
 @pytest.fixture(scope="module")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.cli.called import called
 
-
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "penstock", "index", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+run = functools.partial(called, "index")
 
 
 @pytest.fixture

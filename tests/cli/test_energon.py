@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 import tarfile
 from collections.abc import Callable
 from io import BytesIO
@@ -13,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.called import called
 
 import penstock as ps
 from penstock.cli.main import main
@@ -110,8 +109,8 @@ def test_media_of_a_folder(tmp_path: Path, run: Run) -> None:
 @pytest.mark.parametrize("dialog", DIALOGS, ids=[repr(one["stdin"])[:20] for one in DIALOGS])
 def test_recorded_dialogs(folder: Path, dialog: dict[str, Any]) -> None:
     """Answers that were piped into Energon's own command have the same effect; a wrong one writes nothing."""
-    command = [sys.executable, "-m", "penstock", "energon", "prepare", "--no-progress", "--num-workers", "1", folder]
-    done = subprocess.run(command, input=dialog["stdin"], capture_output=True, text=True)
+    command = ("energon", "prepare", "--no-progress", "--num-workers", "1", folder)
+    done = called(*command, given=dialog["stdin"])
     assert (done.returncode == 0) == bool(dialog["meta"]), done.stderr
     for name, text in dialog["meta"].items():
         assert (folder / ".nv-meta" / name).read_text() == text

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: a process, its two streams and its exit status."""
+"""The command line as a user meets it: its two streams and its exit status; of a process where that is the point."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
+from tests.cli.called import called
 
 import penstock as ps
 from penstock.cli._commands import COMMANDS, EXAMPLES
 from penstock.cli.main import cli, exit_codes, main
 
 
-def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "penstock", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -119,20 +120,20 @@ def test_exit_codes_differ() -> None:
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_each_command_explains_itself(name: str) -> None:
-    done = run(name, "--help")
+    done = called(name, "--help")
     assert done.returncode == 0
     assert done.stdout.startswith(f"Usage: penstock {name}")
 
 
 def test_wrong_usage_is_status_2() -> None:
     assert run("nosuch").returncode == 2
-    assert run("verify").returncode == 2
-    assert run().returncode == 2
+    assert called("verify").returncode == 2
+    assert called().returncode == 2
 
 
 def test_a_refusal_names_the_file_and_shows_no_traceback(tmp_path: Path) -> None:
     for name in ("info", "head", "verify", "repair"):
-        done = run(name, tmp_path / "gone.pbin")
+        done = (run if name == "info" else called)(name, tmp_path / "gone.pbin")
         assert done.returncode == 9
         assert "gone.pbin" in done.stderr
         assert "Traceback" not in done.stderr
@@ -146,31 +147,33 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
 
 
 def test_json_is_one_document_and_nothing_else(packed: Path) -> None:
-    info = json.loads(run("info", packed, "--json").stdout)
+    info = json.loads(called("info", packed, "--json").stdout)
     assert (info["format"], info["samples"], info["tokens"]) == ("pbin", 3, 10)
-    head = json.loads(run("head", packed, "-n", 2, "--json").stdout)
+    head = json.loads(called("head", packed, "-n", 2, "--json").stdout)
     assert [one["tokens"] for one in head["samples"]] == [[1, 2, 0], [1, 2, 3, 4, 0]]
-    assert json.loads(run("verify", packed, "--json").stdout)["findings"] == []
-    assert json.loads(run("repair", packed, "--json").stdout)["actions"] == []
+    assert json.loads(called("verify", packed, "--json").stdout)["findings"] == []
+    assert json.loads(called("repair", packed, "--json").stdout)["actions"] == []
 
 
 def test_text_for_people(packed: Path) -> None:
-    assert "10" in run("info", packed).stdout
-    assert run("head", packed, "-n", 1).stdout == '0: {"tokens": [1, 2, 0]}\n'
-    assert "clean" in run("verify", packed).stdout
+    assert "10" in called("info", packed).stdout
+    assert called("head", packed, "-n", 1).stdout == '0: {"tokens": [1, 2, 0]}\n'
+    assert "clean" in called("verify", packed).stdout
 
 
 def test_verify_exits_1_for_an_error(packed: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.pbin"
     cut.write_bytes(packed.read_bytes()[:-9])
-    done = run("verify", cut, "--format", "pbin")
+    done = called("verify", cut, "--format", "pbin")
     assert done.returncode == 1
     assert "fix:" in done.stdout
 
 
 def test_convert_prints_the_digest(packed: Path, tmp_path: Path) -> None:
-    done = run("convert", packed, tmp_path / "d.pbin", "--json")
-    assert json.loads(done.stdout)["digest"] == json.loads(run("info", packed, "--json").stdout)["manifest"]["digest"]
+    done = called("convert", packed, tmp_path / "d.pbin", "--json")
+    assert (
+        json.loads(done.stdout)["digest"] == json.loads(called("info", packed, "--json").stdout)["manifest"]["digest"]
+    )
     assert (tmp_path / "d.pbin").read_bytes() == packed.read_bytes()
 
 

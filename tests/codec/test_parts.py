@@ -104,7 +104,8 @@ def test_arrays() -> None:
 
 @pytest.mark.parametrize("image", ["l8", "rgb8", "rgba8", "l", "rgb", "rgba"])
 def test_images_as_arrays_and_tensors(image: str) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     original = picture("RGBA", 5, 3)
     data = encoded(original, "PNG") or b""
     mode = image.rstrip("8").upper()

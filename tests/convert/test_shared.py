@@ -17,6 +17,7 @@ from penstock.convert import plan as plan_of_tokens
 from penstock.convert.columns import GROUPED
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.executors.inline import InlineExecutor
+from penstock.store._leftovers import nth_staged_name
 from penstock.store.place import place_of
 from penstock.store.put import put
 from penstock.testing.datasets import files_in
@@ -180,6 +181,18 @@ def test_two_finishers(tmp_path: Path, share: Share, whole: dict[str, bytes], mo
     monkeypatch.setattr(SharedWork, "begin", meanwhile)
     assert share(finish=True).samples == seen[0].samples == ROWS
     assert files_in(tmp_path / "out") == whole
+
+
+def test_a_finisher_that_is_killed_with_the_old_dataset_in_its_hands(tmp_path: Path, share: Share) -> None:
+    """The new one is there, and what it replaced lies hidden beside it: the same array again sweeps that."""
+    shares: list[dict[str, Any]] = [{"part": (0, 2)}, {"part": (1, 2)}, {"finish": True}]
+    for one in shares:
+        share(overwrite=True, **one)
+    hidden = tmp_path / nth_staged_name("out", 0)
+    hidden.mkdir()
+    (hidden / "index.json").write_text("{}")
+    assert all(share(overwrite=True, **one).was_complete for one in shares)
+    assert sorted(os.listdir(tmp_path)) == ["a.jsonl", "out"]
 
 
 def test_a_finish_reads_nothing_back(tmp_path: Path, share: Share, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import importlib
 import json
 import os
@@ -215,15 +216,15 @@ def packed_files(target: str, to: str, **options: Any) -> Work:
     return packed(target, to=to, file_tokens=FILE_TOKENS, **options)
 
 
-def packed_by_an_array(target: str, to: str) -> Work:
-    """The same by an array of two, and the one that finishes it."""
+def by_an_array(part_of: Callable[..., Work]) -> Work:
+    """What an array of two does, and the one that finishes it."""
     shares: list[dict[str, Any]] = [{"part": (0, 2)}, {"part": (1, 2)}, {"finish": True}]
+    return lambda folder, overwrite: [part_of(**share)(folder, overwrite) for share in shares]
 
-    def work(folder: Path, overwrite: bool) -> None:
-        for share in shares:
-            packed_files(target, to, **share)(folder, overwrite)
 
-    return work
+def packed_by_an_array(target: str, to: str) -> Work:
+    """The work of `pack` into a folder of token files, by an array."""
+    return by_an_array(functools.partial(packed_files, target, to))
 
 
 def finished(name: str) -> Callable[[Path], Any]:
@@ -252,7 +253,7 @@ def indexed(flavor: str, workers: int = 1) -> Work:
     return work
 
 
-def prepared(executor: str = "inline", workers: int | None = None) -> Work:
+def prepared(executor: str = "inline", workers: int | None = None, **sharing: Any) -> Work:
     """The work of `prepare`."""
 
     def work(folder: Path, overwrite: bool) -> None:
@@ -264,9 +265,16 @@ def prepared(executor: str = "inline", workers: int | None = None) -> Work:
             executor=executor,
             workers=workers,
             overwrite=overwrite,
+            **sharing,
         )
 
     return work
+
+
+def media_prepared(**sharing: Any) -> Work:
+    """The work of `prepare-media`."""
+    run: Any = importlib.import_module("penstock.prepare.media.run")
+    return lambda folder, overwrite: run.prepare_media(folder / "media", executor="inline", **sharing)
 
 
 def prepared_otherwise(folder: Path) -> None:
@@ -571,6 +579,18 @@ VERBS += [
     )
 ]
 
+VERBS += [
+    Case(
+        "convert to mds, by an array",
+        two_jsonl,
+        by_an_array(functools.partial(converted, "a.jsonl", "out", to="mds", group_rows=1)),
+        finished("out"),
+        OLD_MDS,
+    ),
+    Case("prepare, by an array", write_tars, by_an_array(prepared), see_prepared, prepared_otherwise),
+    Case("prepare-media, by an array", write_media, by_an_array(media_prepared), see_media, older_media),
+]
+
 VERBS = [replace(one, finishes=True) for one in VERBS]
 
 REMOTE = [
@@ -618,6 +638,16 @@ REMOTE += [
         ("files of pbin", packed_files, "pbin"),
         ("files of flat-tokens", packed_files, "flat-tokens"),
         ("files of pbin, by an array", packed_by_an_array, "pbin"),
+    )
+]
+REMOTE += [
+    Case(
+        "convert to mds by an array in s3",
+        two_jsonl,
+        by_an_array(functools.partial(converted, "a.jsonl", f"s3://{BUCKET}/out", to="mds", group_rows=1)),
+        finished(f"s3://{BUCKET}/out"),
+        remote=True,
+        finishes=True,
     )
 ]
 

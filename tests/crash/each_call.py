@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import hook
+import inputs
 
 from penstock.errors import NotFound, PenstockError
 
@@ -45,10 +46,6 @@ class Bucket:
 
     def __init__(self, name: str = "", *, served: bool = False) -> None:
         self._name, self._served = name, served
-
-    def make(self) -> None:
-        """Make the bucket."""
-        self._backend.create_bucket(self._name, "us-east-1")
 
     def load(self) -> dict[str, bytes]:
         """The files."""
@@ -78,17 +75,10 @@ class Bucket:
 def served_bucket(name: str) -> Generator[Bucket]:
     """A server with one bucket, which the environment names."""
     logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
-    server = importlib.import_module("moto.server").ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    try:
-        url = "http://{}:{}".format(*server.get_host_and_port())
+    with importlib.import_module("tests.moto_s3").served() as url:
         settings = {"S3_ENDPOINT_URL": url, "AWS_ENDPOINT_URL": url, "AWS_EC2_METADATA_DISABLED": "true"}
         os.environ.update(settings, AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b", AWS_REGION="us-east-1")
-        bucket = Bucket(name, served=True)
-        bucket.make()
-        yield bucket
-    finally:
-        server.stop()
+        yield Bucket(name, served=True)
 
 
 @dataclass(frozen=True)
@@ -166,6 +156,7 @@ class Round:
         self._must(self._setup)
         self.stored = self.bucket.load()
         shutil.copytree(self.folder, self.base / "template", symlinks=True)
+        inputs.know_tokenizers(self.base / "template")
         self.before = self.seen()
         notes = self._notes()
         self._must(lambda: self._hooked(hook.Plan(str(self.folder), str(notes), noted=True)))

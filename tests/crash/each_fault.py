@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import failing
+import inputs
 from verbs import Verb
 
 LIMIT_S = 60
@@ -67,6 +68,7 @@ class Round:
         if made.status:
             raise RuntimeError(f"{self.verb.name}: no inputs: {made.err}")
         shutil.copytree(self.folder, self.base / "template", symlinks=True)
+        inputs.know_tokenizers(self.base / "template")
         self.before = made.tree
         for _ in range(2):  # the first run imports, which reads no file that counts, and may fill caches elsewhere
             self.restore()

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import inputs
+
 from penstock.errors import NotFound, PenstockError
 from penstock.store._replaced import is_staged_name
 from penstock.testing.faults import FaultMode, FaultyOs, faults_everywhere, places_of
@@ -57,6 +59,7 @@ def run_scenario(scenario: Scenario, base: Path, modes: tuple[FaultMode, ...] = 
     tried, findings = 0, []
     for with_old in (False, True) if scenario.old is not None else (False,):
         plain = _prepared(scenario, base / "plain", with_old)
+        inputs.know_tokenizers(plain)
         before = _seen(scenario, plain)
         in_child(lambda plain=plain, with_old=with_old: scenario.work(plain, with_old))
         after, final = _seen(scenario, plain), files_of(plain)

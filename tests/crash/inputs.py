@@ -21,6 +21,14 @@ def inputs_in(folder: Path, size_bytes: int) -> Path:
     return folder
 
 
+def know_tokenizers(folder: Path) -> None:
+    """Have the tokenizers below a folder tried now, each in a process of its own: what is forked from here need not."""
+    from penstock.prepare.tokens.tokenizer_json import require_loadable
+
+    for path in sorted(folder.rglob("tokenizer.json")):
+        require_loadable(path.read_bytes(), str(path))
+
+
 def make_inputs(folder: Path, size_bytes: int) -> None:
     """`b.jsonl` of about `size_bytes`, `a.jsonl.gz` with the first tenth of it, and `tokenizer.json`."""
     from tokenizers import ByteLevelBPETokenizer

@@ -20,10 +20,11 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import each_call
@@ -32,7 +33,7 @@ import faults
 import inputs
 import kills
 from cases import BUCKET, CASES
-from scenarios import SCENARIOS
+from scenarios import SCENARIOS, pack_inputs
 from verbs import VERBS
 
 PRELOAD = (
@@ -45,6 +46,7 @@ PRELOAD = (
 )
 """Imported once, before all the children that would."""
 
+STAGES = ("calls", "operations", "verbs", "pack")
 INPUT_BYTES = 64 << 20
 SLOW_FAULTS = 100
 """Of a verb that takes seconds."""
@@ -100,12 +102,18 @@ def bucket_for(case: each_call.Case) -> Generator[each_call.Bucket]:
         yield bucket
 
 
-def crash_calls(only: str, most: int, seed: int) -> int:
-    """The kills of all cases, two cases at a time; returns the number of findings."""
-    chosen = [number for number, case in enumerate(CASES) if only in case.name]
+def chosen_of(names: Sequence[str], only: Sequence[str]) -> list[int]:
+    """Places of the names that have one of some words in them, in the order of the words."""
+    return list(dict.fromkeys(number for word in only for number, name in enumerate(names) if word in name))
+
+
+def crash_calls(only: Sequence[str], most: int, seed: int, processes: int) -> int:
+    """The kills of all cases, some cases at a time; returns the number of findings."""
+    chosen = chosen_of([case.name for case in CASES], only)
     started, total = time.monotonic(), Killed()
+    pack_inputs()  # once, before all the children that would
     print(f"crash: {'case':<36} {'calls':>6} {'kills':>6} {'states':>6} {'failed':>6} {'kills/s':>8}")
-    with multiprocessing.get_context("fork").Pool(2, maxtasksperchild=1) as pool:
+    with multiprocessing.get_context("fork").Pool(processes, maxtasksperchild=1) as pool:
         for number, one in zip(
             chosen, pool.imap(functools.partial(kill_case, most=most, seed=seed), chosen), strict=True
         ):
@@ -131,11 +139,11 @@ def crash_scenario(number: int) -> faults.Report:
         return faults.run_scenario(SCENARIOS[number], Path(folder))
 
 
-def crash_operations(only: str) -> int:
-    """All scenarios, two at a time; returns the number of findings."""
-    chosen = [number for number, scenario in enumerate(SCENARIOS) if only in scenario.name]
+def crash_operations(only: Sequence[str], processes: int) -> int:
+    """All scenarios, some at a time; returns the number of findings."""
+    chosen = chosen_of([scenario.name for scenario in SCENARIOS], only)
     found = 0
-    with multiprocessing.get_context("fork").Pool(2) as pool:
+    with multiprocessing.get_context("fork").Pool(processes) as pool:
         for number, report in zip(chosen, pool.imap(crash_scenario, chosen), strict=True):
             for finding in report.findings:
                 print(f"  {finding}")
@@ -161,11 +169,12 @@ def fail_verb(number: int, most: int, seed: int) -> tuple[int, list[str]]:
     return len(chosen), [f"{problem} [{first}]" for problem, first in found.items()]
 
 
-def crash_verbs(only: str, most: int, seed: int) -> int:
-    """A fault at each call of every verb, two verbs at a time; returns the number of findings."""
-    chosen = [number for number, verb in enumerate(VERBS) if only in verb.name]
+def crash_verbs(only: Sequence[str], most: int, seed: int, processes: int) -> int:
+    """A fault at each call of every verb, some verbs at a time; returns the number of findings."""
+    chosen = chosen_of([verb.name for verb in VERBS], only)
     total = 0
-    with multiprocessing.get_context("fork").Pool(2, maxtasksperchild=1) as pool:
+    pack_inputs()
+    with multiprocessing.get_context("fork").Pool(processes, maxtasksperchild=1) as pool:
         work = functools.partial(fail_verb, most=most, seed=seed)
         for number, (tried, findings) in zip(chosen, pool.imap(work, chosen), strict=True):
             print(f"crash: {VERBS[number].name}: {tried} faults, {len(findings)} findings", flush=True)
@@ -204,19 +213,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=int(os.environ.get("CRASH_ROUNDS", "20")))
     parser.add_argument("--seed", type=int, default=int(os.environ.get("CRASH_SEED", "1")))
-    parser.add_argument("--only", default="", help="only cases and scenarios with this in their name, no kills of pack")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="what has one of these in its name")
     most = int(os.environ.get("CRASH_KILLS", str(sys.maxsize)))
     parser.add_argument("--kills", type=int, default=most, help="at most so many kills at calls, a case and start")
-    parser.add_argument("--calls", action="store_true", help="only the kills at each call")
+    parser.add_argument("--stages", nargs="+", choices=STAGES, help="only these; with --only all but `pack`")
+    parser.add_argument("--processes", type=int, default=2, help="so many cases at a time")
     given = parser.parse_args(arguments)
     started = time.monotonic()
     print(f"crash: seed {given.seed}, {given.rounds} rounds")
-    found = crash_calls(given.only, given.kills, given.seed)
-    if not given.calls:
-        found += crash_operations(given.only)
-        found += crash_verbs(given.only, given.kills, given.seed)
-    if not given.only and not given.calls:
-        found += crash_pack(given.rounds, given.seed)
+    stages: dict[str, Callable[[], int]] = {
+        "calls": lambda: crash_calls(given.only, given.kills, given.seed, given.processes),
+        "operations": lambda: crash_operations(given.only, given.processes),
+        "verbs": lambda: crash_verbs(given.only, given.kills, given.seed, given.processes),
+        "pack": lambda: crash_pack(given.rounds, given.seed),
+    }
+    every = STAGES if given.only == [""] else STAGES[:-1]
+    found = sum(stages[name]() for name in given.stages or every)
     print(f"crash: {found} findings in {time.monotonic() - started:.0f} s")
     return int(found > 0)
 

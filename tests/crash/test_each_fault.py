@@ -16,15 +16,22 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import each_fault
 import failing
+import scenarios
 import verbs
 
 from penstock.cli._commands import COMMANDS
 
 SEED = int(os.environ.get("CRASH_SEED", "1"))
-FAULTS = 3
+FAULTS = 2
 DISK_BYTES = 8 << 20
 BY_NAME = {verb.name: verb for verb in verbs.VERBS}
 WRITING = [verb.name for verb in verbs.VERBS if verb.arguments[0] not in each_fault.READS]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def inputs_made_once() -> None:
+    """Here, before all the children that would."""
+    scenarios.pack_inputs()
 
 
 @pytest.fixture

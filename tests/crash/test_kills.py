@@ -21,12 +21,19 @@ sys.path.insert(0, str(Path(__file__).parent))
 import cases
 import each_call
 import hook
+import scenarios
 import traced
 
 SEED = int(os.environ.get("CRASH_SEED", "1"))
-KILLS, FEW = 7, 3
+KILLS, FEW = 5, 3
 TRACED = ("merge mds", "convert to flat-tokens", "prepare", "prepare-media", "pack to pbin by processes")
 BY_NAME = {case.name: case for case in cases.CASES}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def inputs_made_once() -> None:
+    """Here, before all the children that would."""
+    scenarios.pack_inputs()
 
 
 @pytest.fixture

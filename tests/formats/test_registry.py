@@ -26,7 +26,7 @@ class PlugIn:
     """A format from elsewhere, that reads anything that begins with `plug`."""
 
     name = "plug-in"
-    traits = Traits(suffixes=(".plug",))
+    traits = Traits(splits=True, tokens=True, suffixes=(".plug",))
 
     def sniff(self, store: Any, path: str) -> Sniff:
         fits = store.exists(path) and store.get(path, 0, 4) == b"plug"
@@ -47,9 +47,9 @@ def plug_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[PlugIn]:
     ]
     found = {formats.ENTRY_POINT_GROUP: points}
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: found.get(group, []))
-    formats._targets.cache_clear()
+    formats._plug_ins.cache_clear()
     yield module.FORMAT
-    formats._targets.cache_clear()
+    formats._plug_ins.cache_clear()
 
 
 @pytest.mark.parametrize("name", list(formats.BUILT_IN))

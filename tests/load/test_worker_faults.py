@@ -105,7 +105,7 @@ def test_a_batch_whose_size_can_not_be_told_is_a_batch(workers: int) -> None:
 
 
 def test_sparse_tensors_are_batches() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
 
     def sparse(batch: Any) -> Any:
         return {**batch, "sparse": torch.eye(4).to_sparse()}

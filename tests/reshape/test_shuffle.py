@@ -130,3 +130,9 @@ def test_the_command_says_the_cost(tmp_path: Path, capsys: pytest.CaptureFixture
     out, err = capsys.readouterr()
     assert err == "reads 50 B in at most 2 reads in random places\n"
     assert json.loads(out[out.index("{") :])["cost"]["reads"] == 2
+    with pytest.raises(SystemExit) as ended:
+        main(["shuffle", source, "-o", str(tmp_path / "b0.jsonl"), "--seed", "2"])
+    assert ended.value.code == ConfigError.exit_status
+    refusal = capsys.readouterr().err
+    assert "exists" in refusal
+    assert "reads" not in refusal, "what is refused costs nothing"

@@ -12,7 +12,7 @@ import pytest
 from penstock.errors import Corrupt, NotFound, PenstockError, TooLarge, Truncated, Unsupported
 from penstock.store.local import LocalStore
 from penstock.store.zip_store import ZipStore
-from penstock.testing import CountingStore
+from penstock.testing import CountingStore, StoreSuite
 
 FILES = {"a/b.bin": bytes(range(256)) * 40, "a/c": b"", "d": b"text" * 1000, "../up": b"x", "é": b"name"}
 
@@ -22,6 +22,23 @@ def make(path: Path, method: int = zipfile.ZIP_STORED, files: dict[str, bytes] |
         for name, data in (FILES if files is None else files).items():
             file.writestr(name, data)
     return ZipStore(LocalStore(), str(path))
+
+
+class TestZipStore(StoreSuite):
+    writes = False
+
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> ZipStore:
+        return make(tmp_path / "x.zip", files={"other": b""})
+
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> str:
+        return f"{tmp_path}/x.zip/folder"
+
+    def put(self, store: ZipStore, path: str, data: bytes) -> None:
+        with zipfile.ZipFile(store._path, "a") as file:
+            file.writestr(path.removeprefix(f"{store._path}/"), data)
+        store._found = None  # a zip file that is read does not change
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])

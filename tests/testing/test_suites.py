@@ -265,6 +265,26 @@ class KnowsEverything(Wrapped):
         return Sniff(True, "it looks fine")
 
 
+class CommitsTwice(Wrapped):
+    """Commits at the end of the block whatever was done in it."""
+
+    def create(self, store, path, options, *, overwrite):
+        writer = get_format("pbin").create(store, path, options, overwrite=overwrite)
+
+        class Writer(type(writer)):
+            def __exit__(self, *_):
+                self.commit()
+
+        writer.__class__ = Writer
+        return writer
+
+
+class NoRecipe(MemorySource):
+    """Says what it was, not how it is opened again."""
+
+    __str__ = object.__repr__
+
+
 class FindsNothing(Wrapped):
     def check(self, store, path, options, depth):
         return []
@@ -294,6 +314,12 @@ def test_formats(tmp_path: Path) -> None:
 
     for kind, expected in ((Wrapped, False), (CommitsAlways, True)):
         assert noticed(FormatsOf(kind).test_exception_leaves_nothing, next(fresh)) == expected
+    for kind, expected in ((Wrapped, False), (CommitsTwice, True)):
+        assert noticed(FormatsOf(kind).test_the_end_of_the_block_ends_what_is_open, fresh) == expected
+    opened = FormatsOf(Wrapped).open(dataset())
+    for source, expected in ((opened, False), (NoRecipe(SAMPLES), True)):
+        assert noticed(FormatsOf(Wrapped).test_the_recipe_opens_it_again, source) == expected
+        assert noticed(SourceLaws().test_prints_a_screen, source) == expected
     for kind, expected in ((Wrapped, False), (WritesInPlace, True)):
         assert noticed(FormatsOf(kind).test_fault_at_every_operation, fresh, "raise", False) == expected
     for kind, expected in ((Wrapped, False), (KnowsEverything, True)):

@@ -17,6 +17,8 @@ from email.utils import formatdate
 from http.client import HTTPConnection
 from pathlib import Path
 
+from tests.moto_s3 import served
+
 ROOT = Path(__file__).parent.parent.parent
 AZURITE = "3.35.0"
 _ACCOUNT = "devstoreaccount1"  # of the emulator, the same everywhere
@@ -27,19 +29,10 @@ _PATIENCE_S = 60
 @contextlib.contextmanager
 def s3() -> Generator[str]:
     """URL of an S3 server with the bucket `bucket`, which the environment names."""
-    from moto.server import ThreadedMotoServer
-
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line a request
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    url = "http://{}:{}".format(*server.get_host_and_port())
-    scope = "AWS4-HMAC-SHA256 Credential=a/20200101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=b"
-    _put(url, "/bucket", {"Authorization": scope}, 200)
-    os.environ["S3_ENDPOINT_URL"] = url
-    try:
+    with served() as url:
+        os.environ["S3_ENDPOINT_URL"] = url
         yield url
-    finally:
-        server.stop()
 
 
 @contextlib.contextmanager

@@ -17,8 +17,9 @@ R = TypeVar("R")
 class Writer(Protocol):
     """Makes one dataset.
 
-    Laws: bytes depend on (options, samples) alone; nothing is visible before `commit`; leaving the `with`
-    block by an exception aborts; `commit` happens once, a write after it is an error.
+    Laws: bytes depend on (options, samples) alone; nothing is visible before `commit`; `commit` happens once, and a
+    write or a `commit` after it, or after `abort`, is a `ConfigError`. The end of the `with` block commits, or aborts
+    where an exception ends it; a writer that was committed or aborted inside the block it leaves as it is.
     """
 
     def write(self, sample: Sample, /) -> None:
@@ -34,7 +35,7 @@ class Writer(Protocol):
         ...
 
     def abort(self) -> None:
-        """Discard what was written."""
+        """Discard what was written; after `commit` it does nothing."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -51,11 +52,11 @@ class Format(Protocol):
     traits: Traits
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
-        """Whether `path` looks like this format, from at most 64 KiB, and why."""
+        """Whether `path` looks like this format, from at most 64 KiB, and why; it does not where nothing is."""
         ...
 
     def open(self, store: Store, path: str, options: OpenOptions, /) -> Source[Sample]:
-        """The dataset; raises a `FormatError` that says what is wrong."""
+        """The dataset; raises a `FormatError` that says what is wrong, and `NotFound` where nothing is."""
         ...
 
     def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> Writer:
@@ -63,13 +64,13 @@ class Format(Protocol):
         ...
 
     def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> Iterable[Finding]:
-        """Findings; never writes, never raises for bad data."""
+        """Findings; never writes, never raises for bad data; raises `NotFound`."""
         ...
 
     def repair(
         self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
     ) -> list[Action]:
-        """List the repairs; make them when `write` is true, keeping a backup."""
+        """List the repairs; make them when `write` is true, keeping a backup. Asked where `traits.repair` is true."""
         ...
 
 

@@ -42,7 +42,7 @@ class Source(Protocol[T_co]):
         ...
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON that describes how this source was made."""
+        """Plain JSON by which this source is made again: of a dataset `{"kind": "open", "format", "path", …}`."""
         ...
 
 

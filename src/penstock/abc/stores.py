@@ -53,7 +53,11 @@ class Staged(Protocol):
 
 
 class Store(Protocol):
-    """A place for files. Paths are those of the store: plain paths for the local one."""
+    """A place for files. Paths are those of the store: plain paths for the local one.
+
+    A source takes its store to other threads and processes, so a store is thread-safe and picklable. An error of a
+    path is one of `penstock.errors` with `path=`. A store that is only read refuses `stage` and `delete`.
+    """
 
     def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
         """Bytes `[start, start + length)`; fewer only at the end of the file.
@@ -80,7 +84,11 @@ class Store(Protocol):
         ...
 
     def list(self, prefix: str) -> Iterator[str]:
-        """All files under the folder `prefix`, in byte order of their paths, staged ones left out."""
+        """All files under the folder `prefix`, in byte order of their paths, staged ones left out.
+
+        Raises:
+            NotFound: no such folder.
+        """
         ...
 
     def stage(self, path: str, *, overwrite: bool = False) -> Staged:

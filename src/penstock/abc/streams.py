@@ -15,7 +15,8 @@ class Stream(Protocol[T_co]):
     """An endless, addressable run of samples.
 
     Laws: `self[p]` is a pure function of `p >= 0`; position `p` is lane `p mod lanes`, place `p // lanes`
-    in it; row j of `get_batch(positions)` equals `self[positions[j]]`.
+    in it; row j of `get_batch(positions)` equals `self[positions[j]]`; a negative position is an IndexError, in
+    `locate` too; thread-safe, picklable, usable after fork.
     """
 
     @property
@@ -48,15 +49,20 @@ class Stream(Protocol[T_co]):
         ...
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which the stream can be rebuilt."""
+        """Plain JSON from which the stream can be rebuilt.
+
+        `kind` names what it is, `version` the arithmetic of its order, which a loader's state records. A kind of your
+        own can't stand in a recipe file: build the stream in Python.
+        """
         ...
 
 
 class Order(Protocol):
     """Computes the index of each position.
 
-    Laws: a bijection on each epoch `[e·n, (e + 1)·n)`; O(1) memory; `order` and `order_one` agree;
-    outputs for given parameters never change under one `version`.
+    Laws: a bijection on each epoch `[e·n, (e + 1)·n)`; O(1) memory; `order` and `order_one` agree; a negative
+    position, and an index outside `[0, n)`, is an IndexError; outputs for given parameters never change under one
+    `version`.
     """
 
     @property

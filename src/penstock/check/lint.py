@@ -10,8 +10,8 @@ from typing import Any
 from penstock._places import place_of
 from penstock._secrets import redacted_repr
 from penstock.abc import Source
-from penstock.check.verify import find_format
 from penstock.errors import ConfigError, NotFound, PenstockError
+from penstock.formats import find_format
 from penstock.formats.samples.webdataset.dataset_yaml import typed_view
 from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML, meta_path, read_splits
 from penstock.formats.samples.webdataset.source import open_raw
@@ -71,7 +71,7 @@ def lint(
     """
     given = OpenOptions(trust=trust, follow_links=follow_links)
     place = dataset_at(path, follow_links=follow_links)
-    chosen = find_format(place, format)
+    chosen = find_format(place, format, given)
     store, checked = place.store, replace(given, trust=False)
     findings = list(chosen.check(store, place.path, checked, "quick")) if chosen.traits.verify else []
     if chosen.name == _FORMAT:

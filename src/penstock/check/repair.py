@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, get_args
 
-from penstock.check.verify import find_format, open_options
-from penstock.errors import Unsupported
-from penstock.formats import files_at
+from penstock.check.verify import open_options
+from penstock.errors import ConfigError, Unsupported
+from penstock.formats import files_at, find_format
 from penstock.store.outputs import claimed_data
 from penstock.store.place import dataset_at
-from penstock.types import Action
+from penstock.types import Action, Depth
 
 
 def repair(
-    path: str | os.PathLike[str], *, write: bool = False, format: str | None = None, **options: Any
+    path: str | os.PathLike[str],
+    *,
+    write: bool = False,
+    format: str | None = None,
+    depth: Depth = "quick",
+    **options: Any,
 ) -> list[Action]:
     """List the repairs that are possible; make them when `write` is true, with a backup beside the original.
 
@@ -22,6 +27,7 @@ def repair(
         path: file, folder or URL.
         write: make the changes.
         format: format name; found by sniffing where it is None.
+        depth: how far it looks for damage, as of `verify`: by default at indexes, headers and sizes alone.
         options: what `penstock.open` takes; `eos_id=` lets a lost index be rebuilt.
 
     Raises:
@@ -29,13 +35,15 @@ def repair(
         Unsupported: the format has no repair.
         PrepareError: another writer holds this dataset.
     """
+    if depth not in get_args(Depth):
+        raise ConfigError(f"unknown depth {depth!r}", expected=" | ".join(get_args(Depth)))
     opened = open_options(options)
     place = dataset_at(path, follow_links=opened.follow_links)
-    chosen = find_format(place, format)
+    chosen = find_format(place, format, opened)
     if not chosen.traits.repair:
         raise Unsupported(f"the format {chosen.name!r} has no repair", path=place.path)
     with claimed_data(place.store, *files_at(chosen.name, place.path) if write else ()) as held:
-        findings = list(chosen.check(held, place.path, opened, "quick"))
+        findings = list(chosen.check(held, place.path, opened, depth))
         done = chosen.repair(held, place.path, opened, findings, write=write)
         if write and place.is_local and place.is_folder():
             held.stage(place.child(".penstock").path, overwrite=True).abort()  # what a killed repair left of it goes

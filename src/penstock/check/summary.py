@@ -10,8 +10,9 @@ import numpy as np
 
 from penstock._kinds import is_token_source
 from penstock.abc import Source, TokenSource
-from penstock.check.verify import find_format, open_options
+from penstock.check.verify import open_options
 from penstock.errors import ConfigError
+from penstock.formats import find_format
 from penstock.store.place import Place, dataset_at
 from penstock.types import IntArray, Manifest, Sample
 
@@ -43,7 +44,7 @@ def summarise(path: str | os.PathLike[str], *, format: str | None = None, **opti
     """
     given = open_options(options)
     place = dataset_at(path, follow_links=given.follow_links)
-    chosen = find_format(place, format)
+    chosen = find_format(place, format, given)
     source = chosen.open(place.store, place.path, given)
     manifest = manifest_of(source)
     found: dict[str, Any] = {

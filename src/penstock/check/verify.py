@@ -11,7 +11,7 @@ from penstock.abc import Format, Store
 from penstock.check.shares import SharedReport, check_in_shares, require_apart
 from penstock.errors import ConfigError, UnsafeData, Unsupported
 from penstock.executors import AnyExecutor, make_executor
-from penstock.formats import files_at, get_format, sniff
+from penstock.formats import files_at, find_format
 from penstock.formats._side_checks import Run
 from penstock.store.cache import CachedStore
 from penstock.store.outputs import claimed_data
@@ -54,7 +54,7 @@ def verify(
     """
     given = _asked(depth, options)
     place = dataset_at(path, follow_links=given.follow_links)
-    chosen = find_format(place, format)
+    chosen = find_format(place, format, given)
     return _told(chosen, place, depth, lambda: _check(chosen, place, given, depth, executor, workers))
 
 
@@ -100,13 +100,13 @@ def verify_shared(
     given, marks = _asked(depth, options), place_of(work).bare()
     place = dataset_at(path, follow_links=given.follow_links)
     require_apart(marks, place)
-    chosen = find_format(place, format)
+    chosen = find_format(place, format, given)
     if not isinstance(chosen, _ChecksByTasks) or depth not in getattr(chosen, "share_depths", ()):
         what = f"the check of the format {chosen.name!r} at depth {depth} is not shared by processes of an array"
         depths = getattr(chosen, "share_depths", ())
         hint = f"At --depth {' or '.join(depths)} it is" if depths else "Leave --part (part=) out"
         raise ConfigError(what, path=place.path, hint=hint)
-    said = {name: value for name, value in options.items() if value not in (None, False)}
+    said = {name: value for name, value in options.items() if value is not None and value is not False}
     plan = Plan({"path": place.shown, "--format": chosen.name, "--depth": depth, **said}, (), 0, CHECK)
     alone = executor in (None, "inline") and workers in (None, 1)
     name, preload = "processes" if executor is None else executor, [type(chosen).__module__]
@@ -152,11 +152,6 @@ def _check(
     name, preload = "processes" if executor is None else executor, [type(chosen).__module__]
     with make_executor(name, workers, preload, reads=[place]) as pool:
         return list(chosen.check_by_tasks(place.store, place.path, given, depth, pool.map))
-
-
-def find_format(place: Place, format: str | None) -> Format:
-    """The format of a dataset, sniffed where no name is given."""
-    return get_format(format) if format else sniff(place.store, place.path)
 
 
 def open_options(options: dict[str, Any]) -> OpenOptions:
@@ -213,7 +208,7 @@ def write_side_file(
     """
     given = open_options(options)
     place = dataset_at(path, follow_links=given.follow_links)
-    chosen = find_format(place, format)
+    chosen = find_format(place, format, given)
     if not isinstance(chosen, _MakesManifest):
         raise Unsupported(f"the format {chosen.name!r} keeps no side file", path=place.path)
     more = {"replace": True} if replace else {}  # formats of plug-ins may not know the word

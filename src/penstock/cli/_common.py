@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, cast
 
 import click
 
 from penstock._naming import nearest
 from penstock._secrets import logger
+from penstock._settings import setting
 
 Progress = Literal["auto", "plain", "json", "none"]
 PROGRESS: tuple[Progress, ...] = ("auto", "plain", "json", "none")
@@ -29,7 +29,6 @@ def common_options(*, hidden: bool) -> list[click.Option]:
             ["--progress"],
             type=click.Choice(PROGRESS),
             help="A bar on a terminal, else a line every 30 s (auto); lines; JSON, one object a line; or nothing.",
-            envvar=None if hidden else "PENSTOCK_PROGRESS",
             **kept,
         ),
         click.Option(["--no-color"], is_flag=True, help="No colours.", **kept),
@@ -46,20 +45,28 @@ def add_common(command: click.Command) -> click.Command:
     return command
 
 
-def progress_mode() -> Progress:
-    """How progress is to be shown."""
-    said = _said()
-    return "none" if said.get("quiet") and "progress" not in said else cast(Progress, said.get("progress", "auto"))
+def said() -> dict[str, Any]:
+    """What was said of the common options, shared by a command and those in it; and what reports its progress."""
+    context = click.get_current_context(silent=True)
+    return {} if context is None else context.meta.setdefault(_KEY, {})
+
+
+def progress_mode(known: Mapping[str, Any] | None = None) -> Progress:
+    """How progress is to be shown, by what was `said`."""
+    known = said() if known is None else known
+    if known.get("quiet") and "progress" not in known:
+        return "none"
+    return cast(Progress, known.get("progress") or setting("PENSTOCK_PROGRESS") or "auto")
 
 
 def is_quiet() -> bool:
     """Whether notes are left out."""
-    return bool(_said().get("quiet"))
+    return bool(said().get("quiet"))
 
 
 def has_color() -> bool:
     """Whether colours may be shown."""
-    return not _said().get("no_color")
+    return not (said().get("no_color") or setting("NO_COLOR"))
 
 
 def near(name: str, known: Iterable[str]) -> str:
@@ -82,16 +89,13 @@ def _names(option: click.Parameter) -> set[str]:
     return {*option.opts, *option.secondary_opts}
 
 
-def _said() -> dict[str, Any]:
-    context = click.get_current_context(silent=True)
-    return {} if context is None else context.meta.setdefault(_KEY, {})
-
-
 def _keep(context: click.Context, option: click.Parameter, value: Any) -> None:
     if not value:
         return
     context.meta.setdefault(_KEY, {})[option.name] = value
     if option.name == "verbose":
+        import logging
+
         logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
         logger().setLevel(logging.DEBUG)
     if option.name == "no_color":

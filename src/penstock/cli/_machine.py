@@ -13,6 +13,7 @@ from typing import Any
 
 from penstock import __version__
 from penstock._secrets import redact
+from penstock._settings import SECRETS, SETTINGS, said_by, settings_path
 from penstock.store.derived import cache_folder
 from penstock.store.tidy import cache_use
 
@@ -21,25 +22,10 @@ PACKAGES = ("torch", "numpy", "tokenizers", "gigatoken", "zstandard", "pyarrow",
 
 ENGINES = ("gigatoken", "tokenizers")
 
-SETTINGS: dict[str, str] = {
-    "PENSTOCK_CACHE": "The cache folder; by default `penstock` in `$XDG_CACHE_HOME` or `~/.cache`.",
-    "PENSTOCK_DEBUG": "Where it is set, tracebacks are shown, as by `--debug`.",
-    "PENSTOCK_PROGRESS": "`auto`, `plain`, `json` or `none`, as `--progress` says.",
-    "NO_COLOR": "Where it is set, no colours are shown.",
-    "TMPDIR": "The folder of temporary files, such as standard input that is packed.",
-    "AWS_ENDPOINT_URL": "Where an S3 store answers that is not Amazon's.",
-    "AWS_ALLOW_HTTP": "Whether it may be asked without TLS.",
-    "AWS_REGION": "The region of buckets.",
-    "RAY_ADDRESS": "The cluster that `--executor ray` joins.",
-    "SLURM_ARRAY_TASK_ID": "I of `--part auto/N`.",
-    "JOB_COMPLETION_INDEX": "I of `--part auto/N`, where Slurm says none.",
-}
-"""Environment variable → what it sets. Credentials are read by the libraries of the stores, and never shown."""
-
 
 def facts() -> dict[str, Any]:
     """Versions, cores, limits, folders and settings of this machine."""
-    cache, here = cache_folder(), os.getcwd()
+    cache, here, set_ = cache_folder(), os.getcwd(), {one.variable: _set(one.variable) for one in SETTINGS}
     versions: dict[str, str | None] = {"penstock": __version__, "python": platform.python_version()}
     versions |= {one: version_of(one) for one in PACKAGES}
     return {
@@ -59,8 +45,16 @@ def facts() -> dict[str, Any]:
             "free_bytes": shutil.disk_usage(_existing(cache)).free,
         },
         "engines": [one for one in ENGINES if versions[one]],
-        "settings": {name: redact(os.environ[name]) if name in os.environ else None for name in SETTINGS},
+        "settings_file": {"path": settings_path(), "is_there": os.path.exists(settings_path() or "")},
+        "settings": {name: value for name, (value, _) in set_.items()},
+        "settings_from": {name: where for name, (_, where) in set_.items() if where is not None},
     }
+
+
+def _set(variable: str) -> tuple[str | None, str | None]:
+    """What a setting is, without secrets, and who says so."""
+    value, where = said_by(variable)
+    return ("***" if value and variable in SECRETS else value and redact(value)), where
 
 
 def version_of(package: str) -> str | None:

@@ -15,10 +15,12 @@ import click
 
 from penstock._printable import printable, printable_json, printable_lines
 from penstock._secrets import redact
-from penstock.cli._common import has_color, is_quiet, progress_mode
+from penstock.cli._common import has_color, is_quiet, progress_mode, said
+from penstock.cli._heartbeat import SECONDS, read_bytes, ticking
 
 _PATIENCE_SECONDS = 1.0
-_LINE_SECONDS = 30.0
+REPORTS = "reports"
+"""Among what was said: the command reports its progress itself."""
 _JSON_SECONDS = 1.0
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
@@ -120,14 +122,16 @@ def progress(
         What tells it how far the work is.
     """
     mode = progress_mode()
+    said()[REPORTS] = True
     if mode == "none":
         yield _unseen
-    elif mode == "json":
-        lines = _Lines(label, unit, total, _JSON_SECONDS, clock, as_json=True)
-        yield lines.advance
-        lines.say()
-    elif mode == "plain" or not sys.stderr.isatty():
-        yield _Lines(label, unit, total, _LINE_SECONDS, clock, as_json=False).advance
+    elif mode == "json" or mode == "plain" or not sys.stderr.isatty():
+        seconds = _JSON_SECONDS if mode == "json" else SECONDS
+        lines = _Lines(label, unit, total, seconds, clock, as_json=mode == "json")
+        with ticking(lines.tick, seconds):
+            yield lines.advance
+        if mode == "json":
+            lines.say()
     else:
         with _bar(label, total, unit) as advance:
             yield advance
@@ -137,16 +141,22 @@ class _Lines:
     """Progress as lines, of which one comes when `seconds` have gone by since the last."""
 
     def __init__(
-        self, label: str, unit: str, total: int | None, seconds: float, clock: Callable[[], float], *, as_json: bool
-    ) -> None:
+        self, label: str, unit: str, total: int | None, seconds: float, clock: Callable[[], float], *, as_json: bool,
+        began: float | None = None,
+    ) -> None:  # fmt: skip
         self._label, self._unit, self._total, self._as_json = label, unit, total, as_json
         self._seconds, self._clock = seconds, clock
-        self._began = self._last = clock()
+        self._last = clock()
+        self._began = self._last if began is None else began
         self._done, self._extra = 0, ""
 
     def advance(self, done: int, extra: str = "", total: int | None = None) -> None:
         """See `Advance`."""
         self._done, self._extra, self._total = done, extra, self._total if total is None else total
+        self.tick()
+
+    def tick(self) -> None:
+        """Say a line, if it is time for one."""
         if self._clock() - self._last >= self._seconds:
             self._last = self._clock()
             self.say()
@@ -179,6 +189,21 @@ def _duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+@contextlib.contextmanager
+def reporting(label: str) -> Generator[None]:
+    """What every command does: where it does not report its progress itself, say every 30 seconds what it has read."""
+    known, before, began = said(), read_bytes(), time.monotonic()
+
+    def tick() -> None:
+        mode = progress_mode(known)
+        if mode != "none" and not known.get(REPORTS):
+            line = _Lines(label, "bytes", None, 0.0, time.monotonic, as_json=mode == "json", began=began)
+            line.advance(read_bytes() - before, f"{_duration(time.monotonic() - began)} so far")
+
+    with ticking(tick):
+        yield
 
 
 @contextlib.contextmanager

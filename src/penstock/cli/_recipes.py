@@ -8,9 +8,10 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from penstock.cli._output import follow_links_option
-from penstock.errors import ConfigError, UnsafeData
+from penstock.errors import ConfigError, FormatError, PenstockError, UnsafeData
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+RECIPES = (".yaml", ".yml", ".json")
 
 
 def recipe_options(command: Command) -> Command:
@@ -40,7 +41,10 @@ def open_run(recipe: str, options: Mapping[str, Any]) -> tuple[Any, dict[str, An
     from penstock.recipe import open_recipe, read_recipe
     from penstock.recipe.metadataset import is_metadataset
 
-    read = read_recipe(recipe)
+    try:
+        read = read_recipe(recipe)
+    except PenstockError as error:
+        raise _no_recipe(recipe) or error from None
     split, seed, lanes = options["split"], options["seed"], options["lanes"]
     theirs = is_metadataset(read.node)
     mode = options["mode"] or ("val" if split.startswith(("val", "test")) else "train")
@@ -53,11 +57,23 @@ def open_run(recipe: str, options: Mapping[str, Any]) -> tuple[Any, dict[str, An
     return data, batch | {key: options[key] for key in ("global_batch", "world") if options[key] is not None}
 
 
+def _no_recipe(given: str) -> FormatError | None:
+    """The error for a dataset where a recipe must be; None for what may be one."""
+    from penstock.store.place import place_of
+
+    if given.lower().endswith(RECIPES) or not place_of(given).exists():
+        return None
+    name = given.rstrip("/").rpartition("/")[2]
+    hint = f"A recipe of one dataset is a file with the line `path: {name}`; or look into it: `penstock find`, `head`"
+    what = "a .yaml or .json file that describes a run"
+    return FormatError("this is no recipe", path=given, expected=what, hint=hint)
+
+
 def open_dataset_or_run(target: str, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """As `open_run`; what no recipe's name has is a dataset."""
     from penstock.formats import open_source
 
-    if target.lower().endswith((".yaml", ".yml", ".json")):
+    if target.lower().endswith(RECIPES):
         return open_run(target, options)
     if options["mode"] is not None:
         raise click.UsageError("--mode is of metadatasets; a dataset is shuffled with --seed, else read once in order")

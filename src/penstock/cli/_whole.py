@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from penstock.cli._output import follow_links_option, human_bytes, json_option
+from penstock.cli._dry import foreseen, said
+from penstock.cli._opening import opening_options
+from penstock.cli._output import emit, follow_links_option, human_bytes, json_option
 
 if TYPE_CHECKING:
     from penstock.reshape.rewrite import Written
@@ -16,15 +18,12 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def whole_options(command: Command) -> Command:
-    """`--to --format --layout --split --eos-id --overwrite --follow-links --json`."""
+    """`--to --format --split --layout --eos-id --overwrite --follow-links --json`."""
     for option in (
         json_option,
         follow_links_option,
         click.option("--overwrite", is_flag=True, help="Replace the output."),
-        click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say."),
-        click.option("--split", help="Split of the source, for formats that have splits."),
-        click.option("--layout", help="Historical layout of the source, where it is ambiguous."),
-        click.option("--format", help="Format of the source, instead of finding it out."),
+        opening_options("the source"),
         click.option("--to", help="Format of the output; by default as its suffix or the source has it."),
     ):
         command = option(command)
@@ -57,6 +56,26 @@ def known(options: dict[str, Any]) -> dict[str, Any]:
     if "token_bytes" in given:
         given["token_bytes"] = int(given["token_bytes"])
     return given
+
+
+def emit_written(
+    data: dict[str, Any], lines: list[str], reads: Sequence[str], writes: Sequence[str], options: dict[str, Any], *,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Say what was written, or with `--dry-run` what would be.
+
+    Args:
+        data: the report, for `--json`.
+        lines: the same for people, one an output.
+        reads: the inputs; `writes`, the outputs.
+        options: of the command.
+        as_json: print `data`.
+    """
+    if not options["dry_run"]:
+        emit(data, as_json=as_json, text="\n".join(lines))
+        return
+    found = foreseen(reads, writes, replaces=options["overwrite"])
+    emit(data | found, as_json=as_json, text=lambda: said(found, lines))
 
 
 def describe(written: Written) -> str:

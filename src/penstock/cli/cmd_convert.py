@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from penstock.cli._dry import dry_run_option, foreseen, said
 from penstock.cli._executors import executor_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
 from penstock.cli._sharing import end_unfinished, keeping, missing_text, restart_option, sharing_options
@@ -13,7 +14,7 @@ from penstock.cli._sharing import end_unfinished, keeping, missing_text, restart
 _WRITERS = ("split", "columns", "compression", "hashes", "size_limit", "token_bytes", "dtype", "vocab_size", "eos_id")
 """Options of writers that have a flag of their own."""
 
-_NO_WRITERS = ("source", "target", "to", "format", "progress", "raw", "trust", "read")
+_NO_WRITERS = ("dry_run", "source", "target", "to", "format", "progress", "raw", "trust", "read")
 
 
 @click.command()
@@ -51,6 +52,7 @@ _NO_WRITERS = ("source", "target", "to", "format", "progress", "raw", "trust", "
 @click.option("--vocab-size", type=click.IntRange(min=1), help="Refuse ids from here on.")
 @click.option("-O", "--option", "more", multiple=True, metavar="NAME=VALUE", help="Any option of the target's writer.")
 @click.option("--overwrite", is_flag=True, help="Replace the target.")
+@dry_run_option
 @restart_option
 @sharing_options
 @follow_links_option
@@ -80,7 +82,12 @@ def command(
         report = convert(source, target, to=to, format=format_name, progress=advance, **asked)
     for what in report.lost:
         note(f"{source}: {report.to} has no place for its {what}")
-    emit(msgspec.to_builtins(report), as_json=as_json, text=lambda: _text(source, target, report))
+    data = msgspec.to_builtins(report)
+    if options["dry_run"]:
+        found = foreseen((source,), (target,), replaces=options["overwrite"])
+        emit(data | found, as_json=as_json, text=lambda: said(found, [_foreseen(target, report)]))
+        return
+    emit(data, as_json=as_json, text=lambda: _text(source, target, report))
     end_unfinished(report.missing)
 
 
@@ -125,6 +132,11 @@ def _parsed(more: tuple[str, ...]) -> dict[str, Any]:
         except (ValueError, RecursionError):
             found[name.replace("-", "_")] = value
     return found
+
+
+def _foreseen(target: str, report: Any) -> str:
+    tokens = "" if report.tokens is None else f", {report.tokens:,} tokens of {report.token_bytes} bytes"
+    return f"{target} ({report.to}): {report.samples:,} samples{tokens}, about {human_bytes(report.size_bytes)}"
 
 
 def _text(source: str, target: str, report: Any) -> str:

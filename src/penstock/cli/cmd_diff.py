@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from penstock.cli._executors import optional_executor_options
+from penstock.cli._opening import opening_options
 from penstock.cli._output import emit, follow_links_option, json_option, progress
 
 
@@ -21,10 +22,7 @@ from penstock.cli._output import emit, follow_links_option, json_option, progres
     show_default=True,
     help="In order, or in any order; a sample that is there twice counts twice.",
 )
-@click.option("--format", help="Format of both, instead of finding it out.")
-@click.option("--split", help="Split of both, for formats that have splits.")
-@click.option("--layout", help="Historical layout, where it is ambiguous.")
-@click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say.")
+@opening_options("both")
 @click.option("--trust", is_flag=True, help="Run code that comes with the data.")
 @optional_executor_options
 @follow_links_option

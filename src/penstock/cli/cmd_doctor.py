@@ -30,9 +30,16 @@ def _text(found: dict[str, Any]) -> str:
     rows += [("this folder", f"{found['folder']['path']} on {found['folder']['file_system']}")]
     rows += [("cache", f"{cache['path']} on {cache['file_system']}, {human_bytes(cache['size_bytes'])}")]
     rows += [("free there", human_bytes(cache["free_bytes"]))]
-    settings = [(name, value or "not set") for name, value in found["settings"].items()]
+    file = found["settings_file"]
+    rows += [("settings file", f"{file['path'] or 'none'}{'' if file['is_there'] else ', which is not there'}")]
+    told = found["settings_from"]
+    settings = [(name, _said(value, told.get(name))) for name, value in found["settings"].items()]
     width = max(len(name) for name, _ in [*rows, *settings])
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in [*rows, *settings])
+
+
+def _said(value: str | None, where: str | None) -> str:
+    return "not set" if where is None else f"{value or 'empty'}, from the {where}"
 
 
 def _limit(value: int | None, shown: Any = "{:,}".format) -> str:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
+from penstock.cli._energon import refuse_given
 from penstock.cli._output import emit, json_option, table
 from penstock.cli._recipes import open_run, recipe_options
+from penstock.cli._samples import decoder, require_one, sample_options
+
+_DOCUMENT = "The inverse: where the sample of this key, or document of this number or FILE[INDEX] (--keep-map), came."
 
 
 @click.command()
@@ -15,16 +20,23 @@ from penstock.cli._recipes import open_run, recipe_options
 @click.option("--step", type=click.IntRange(0), help="The step to explain; with --document, the last one looked at.")
 @click.option("--rank", type=click.IntRange(0), help="Only this rank's samples: positions p with p mod world = rank.")
 @click.option("--state", help="State of the run (JSON): its shapes, held against RECIPE.")
-@click.option("--document", help="The inverse: where the sample of this key, or document of this number, came.")
+@click.option("--document", help=_DOCUMENT)
 @click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="At most so many positions.")
+@click.option("--show", is_flag=True, help="The samples too; of those, the ones that --start, --index or --key name.")
+@sample_options
 @json_option
 def command(
-    recipe: str, step: int | None, rank: int | None, state: str | None, document: str | None, limit: int,
+    recipe: str, step: int | None, rank: int | None, state: str | None, document: str | None, limit: int, show: bool,
+    start: int | None, index: int | None, key: str | None, tokenizer: str | None, show_all: bool,
     as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """What a step of a run read: from the recipe and the state's history, exact, without logs."""
     from penstock.load.explain import explain_document, explain_step, run_of
 
+    require_one()
+    if not show:
+        why = "it says what to --show"
+        refuse_given(click.get_current_context(), ("start", "index", "key", "tokenizer", "show_all"), why)
     if step is None and document is None:
         raise click.UsageError("give --step K, or --document KEY")
     data, batch = open_run(recipe, options)
@@ -36,7 +48,23 @@ def command(
         found = explain_document(run, document, _stop_step(run, step), limit, batch.get("world"))
         if rank is not None:
             found["samples"] = [one for one in found["samples"] if one["rank"] == rank]
-    emit(found, as_json=as_json, text=lambda: _text(found))
+    if show:
+        found["shown"] = list(_shown(run.data, found["samples"], (start, index, key), decoder(tokenizer), show_all))
+    lines = [f"{one['position']:,}: {one['sample']}" for one in found.get("shown", ())]
+    emit(found, as_json=as_json, text=lambda: "\n".join([_text(found), *lines]))
+
+
+def _shown(data: Any, rows: list[dict[str, Any]], chosen: Any, decode: Any, show_all: bool) -> Iterator[dict[str, Any]]:
+    """The samples at positions, as `head` shows them."""
+    from penstock.cli.cmd_head import as_line
+    from penstock.errors import ConfigError
+
+    start, index, key = chosen
+    for row in rows:
+        if "inputs" in row:
+            raise ConfigError("windows that are packed on the fly are not shown", hint="Leave out --show")
+        if (start or 0) <= row["index"] and index in (None, row["index"]) and key in (None, row["key"]):
+            yield {"position": row["position"], "sample": as_line(data[row["position"]], decode, show_all=show_all)}
 
 
 def _read_state(path: str) -> Any:
@@ -108,4 +136,10 @@ def _key(row: dict[str, Any]) -> str:
     if row["key"] is not None:
         return str(row["key"])
     documents = row.get("documents")
-    return "" if not documents else ", ".join(f"document {one} [{start}, {stop})" for one, start, stop in documents[:4])
+    if not documents:
+        return ""
+    made_of = row.get("origins") or [None] * len(documents)
+    told = zip(documents[:4], made_of, strict=False)
+    return ", ".join(
+        f"document {one}{f' of {origin}' if origin else ''} [{start}, {stop})" for (one, start, stop), origin in told
+    )

@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
+from penstock.cli._dry import dry_run_option
 from penstock.cli._executors import optional_executor_options
-from penstock.cli._output import emit, progress
-from penstock.cli._whole import describe, known, token_bytes_option, whole_options
+from penstock.cli._output import progress
+from penstock.cli._whole import describe, emit_written, known, token_bytes_option, whole_options
 
 
 @click.command()
@@ -23,6 +24,7 @@ from penstock.cli._whole import describe, known, token_bytes_option, whole_optio
 @click.option("--invert", is_flag=True, help="Keep those that don't fit instead.")
 @token_bytes_option
 @optional_executor_options
+@dry_run_option
 @whole_options
 def command(source: str, output: str, as_json: bool, **options: Any) -> None:
     """Keep the documents, lines or samples that fit all conditions, in their order."""
@@ -33,4 +35,4 @@ def command(source: str, output: str, as_json: bool, **options: Any) -> None:
     with progress("filter", total=None, unit="samples") as advance:
         report = filter(source, output, progress=advance, **known(options))
     text = f"{describe(report.output)}; {report.dropped:,} left out"
-    emit(msgspec.to_builtins(report), as_json=as_json, text=text)
+    emit_written(msgspec.to_builtins(report), [text], (source,), [output], options, as_json=as_json)

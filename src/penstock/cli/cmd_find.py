@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from penstock.cli._executors import optional_executor_options
+from penstock.cli._opening import opening_options
 from penstock.cli._output import emit, follow_links_option, json_option, progress, table
 
 
@@ -18,10 +19,7 @@ from penstock.cli._output import emit, follow_links_option, json_option, progres
 @click.option("--limit", type=click.IntRange(min=1), help="No more than so many, the first ones.")
 @click.option("--key-field", help="Field that holds the key, where it is not __key__, key, id, doc_id or url.")
 @click.option("--tokenizer", help="tokenizer.json or its folder: what --text means in documents of tokens.")
-@click.option("--format", help="Format of the target, instead of finding it out.")
-@click.option("--split", help="Split of the target, for formats that have splits.")
-@click.option("--layout", help="Historical layout, where it is ambiguous.")
-@click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say.")
+@opening_options("the target")
 @click.option("--trust", is_flag=True, help="Run code that comes with the data.")
 @optional_executor_options
 @follow_links_option

@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
+from penstock.cli._opening import opening_options
 from penstock.cli._output import emit, follow_links_option, json_option
+from penstock.cli._samples import Decode, decoder, first_of, require_one, sample_options, visible
 
 _LINE_CHARACTERS = 200
 _JSON_TOKENS = 4096
@@ -15,54 +17,55 @@ _JSON_TOKENS = 4096
 
 @click.command()
 @click.argument("path")
-@click.option("-n", "count", type=click.IntRange(min=0), default=5, show_default=True, help="Samples to show.")
-@click.option("--format", "format_name", help="Format name, instead of finding it out.")
-@click.option("--layout", help="Historical layout, where it is ambiguous; the width of raw tokens.")
-@click.option("--split", help="Split of a dataset that has several.")
-@click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say.")
+@click.option("-n", "count", type=click.IntRange(min=0), help="Samples to show: 5, but 1 with --index or --key.")
+@opening_options("the dataset")
 @click.option("--columns", help="Only these fields, comma between them.")
 @click.option("--trust", is_flag=True, help="Decode pickled columns too, which runs code that the data hold.")
-@click.option("--tokenizer", help="tokenizer.json or its folder: show documents as text.")
+@sample_options
 @follow_links_option
 @json_option
 def command(
     path: str,
-    count: int,
-    format_name: str | None,
+    count: int | None,
     columns: str | None,
+    start: int | None,
+    index: int | None,
+    key: str | None,
     tokenizer: str | None,
+    show_all: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Show the first samples."""
+    """Show the first samples, or those from one on."""
     from penstock.formats import open_source
 
+    require_one()
     options["columns"] = None if columns is None else columns.split(",")
-    source = open_source(path, format=format_name, **options)
+    source = open_source(path, **options)
     left_out = [] if options["trust"] else [one.name for one in source.schema.fields if one.kind == "pickle"]
     if left_out:
         options["columns"] = [one.name for one in source.schema.fields if one.name not in left_out]
-        source = open_source(path, format=format_name, **options)
+        source = open_source(path, **options)
     pickled = dict.fromkeys(left_out, "<a pickle: --trust decodes it>")
-    decode = _decoder(tokenizer)
-    samples = [{"index": i} | _plain(source[i], decode) | pickled for i in range(min(count, len(source)))]
+    decode, first = decoder(tokenizer), first_of(source, start, index, key)
+    usual = 5 if index is None and key is None else 1
+    stop = min(first + (usual if count is None else count), len(source))
+    samples = [
+        {"index": i} | _plain(visible(source[i], decode, show_all=show_all)) | pickled for i in range(first, stop)
+    ]
     lines = "\n".join(f"{one['index']}: {_shorten(one)}" for one in samples)
-    emit({"path": path, "samples": samples}, as_json=as_json, text=lines or f"{path}: no samples")
+    nothing = "no samples" if not first else f"{len(source):,} samples, none from {first:,} on"
+    lines = lines or f"{path}: {nothing}"
+    emit({"path": path, "samples": samples}, as_json=as_json, text=lines)
 
 
-def _decoder(tokenizer: str | None) -> Any:
-    if tokenizer is None:
-        return None
-    from penstock.prepare.tokens.decode import load_decoder
-
-    return load_decoder(tokenizer)
+def as_line(sample: Any, decode: Decode | None, *, show_all: bool = False) -> str:
+    """A sample in one line, cut where it is long."""
+    return _shorten(_plain(visible(sample, decode, show_all=show_all)))
 
 
-def _plain(sample: Any, decode: Any) -> dict[str, Any]:
-    found = {name: _plain_value(value) for name, value in sample.items()}
-    if decode is not None and "tokens" in sample:
-        found["text"] = decode(sample["tokens"])
-    return found
+def _plain(sample: dict[str, Any]) -> dict[str, Any]:
+    return {name: _plain_value(value) for name, value in sample.items()}
 
 
 def _plain_value(value: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from penstock.cli._opening import opening_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, table
 
 _BAR = 40
@@ -13,17 +14,14 @@ _BAR = 40
 
 @click.command()
 @click.argument("path")
-@click.option("--format", "format_name", help="Format name, instead of finding it out.")
-@click.option("--layout", help="Historical layout, where it is ambiguous; the width of raw tokens.")
-@click.option("--split", help="Split of a dataset that has several.")
-@click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say.")
+@opening_options("the dataset")
 @follow_links_option
 @json_option
-def command(path: str, format_name: str | None, as_json: bool, **options: Any) -> None:
+def command(path: str, as_json: bool, **options: Any) -> None:
     """What a dataset is: counts, sizes, schema, lengths of documents, and what its side file says."""
     from penstock.check import summarise
 
-    found = summarise(path, format=format_name, **options)
+    found = summarise(path, **options)
     emit(found, as_json=as_json, text=lambda: _text(found))
 
 

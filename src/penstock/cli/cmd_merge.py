@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
+from penstock.cli._dry import dry_run_option
 from penstock.cli._executors import optional_executor_options
 from penstock.cli._output import emit, progress
-from penstock.cli._whole import describe, known, tar_options, token_bytes_option, whole_options
+from penstock.cli._whole import describe, emit_written, known, tar_options, token_bytes_option, whole_options
 
 
 @click.command()
@@ -23,28 +24,19 @@ from penstock.cli._whole import describe, known, tar_options, token_bytes_option
 )
 @tar_options
 @optional_executor_options
+@dry_run_option
 @whole_options
-def command(sources: tuple[str, ...], output: str, no_copy: bool, as_json: bool, **options: Any) -> None:
+def command(sources: tuple[str, ...], output: str, as_json: bool, **options: Any) -> None:
     """Join datasets of documents, JSONL files, or folders of shards, in the order given."""
     import msgspec
-
-    from penstock.errors import ConfigError
-
-    if no_copy:
-        given = [name for name in ("executor", "workers") if options[name] not in (None, "inline", 1)]
-        if given:
-            what, flags = "only an index is written, and nothing is copied", ", ".join(f"--{name}" for name in given)
-            raise ConfigError(what, found=f"--no-copy {flags}", hint=f"Leave {flags} out")
-
-        from penstock.formats.shards.merge import merge_index
-
-        shards = merge_index(output, sources, overwrite=options["overwrite"], follow_links=options["follow_links"])
-        emit({"path": output, "shards": shards}, as_json=as_json, text=f"{output}: an index of {shards:,} shards")
-        return
 
     from penstock.reshape.merge import merge
 
     with progress("merge", total=None, unit="samples") as advance:
         report = merge(sources, output, progress=advance, **known(options))
+    if report.shards is not None:
+        data = {"path": output, "shards": report.shards}
+        emit(data, as_json=as_json, text=f"{output}: an index of {report.shards:,} shards")
+        return
     text = f"{describe(report.output)}, from {len(report.inputs)} sources"
-    emit(msgspec.to_builtins(report), as_json=as_json, text=text)
+    emit_written(msgspec.to_builtins(report), [text], sources, [output], options, as_json=as_json)

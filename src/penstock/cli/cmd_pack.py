@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli._dry import dry_run_option, foreseen, said
 from penstock.cli._executors import executor_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
 from penstock.cli._sharing import end_unfinished, keeping, missing_text, restart_option, sharing_options
@@ -22,7 +23,7 @@ _SHOWN = 10
 @click.option(
     "--tokenizer",
     required=True,
-    help="A tokenizer.json, a Hugging Face folder, a SentencePiece .model, or a .tiktoken file.",
+    help="A tokenizer.json, a Hugging Face folder or a name in the Hub's local cache, a .model, or a .tiktoken file.",
 )
 @click.option("--to", help="Format of the output; by default that of its suffix, and pbin for a folder.")
 @click.option(
@@ -78,7 +79,9 @@ _SHOWN = 10
     show_default=True,
     help="What encodes: gigatoken, or the tokenizer's own library; auto is gigatoken where that library confirms it.",
 )
+@click.option("--keep-map", is_flag=True, help="Write beside the output which line each document is: 8 bytes each.")
 @click.option("--overwrite", is_flag=True, help="Replace the output.")
+@dry_run_option
 @restart_option
 @sharing_options
 @follow_links_option
@@ -113,6 +116,11 @@ def command(
 
         report = pack(inputs, output, progress=report_progress, **options)
     seconds = time.perf_counter() - started
+    if options["dry_run"]:
+        found = foreseen(inputs, [output], replaces=options["overwrite"])
+        line = f"{output}: about {report.documents:,} documents, {report.tokens:,} tokens, by {report.engine}"
+        emit(msgspec.to_builtins(report) | found, as_json=as_json, text=lambda: said(found, [line]))
+        return
     if not as_json:
         _list_dropped(report)
     emit(msgspec.to_builtins(report), as_json=as_json, text=lambda: _summary(report, seconds))

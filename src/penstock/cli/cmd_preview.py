@@ -6,16 +6,16 @@ from typing import Any
 
 import click
 
-from penstock.cli._energon import refuse_given
+from penstock.cli._common import has_color
 from penstock.cli._output import follow_links_option, note
+from penstock.cli._samples import decoder, first_of, require_one, sample_options, visible
 
 
 @click.command()
 @click.argument("path")
 @click.option("--split", "--split-parts", "split", help="Which split; of several the first. By default train.")
 @click.option("-n", "count", type=click.IntRange(min=1), help="Samples to show; on a terminal as many as you like.")
-@click.option("--start", type=click.IntRange(min=0), default=0, show_default=True, help="Number of the first sample.")
-@click.option("--key", help="Begin at the sample with this key.")
+@sample_options
 @click.option("--pictures/--no-pictures", default=None, help="Small pictures; by default on a terminal.")
 @click.option("--dataset-config", help="Taken from Energon; parts are shown as they are stored.")
 @click.option("--format", "format_name", help="Format name, instead of finding it out.")
@@ -24,8 +24,11 @@ def command(
     path: str,
     split: str | None,
     count: int | None,
-    start: int,
+    start: int | None,
+    index: int | None,
     key: str | None,
+    tokenizer: str | None,
+    show_all: bool,
     pictures: bool | None,
     dataset_config: str | None,
     format_name: str | None,
@@ -37,23 +40,24 @@ def command(
 
     from penstock.view.preview import Display, show_sample
 
-    if key is not None:
-        refuse_given(click.get_current_context(), ("start",), "--key says where to begin")
+    require_one()
     if dataset_config is not None:
         note(f"--dataset-config {dataset_config}: parts are shown as they are stored")
     if split is not None and "," in split:
         note(f"--split {split}: the first of them is shown")
     on_terminal = sys.stdout.isatty()
     source = _open(path, None if split is None else split.split(",")[0], format_name, follow_links)
-    if key is not None:
-        start = source.index_of(key)
-    rows = 12 if (on_terminal if pictures is None else pictures) else 0
-    display = Display(width=shutil.get_terminal_size().columns, picture_rows=rows)
+    decode, first = decoder(tokenizer), first_of(source, start, index, key)
+    pictures = (on_terminal if pictures is None else pictures) and has_color()  # pictures are made of colours
+    display = Display(width=shutil.get_terminal_size().columns, picture_rows=12 if pictures else 0)
     asks = count is None and on_terminal and sys.stdin.isatty()
-    stop = len(source) if asks else min(len(source), start + (count or 1))
-    for index in range(start, stop):
-        click.echo(f"\nsample {index} of {len(source):,}\n{show_sample(source[index], display)}", color=True)
-        if asks and index + 1 < stop and not click.confirm("Next?", default=True):
+    stop = len(source) if asks else min(len(source), first + (count or 1))
+    for at in range(first, stop):
+        shown = show_sample(visible(source[at], decode, show_all=show_all), display)
+        click.echo(f"\nsample {at} of {len(source):,}\n{shown}", color=has_color())
+        if at == first and decode is None and "tokens" in source[at]:
+            note("ids of tokens; --tokenizer FILE shows their text")
+        if asks and at + 1 < stop and not click.confirm("Next?", default=True):
             return
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
+from penstock.cli._dry import dry_run_option
 from penstock.cli._executors import optional_executor_options
-from penstock.cli._output import emit, progress
-from penstock.cli._whole import describe, known, tar_options, whole_options
+from penstock.cli._output import progress
+from penstock.cli._whole import describe, emit_written, known, tar_options, whole_options
 
 
 @click.command()
@@ -26,6 +27,7 @@ from penstock.cli._whole import describe, known, tar_options, whole_options
 )
 @tar_options
 @optional_executor_options
+@dry_run_option
 @whole_options
 def command(source: str, output: str, ratio: str, names: str | None, as_json: bool, **options: Any) -> None:
     """Assign documents, lines or samples to parts: each goes to exactly one, and keeps its order there."""
@@ -42,4 +44,5 @@ def command(source: str, output: str, ratio: str, names: str | None, as_json: bo
     with progress("split", total=None, unit="samples") as advance:
         parts = split(source, output, ratio=shares, names=named, progress=advance, **known(options))
     data = {"parts": [msgspec.to_builtins(part) for part in parts]}
-    emit(data, as_json=as_json, text="\n".join(map(describe, parts)))
+    lines, paths = list(map(describe, parts)), [part.path for part in parts]
+    emit_written(data, lines, (source,), paths, options, as_json=as_json)

@@ -10,15 +10,17 @@ import os
 import select
 import sys
 from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
 from penstock import __version__, errors
 from penstock._printable import printable, printable_json, printable_lines
 from penstock._secrets import redact
+from penstock._settings import setting
 from penstock.cli._commands import COMMANDS, EXAMPLES, GROUPS
 from penstock.cli._common import add_common, common_options, in_plain_words
+from penstock.cli._heartbeat import SERVING
 
 VARIABLE = "_PENSTOCK_COMPLETE"
 """Set by the shell that asks what completes a line."""
@@ -47,7 +49,7 @@ class LazyCommands(click.Group):
             from penstock.cli._completion import completing
 
             command = completing(command)
-        return add_common(command)
+        return _reporting(add_common(command), cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))
@@ -58,6 +60,21 @@ class LazyCommands(click.Group):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(status), what) for status, what in exit_codes()])
+
+
+def _reporting(command: click.Command, name: str) -> click.Command:
+    """The command, which says every 30 seconds that it is at work."""
+    invoke = command.invoke
+
+    def watched(context: click.Context) -> Any:
+        from penstock.cli._output import reporting
+
+        with reporting(name):
+            return invoke(context)
+
+    if name not in SERVING:
+        command.invoke = watched
+    return command
 
 
 def exit_codes() -> Iterator[tuple[int, str]]:
@@ -88,9 +105,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """The entry point: runs a command and exits with its status."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     flags = list(itertools.takewhile(lambda one: one != "--", arguments))
-    if "--debug" in flags or os.environ.get("PENSTOCK_DEBUG"):
-        sys.exit(cli.main(arguments, standalone_mode=False) or 0)
+    debug = "--debug" in flags
     try:
+        debug = debug or setting("PENSTOCK_DEBUG") is not None
         status = cli.main(arguments, prog_name="penstock", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
@@ -98,6 +115,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except SystemExit:
         raise
     except BaseException as error:  # a panic in Rust is no Exception
+        if debug:
+            raise
         if isinstance(error, BrokenPipeError) and _is_output_closed():
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             sys.exit(0)

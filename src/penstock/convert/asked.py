@@ -12,7 +12,7 @@ from penstock.convert.eos import EosRule
 from penstock.convert.rows import TABLE, TABLES
 from penstock.errors import ConfigError, Unsupported
 from penstock.executors import AnyExecutor
-from penstock.formats import files_at, formats_of_name, get_format, sniff
+from penstock.formats import files_at, formats_of_name, get_format, require_taken, sniff
 from penstock.formats._read_only import instead_of
 from penstock.formats.tokens.folder.index import SUFFIXES
 from penstock.store.local import Kept
@@ -20,13 +20,14 @@ from penstock.store.memory import MemoryStore
 from penstock.store.outputs import output_path, require_other
 from penstock.store.place import Place
 from penstock.store.powers import CopyingStore
-from penstock.types import Sample
+from penstock.types import OpenOptions, Sample
 from penstock.work.sharing import Sharing
 
 Samples = Source[Sample] | Iterable[Sample]
 """What may be read and is at no place: a source that is open, or samples, once."""
 
 _OF_SOURCE = ("layout", "flavor", "raw", "trust", "follow_links", "eos_id", "read")
+_OF_DATASETS = ("split", "layout", "flavor", "raw")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,7 @@ def understand(
     source, source_format = _source(source, format, tables=not chosen.traits.tokens)
     if chosen.name == "jsonl" != source_format and "flavor" in of_source:
         of_target["flavor"] = of_source.pop("flavor")
+    _require_taken(source, source_format, of_source)
     target = replace(target, path=output_path(target.store, target.path))
     if isinstance(source, Place):
         files = (source.path,) if source_format == TABLE else files_at(source_format, source.path)
@@ -133,13 +135,14 @@ def _target_format(target: Place, to: str | None, file_tokens: int | None) -> Fo
     """The format of the target: as named, else by the suffix of its path; of a folder of token files, of these."""
     if file_tokens is not None:
         return _format_of_files(target, to, file_tokens)
-    fitting = [to] if to else formats_of_name(target.path)
+    broken: list[str] = []
+    fitting = [to] if to else formats_of_name(target.path, broken)
     writable = [name for name in fitting if get_format(name).traits.write]
     if fitting and not writable:
         hint = instead_of(get_format(fitting[0])) if to else "Name another with --to (to=)"
         raise Unsupported(f"the format {get_format(fitting[0]).name!r} is read-only", path=target.path, hint=hint)
     if len(writable) != 1:
-        hint = "Name it with --to (to=)"
+        hint = " ".join(("Name it with --to (to=).", *broken)) if broken else "Name it with --to (to=)"
         raise ConfigError("the target's format is not clear from its name", path=target.path, hint=hint)
     return get_format(writable[0])
 
@@ -168,6 +171,19 @@ def _sides(given: Mapping[str, Any], target: Format) -> tuple[dict[str, Any], di
     if "source_split" in of_target:
         of_source["split"] = of_target.pop("source_split")
     return of_source, of_target
+
+
+def _require_taken(source: Place | Samples, format: str, of_source: Mapping[str, Any]) -> None:
+    """That the source can follow its options; an `eos_id` is recorded in any case. Raises `ConfigError`."""
+    if not isinstance(source, Place):
+        refused, why = [name for name in of_source if name != "eos_id"], "the source is open already"
+    elif format == TABLE:
+        refused, why = [name for name in of_source if name in _OF_DATASETS], "a file of a table has no such options"
+    else:
+        chosen = {name: value for name, value in of_source.items() if name in ("split", "layout")}
+        return require_taken(get_format(format), source.path, OpenOptions(**chosen))
+    if any(of_source[name] for name in refused):
+        raise ConfigError(why, found=", ".join(refused), hint="Leave them out")
 
 
 def _require_columns(columns: Any) -> None:

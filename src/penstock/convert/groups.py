@@ -40,9 +40,10 @@ from penstock.executors import make_executor
 from penstock.formats import get_format
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.formats.shards.side import SIDE_NAME
+from penstock.formats.shards.source import own_files
 from penstock.store._files import is_free
 from penstock.store.cache import CachedStore
-from penstock.store.local import output_exists
+from penstock.store.local import LocalStore, output_exists
 from penstock.store.outputs import claimed, sweep_killed
 from penstock.store.place import Place
 from penstock.store.put import put_local_file, put_new
@@ -50,7 +51,17 @@ from penstock.store.side_file import load_manifest
 from penstock.types import Manifest, Sample
 from penstock.work.folder import WorkFolder, local_store
 from penstock.work.parts import PartName
-from penstock.work.shared import HEAD_NAME, SCRATCH, SharedWork, open_shared, scratch, work_folder
+from penstock.work.plan import require_same
+from penstock.work.shared import (
+    HEAD_NAME,
+    SCRATCH,
+    SharedWork,
+    open_shared,
+    peek,
+    refuse_old,
+    scratch,
+    work_folder,
+)
 from penstock.work.sharing import join, kept_or_not, plain_errors, wait_for_another
 
 _PRELOAD = ("penstock.convert.groups",)
@@ -106,6 +117,25 @@ def _write(
             return _Pass(plan, place, work, advance).run(verify)
 
 
+def require_writable(plan: SamplePlan) -> None:
+    """That the output can be made, or unfinished work for it be gone on with; raises as `write_groups`."""
+    place, rows = plan.output.place, plan.given.rows
+    folder = work_folder(place, inside=False)
+    if not plan.output.overwrite and not _is_free(plan, place):
+        raise output_exists(place.path)
+    before = None if plan.sharing.restart else peek(folder)
+    if before is None:
+        refuse_old(place)
+        _require_no_object(plan, place, left=False)
+    require_same(before, plan.shared, place.path)
+    if rows is not None and not len(rows) and _last(plan) == INDEX_NAME:
+        raise _no_sample(plan)
+
+
+def _no_sample(plan: SamplePlan) -> ConfigError:
+    return ConfigError("the source has no sample", path=plan.given.shown, hint="An index would have no columns")
+
+
 # --- what is there ---------------------------------------------------------------------------------------------------
 
 
@@ -124,13 +154,20 @@ def _made(plan: SamplePlan, folder: WorkFolder) -> Manifest | None:
 def _known_again(
     plan: SamplePlan, place: Place, made: Manifest, folder: WorkFolder, verify: Callable[[Written], None]
 ) -> Written:
-    """Say that the output is there; who has it alone reads it back, and sweeps what a killed run left."""
+    """Say that the output is there, and sweep what a killed run left; who has it alone reads it back."""
     samples = made.options.get("samples", made.num_samples)  # of a folder, which counts files
     count = -(-samples // plan.group_rows)
     written = Written(str(made.options.get("digest")), made, samples, count, count, was_complete=True)
     if not plan.sharing.joins:
         sweep_killed(place.store, [place.path])
         verify(written)
+    elif isinstance(place.store, LocalStore) and plan.output.overwrite:
+        with contextlib.suppress(PrepareError, OSError):  # its writer is about to end
+            sweep_killed(place.store, [place.path])
+            # What was replaced may lie hidden beside it still: whoever begins to write sweeps that.
+            family = FAMILIES.get(plan.output.dataset.format)
+            own = functools.partial(own_files if family is None else family.own, place.store)
+            place.store.stage_folder(place.path, overwrite=True, own=own).abort()
     if folder.is_there():
         with contextlib.suppress(PrepareError), open_shared(place, folder, restart=False, shared=False) as work:
             if work.head is None or work.head.digest == plan.shared.digest():
@@ -234,7 +271,7 @@ class _Pass:
         samples, rows = sum(name.documents for name in ordered), plan.given.rows
         family = FAMILIES.get(plan.output.dataset.format)
         if not ordered and family is None:
-            raise ConfigError("the source has no sample", path=plan.given.shown, hint="An index would have no columns")
+            raise _no_sample(plan)
         if rows is not None and samples != len(rows):
             raise Corrupt("the source changed while it was read", path=plan.given.shown)
         with Pool(1 if place.is_local else _THREADS, "convert") as pool:

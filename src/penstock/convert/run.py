@@ -17,8 +17,10 @@ from penstock.convert.output import Advance, ReadBack, Written
 from penstock.convert.parts import write_parts
 from penstock.convert.plan import TokenPlan, plan_tokens
 from penstock.convert.plan_samples import SamplePlan, plan_samples
+from penstock.convert.rehearsal import rehearse
 from penstock.convert.samples import verify_samples, write_samples
 from penstock.executors import AnyExecutor
+from penstock.store._keeping import keeping_nothing
 from penstock.store.place import dataset_at, place_of
 from penstock.types import Sample
 from penstock.work.sharing import Sharing
@@ -79,6 +81,7 @@ def convert(
     group_rows: int | None = None,
     overwrite: bool = False,
     file_tokens: int | None = None,
+    dry_run: bool = False,
     part: tuple[int, int] | None = None,
     finish: bool = False,
     no_work: bool = False,
@@ -100,12 +103,13 @@ def convert(
         eos: `("add", id)` puts an EOS behind every document, `("strip", id)` takes it away; else they are kept.
         columns: of the target: name → encoding (tars and folders: part), or names; else all, by schema or 1000 samples.
         workers: processes that write; by default one a core for shards, and for others this one.
-        executor: `"processes"`, `"inline"` for none, `"ray"`, another name, or an executor; see `penstock.executors`.
+        executor: a name of `penstock.executors`, or an executor.
         group_rows: samples that a process writes as a group; by default four shards' worth, by the first samples.
-        overwrite, file_tokens: replace the target; make a folder of token files of this size, as `pack` does.
+        overwrite, dry_run: replace the target; refuse what would be refused, tell what would be written, write nothing.
+        file_tokens: make a folder of token files of this size, as `pack` does.
         part: `(i, n)`: do the i-th (from 0) of n shares of the work, and commit nothing.
         finish, no_work: do what is missing of shared work, and commit; or only where nothing is, else say which shares.
-        restart: throw away what an unfinished run has finished.
+        restart: throw away unfinished work.
         progress: called with samples done and a text.
         options: `layout, eos_id, flavor, raw, trust, follow_links, read, source_split` of the source, as
             `penstock.open` takes them; all others are the target's, as `penstock.create` takes them, such as
@@ -114,8 +118,7 @@ def convert(
     Raises:
         Unsupported: the target's format can't hold these samples; it says why.
         ConfigError: the target exists, an option makes no sense, or unfinished work was asked for otherwise.
-        PrepareError: another run writes the target.
-        TooLarge: an id does not fit the target.
+        PrepareError, TooLarge: another run writes the target; an id does not fit it.
         Corrupt: what was written does not read back as what was read; the target must not be used.
     """
     follow_links = bool(options.get("follow_links"))
@@ -125,7 +128,23 @@ def convert(
         workers=workers, executor=executor, overwrite=overwrite, file_tokens=file_tokens,
         sharing=Sharing(part, finish, no_work, restart), options=options,
     )  # fmt: skip
-    return _convert(asked, progress or _ignore)
+    with keeping_nothing(dry_run):
+        return _rehearsed(asked) if dry_run else _convert(asked, progress or _ignore)
+
+
+def _rehearsed(asked: Asked) -> ConvertReport:
+    """What would be written: the first samples are, to a writer that keeps nothing."""
+    plan = plan_tokens(asked) if asked.to.traits.tokens else plan_samples(asked)
+    rehearse(asked, plan)
+    if isinstance(plan, TokenPlan):
+        samples, tokens = len(plan.source), plan.source.num_tokens
+        width = int(plan.output.options.get("token_bytes") or plan.source.dtype.itemsize)
+        found = ReadBack(samples, None, tokens * width, tokens, width)
+    else:
+        samples = 0 if plan.given.rows is None else len(plan.given.rows)
+        found = ReadBack(samples, None, samples * plan.mean_bytes)
+    now = time.monotonic()
+    return _report(asked, plan, Written(None, None), found, (now, now))
 
 
 def _convert(asked: Asked, advance: Advance) -> ConvertReport:

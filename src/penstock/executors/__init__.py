@@ -14,13 +14,16 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TypeAlias
 
 from penstock._naming import nearest
+from penstock._plug_ins import imported, plug_ins, unusable
 from penstock.abc import Executor
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, PenstockError
 from penstock.executors.checked import CheckedExecutor
 from penstock.executors.inline import InlineExecutor
 from penstock.executors.processes import ProcessExecutor
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from penstock.store.place import Place
 
 EXECUTORS = ("inline", "processes", "ray")
@@ -63,8 +66,7 @@ def make_executor(
         MissingExtra: what it needs is not installed.
         PrepareError: from `map` of one that is not built in: its results are not those of its tasks, in order.
     """
-    if workers is not None and workers < 1:
-        raise ConfigError("the work needs a worker", found=f"workers={workers}", expected="1 or more")
+    require_executor(executor, workers)
     if not isinstance(executor, str):
         return contextlib.nullcontext(CheckedExecutor(executor))
     if executor == "inline" or (executor == "processes" and alone):
@@ -75,12 +77,20 @@ def make_executor(
         return ProcessExecutor(count, preload)
     if executor == "ray" or executor.startswith("ray:"):
         return _on_ray(workers and count, executor.partition(":")[2], reads, writes)
-    known = plug_ins()
-    if executor in known:
-        return _checked(known[executor]()(count, preload))
-    close = nearest(executor, [*EXECUTORS, *known])
-    hint = f"Did you mean {close!r}?" if close else None
-    raise ConfigError("no such executor", found=executor, expected=" | ".join([*EXECUTORS, *known]), hint=hint)
+    return _of_plug_in(plug_ins(ENTRY_POINT_GROUP, EXECUTORS)[executor], count, preload)
+
+
+def require_executor(executor: AnyExecutor, workers: int | None) -> None:
+    """That there is such an executor, with such a number of workers; raises `ConfigError`. None is started."""
+    if workers is not None and workers < 1:
+        raise ConfigError("the work needs a worker", found=f"workers={workers}", expected="1 or more")
+    if not isinstance(executor, str) or executor in EXECUTORS or executor.startswith("ray:"):
+        return
+    known = plug_ins(ENTRY_POINT_GROUP, EXECUTORS)
+    if executor not in known:
+        close = nearest(executor, [*EXECUTORS, *known])
+        hint = f"Did you mean {close!r}?" if close else None
+        raise ConfigError("no such executor", found=executor, expected=" | ".join([*EXECUTORS, *known]), hint=hint)
 
 
 @contextlib.contextmanager
@@ -92,17 +102,20 @@ def _on_ray(workers: int | None, address: str, reads: Sequence[Place], writes: S
         yield executor
 
 
+def _of_plug_in(point: EntryPoint, workers: int, preload: Sequence[str]) -> AbstractContextManager[Executor]:
+    make: Maker = imported(point)
+    try:
+        return _checked(make(workers, preload))
+    except PenstockError:
+        raise
+    except Exception as error:
+        raise unusable(point, f"makes no executor ({type(error).__name__}: {error})") from error
+
+
 @contextlib.contextmanager
 def _checked(made: AbstractContextManager[Executor]) -> Generator[Executor]:
     with made as executor:
         yield CheckedExecutor(executor)
 
 
-def plug_ins() -> dict[str, Callable[[], Maker]]:
-    """Name → what imports the maker of an executor in a package of its own."""
-    from importlib.metadata import entry_points  # slow, and needed for a plug-in's executor alone
-
-    return {point.name: point.load for point in entry_points(group=ENTRY_POINT_GROUP) if point.name not in EXECUTORS}
-
-
-__all__ = ["EXECUTORS", "HERE", "AnyExecutor", "InlineExecutor", "ProcessExecutor", "make_executor"]
+__all__ = ["EXECUTORS", "HERE", "AnyExecutor", "InlineExecutor", "ProcessExecutor", "make_executor", "require_executor"]

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import Any, Protocol, cast, runtime_checkable
 
 from penstock._naming import nearest as _nearest
+from penstock._plug_ins import plug_ins as _find_plug_ins
 from penstock.abc import Format, Source, Store, Writer
-from penstock.errors import ConfigError, NotFound, Unsupported
+from penstock.errors import ConfigError, NotFound, PenstockError, Unsupported
 from penstock.formats._by_name import find_by_name as _find_by_name
 from penstock.formats._last_files import require_no_writer as _require_no_writer
+from penstock.formats._plugged import of_plug_in as _of_plug_in
 from penstock.formats._read_only import instead_of as _instead_of
 from penstock.formats._unrecognised import unrecognised as _unrecognised
 from penstock.store.local import LocalStore
-from penstock.store.resolve import resolve, resolve_dataset
+from penstock.store.place import Place, dataset_at
+from penstock.store.resolve import resolve
 from penstock.types import OpenOptions, ReadMode, Sample
 
 BUILT_IN: dict[str, str] = {
@@ -63,6 +66,9 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
 }
 """The `traits.suffixes` of each built-in format, here so that a path's name can be looked at without importing it."""
 
+_LISTS = {"parquet": "parquet"}
+"""Format → the format that opens a list of its files; others are taken for JSONL."""
+
 _SHARD_FORMATS = ("mds", "csv", "tsv", "xsv", "json-shards")
 _MARKS = {
     "index.json": ("token-files", *_SHARD_FORMATS),
@@ -73,6 +79,15 @@ _MARKS = {
 }
 """A file in a folder → the formats that have it there: they are asked before others are imported."""
 
+_NEEDS = {
+    "split": ("splits", "splits"),
+    "layout": ("layouts", "layouts to choose from"),
+    "eos_id": ("tokens", "documents of tokens"),
+    "vocab_size": ("tokens", "ids of tokens"),
+    "validate_hash": ("hashes", "digests in an index"),
+}
+"""Option of opening → the trait of the formats that take it, and what it is about."""
+
 ENTRY_POINT_GROUP = "penstock.formats"
 
 _find_by_name({name: target.partition(":")[0] for name, target in BUILT_IN.items()})
@@ -80,27 +95,38 @@ _find_by_name({name: target.partition(":")[0] for name, target in BUILT_IN.items
 
 def format_names() -> list[str]:
     """All known format names, built-in ones first."""
-    return list(_targets())
+    return [*BUILT_IN, *_plug_ins()]
 
 
 def get_format(name: str) -> Format:
     """The format called `name`; raises `ConfigError` that lists the known ones."""
-    target = BUILT_IN.get(name) or _targets().get(name)
-    if target is None:
-        close = _nearest(name, _targets())
-        raise ConfigError(
-            f"unknown format {name!r}",
-            hint=(f"Did you mean {close!r}? " if close else "") + "Known: " + ", ".join(_targets()),
-        )
-    module, _, attribute = target.partition(":")
-    return getattr(importlib.import_module(module), attribute or "FORMAT")
+    target = BUILT_IN.get(name)
+    if target is not None:
+        module, _, attribute = target.partition(":")
+        return getattr(importlib.import_module(module), attribute)
+    if name in _plug_ins():
+        return _plug_ins()[name]()
+    close = _nearest(name, format_names())
+    raise ConfigError(
+        f"unknown format {name!r}",
+        hint=(f"Did you mean {close!r}? " if close else "") + "Known: " + ", ".join(format_names()),
+    )
 
 
-def formats_of_name(path: str) -> list[str]:
-    """Names of the formats whose suffix `path` has, built-in ones first."""
-    plug_ins = (name for name in format_names() if name not in BUILT_IN)
-    fitting = [name for name in plug_ins if path.rstrip("/").endswith(get_format(name).traits.suffixes)]
-    return _built_in_of_name(path) + fitting
+def usable_format(name: str, broken: list[str]) -> Format | None:
+    """The format called `name`, for one who asks all of them; None, and a sentence in `broken`, where it has faults."""
+    try:
+        return get_format(name)
+    except PenstockError as error:
+        if name in BUILT_IN:
+            raise
+        broken.append(str(error).replace("the", "The", 1))
+        return None
+
+
+def formats_of_name(path: str, broken: list[str] | None = None) -> list[str]:
+    """Names of the formats whose suffix `path` has, built-in ones first; `broken` as in `usable_format`."""
+    return _built_in_of_name(path) + _plug_ins_of_name(path, [] if broken is None else broken)
 
 
 def sniff(store: Store, path: str) -> Format:
@@ -115,10 +141,13 @@ def sniff(store: Store, path: str) -> Format:
     """
     # A Megatron path is a prefix, so what is missing may still be a dataset: only the formats can tell.
     reasons: list[str] = []
+    broken: list[str] = []
     # What a link leads to may tell the format: it is refused, by name, when it is read.
     store = store.within(None) if isinstance(store, LocalStore) else store
     for name in _by_likelihood(store, path):
-        one = get_format(name)
+        one = usable_format(name, broken)
+        if one is None:
+            continue
         sniffed = one.sniff(store, path)
         if sniffed.matches:
             return one
@@ -126,7 +155,31 @@ def sniff(store: Store, path: str) -> Format:
     if not store.exists(path):
         raise NotFound("no such file or folder", path=path, hint="Check the path")
     _require_no_writer(store, path)
-    raise _unrecognised(store, path, reasons, _built_in_of_name(path))
+    raise _unrecognised(store, path, reasons, _built_in_of_name(path), broken)
+
+
+def find_format(place: Place, name: str | None, options: OpenOptions) -> Format:
+    """The format of a dataset, sniffed where no name is given, which takes these options.
+
+    Every verb that reads asks here: an option is followed, or refused.
+
+    Raises:
+        NotFound: nothing is there.
+        Unsupported: no format recognises it.
+        ConfigError: no format has this name, or data of this one can't follow an option.
+    """
+    chosen = get_format(name) if name else sniff(place.store, place.path)
+    require_taken(chosen, place.path, options)
+    return chosen
+
+
+def require_taken(chosen: Format, path: str, options: OpenOptions) -> None:
+    """That data of a format can follow the options for opening them; raises `ConfigError`."""
+    for option, (trait, needs) in _NEEDS.items():
+        if getattr(options, option) is not None and not getattr(chosen.traits, trait):
+            what = f"{option} needs {needs}, and the format {chosen.name!r} has none"
+            found = f"{option}={getattr(options, option)!r}"
+            raise ConfigError(what, path=path, found=found, hint=f"Leave --{option.replace('_', '-')} ({option}=) out")
 
 
 def open_source(
@@ -147,11 +200,11 @@ def open_source(
 ) -> Source[Sample]:
     """Open a dataset in any known format.
 
-    Opening reads no data before the first sample, fingerprint or document is read. A folder or a pattern of JSONL files
-    is one dataset, also where they are compressed: its lines are those of all files, in byte order of their paths.
+    Opening reads no data before the first sample, fingerprint or document is read. A folder or a pattern of JSONL
+    files, also compressed ones, or of Parquet files is one dataset: all files in byte order of their paths.
 
     Args:
-        path: file, folder or URL; or a list of JSONL files, folders and patterns, all of one store.
+        path: file, folder or URL; or a list of JSONL or Parquet files, folders and patterns, all of one store.
         format: format name; found by sniffing where it is None.
         split: split to open, for formats that have splits.
         flavor: whose rules hold for a JSONL: `"modalities"` or `"energon"`.
@@ -169,7 +222,7 @@ def open_source(
     Raises:
         NotFound: nothing is at `path`.
         FormatError: the data are not what their format says.
-        ConfigError: options that the data can't follow, such as a `validate_hash` that their index does not state.
+        ConfigError: options that the data can't follow, such as a `split` of a format that has none.
     """
     options = OpenOptions(
         split=split,
@@ -193,23 +246,29 @@ open = open_source  # as the façade calls it
 
 
 def _open_one(path: str | os.PathLike[str], format: str | None, options: OpenOptions) -> Source[Sample]:
-    store, root = resolve_dataset(path, follow_links=options.follow_links)
-    chosen = get_format(format) if format else sniff(store, root)
-    if options.validate_hash is not None and not chosen.traits.hashes:
-        what = f"validate_hash needs digests in an index, and the format {chosen.name!r} has none"
-        raise ConfigError(what, path=root, hint="`penstock verify --depth full` checks what its side file states")
-    return chosen.open(store, root, options)
+    place = dataset_at(path, follow_links=options.follow_links)
+    return find_format(place, format, options).open(place.store, place.path, options)
 
 
 def _open_list(paths: list[str], format: str | None, options: OpenOptions) -> Source[Sample]:
     """One source of several files, folders and patterns."""
-    several = get_format("jsonl-files")
     if not paths:
         raise ConfigError("no path to open", hint="Name files, folders or patterns")
-    if format not in (None, "jsonl", several.name) or options.validate_hash is not None or options.split is not None:
-        what = "a list of paths is JSONL, which has neither splits nor digests of files"
-        raise ConfigError(what, hint="Open each by itself, and join them: ps.Concat")
-    return cast(_OpensLists, several).open_list(paths, options)
+    chosen = get_format(_LISTS.get(format or _format_of_first(paths[0]), "jsonl-files"))
+    if format not in (None, "jsonl", chosen.name):
+        what, hint = "a list of paths is JSONL or Parquet", "Open each by itself, and join them: ps.Concat"
+        raise ConfigError(what, found=f"format={format!r}", hint=hint)
+    require_taken(chosen, paths[0], options)
+    return cast(_OpensLists, chosen).open_list(paths, options)
+
+
+def _format_of_first(path: str) -> str:
+    """What the first path of a list is; a name that tells it is believed."""
+    by_name = _built_in_of_name(path)
+    if by_name:
+        return by_name[0]
+    place = dataset_at(path)
+    return sniff(place.store, place.path).name
 
 
 def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False, **options: Any) -> Writer:
@@ -258,7 +317,8 @@ def _built_in_of_name(path: str) -> list[str]:
 def _by_likelihood(store: Store, path: str) -> Iterator[str]:
     """All names: built-in formats whose suffix fits, those of a file in the folder, plug-ins, the others."""
     asked: set[str] = set()
-    for find in (_built_in_of_name, partial(_marked, store), formats_of_name, _any_name):
+    of_name = partial(_plug_ins_of_name, broken=[])  # what is broken is said when its turn comes
+    for find in (_built_in_of_name, partial(_marked, store), of_name, _any_name):
         for name in find(path):
             if name not in asked:
                 asked.add(name)
@@ -275,11 +335,11 @@ def _any_name(path: str) -> list[str]:
     return format_names()
 
 
-@cache
-def _targets() -> dict[str, str]:
-    from importlib.metadata import entry_points  # slow, and needed for a plug-in's format alone
+def _plug_ins_of_name(path: str, broken: list[str]) -> list[str]:
+    usable = (usable_format(name, broken) for name in _plug_ins())
+    return [one.name for one in usable if one is not None and path.rstrip("/").endswith(one.traits.suffixes)]
 
-    found = dict(BUILT_IN)
-    for point in entry_points(group=ENTRY_POINT_GROUP):
-        found.setdefault(point.name, point.value)
-    return found
+
+@cache
+def _plug_ins() -> dict[str, Callable[[], Format]]:
+    return {name: partial(_of_plug_in, point) for name, point in _find_plug_ins(ENTRY_POINT_GROUP, BUILT_IN).items()}

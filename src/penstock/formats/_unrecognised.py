@@ -44,7 +44,9 @@ _RECIPE = re.compile(
 )
 
 
-def unrecognised(store: Store, path: str, reasons: Sequence[str], by_name: Sequence[str]) -> Unsupported:
+def unrecognised(
+    store: Store, path: str, reasons: Sequence[str], by_name: Sequence[str], broken: Sequence[str] = ()
+) -> Unsupported:
     """The error for `path`, in one line; all reasons are its note, which a traceback shows.
 
     Args:
@@ -52,6 +54,7 @@ def unrecognised(store: Store, path: str, reasons: Sequence[str], by_name: Seque
         path: what is there.
         reasons: `"format: why not"`.
         by_name: the formats whose suffix its name has.
+        broken: what is wrong with plug-ins that could not be asked.
     """
     try:
         found, hint = _of_folder(store, path) if store.is_folder(path) else _of_file(store, path)
@@ -61,8 +64,9 @@ def unrecognised(store: Store, path: str, reasons: Sequence[str], by_name: Seque
     if telling and not found.startswith(("an empty", "a tokenizer", "one JSON")):
         found = telling[0].partition(": ")[2]
         hint = telling[1].partition(": ")[2] if len(telling) > 1 else hint
+    hint = broken[0] if broken else hint
     error = Unsupported("no format recognises this", path=path, found=found, hint=hint)
-    error.add_note("\n".join(reasons))
+    error.add_note("\n".join((*reasons, *broken)))
     return error
 
 

@@ -6,6 +6,7 @@ For a dataset of one file, whose side file stands beside it:
   its fingerprint, and its findings.
 - `finding_of`: the error of one who opens, as a finding for one who checks.
 - `as_index`, `as_indices`, `stack`: indices by the laws of `Source`, and samples as a batch.
+- `recipe_of`: what `recipe()` of a source gives, by which it is opened again.
 - `line`, `tree`: what `print(source)` shows.
 - `refuse_unknown`: options that a writer does not have.
 
@@ -15,12 +16,14 @@ These names stay; what else lies in `penstock.formats` and `penstock.store` may 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from penstock._buffers import byte_view
 from penstock._columns import stack
 from penstock._index import as_index, as_indices
+from penstock._secrets import redact
 from penstock._tree import line, tree
 from penstock.abc import Store
 from penstock.errors import ConfigError, PenstockError
@@ -29,7 +32,7 @@ from penstock.formats._side_checks import RESTORE, check_block_digests, check_si
 from penstock.formats._writers import require_open
 from penstock.store.outputs import claim_files, output_path
 from penstock.store.side_file import file_facts, read_side_file
-from penstock.types import Buffer, Depth, Finding, Manifest
+from penstock.types import Buffer, Depth, Finding, Manifest, OpenOptions
 
 __all__ = [
     "OutputFile",
@@ -40,12 +43,14 @@ __all__ = [
     "fingerprint_of",
     "known_manifest",
     "line",
+    "recipe_of",
     "refuse_unknown",
     "stack",
     "tree",
 ]
 
 _FLUSH_BYTES = 1 << 20
+_OF_READING = ("read", "image", "trust_parts")
 
 
 class OutputFile:
@@ -174,6 +179,20 @@ def finding_of(format_name: str, error: PenstockError) -> Finding:
     return Finding(
         f"{format_name}.{error.code}", "error", error.path or "", error.offset_bytes, what, expected, error.hint
     )
+
+
+def recipe_of(format_name: str, path: str, options: OpenOptions | None = None) -> dict[str, Any]:
+    """`{"kind": "open", "format", "path"}` and the options that were given: written to a file, a recipe for every verb.
+
+    Args:
+        format_name: of the format.
+        path: of the dataset.
+        options: as `open` got them; those that change no sample are left out.
+    """
+    plain, given = asdict(OpenOptions()), asdict(options or OpenOptions())
+    kept = {name: value for name, value in given.items() if name not in _OF_READING and value != plain[name]}
+    kept |= {"columns": list(kept["columns"])} if "columns" in kept else {}
+    return {"kind": "open", "format": format_name, "path": redact(path), **kept}
 
 
 def refuse_unknown(path: str, options: Mapping[str, Any], known: Collection[str] = ()) -> None:

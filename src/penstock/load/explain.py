@@ -17,6 +17,7 @@ from penstock.load.describe import describe
 from penstock.load.explain_lanes import Output, outputs_at, outputs_of
 from penstock.load.inverse import has_document, positions_of
 from penstock.load.lanes import Places
+from penstock.load.origins import Origins
 from penstock.types import Location
 
 
@@ -102,7 +103,8 @@ def explain_step(run: Run, step: int, rank: int | None = None, world: int | None
         outputs = outputs_at(run.data, positions, run.places, run.consumed or 0)
         samples = [_output_row(run.data, one) for one in outputs]
     else:
-        samples = [_row(run.data, position) for position in positions]
+        origins = Origins(run.data)
+        samples = [_row(run.data, position, origins) for position in positions]
     return {
         "step": step,
         "global_batch": stretch.global_batch,
@@ -117,7 +119,8 @@ def explain_document(run: Run, key: str, stop_step: int, limit: int, world: int 
 
     Args:
         run: see `run_of`.
-        key: of the sample, or number of a document in token windows.
+        key: of the sample, or number of a document in token windows; `NAME[INDEX]`, the row it was made of, where the
+            tokens were packed with `keep_map`.
         stop_step: the first step that is not looked at.
         limit: at most so many.
         world: number of ranks; by default that of the run at each step.
@@ -134,7 +137,8 @@ def explain_document(run: Run, key: str, stop_step: int, limit: int, world: int 
         return {"document": key, "steps": stop_step, "from_position": first, "samples": rows}
     found = (position for position in positions_of(run.data, key, stop) if position >= first)
     positions = list(islice(found, limit))
-    rows = [_with_step(run, _row(run.data, position), world) for position in positions]
+    origins = Origins(run.data)
+    rows = [_with_step(run, _row(run.data, position, origins), world) for position in positions]
     _require_known(run, key, rows)
     return {"document": key, "steps": stop_step, "from_position": first, "samples": rows}
 
@@ -162,13 +166,20 @@ def row_of(at: Location) -> dict[str, Any]:
     return row
 
 
-def _row(data: Any, position: int) -> dict[str, Any]:
+def _row(data: Any, position: int, origins: Origins) -> dict[str, Any]:
+    at = _located(data, position)
+    row = row_of(at)
+    made_of = origins.of(at.path, [number for number, _, _ in at.documents]) if at.documents else None
+    return row if made_of is None else {**row, "origins": made_of}
+
+
+def _located(data: Any, position: int) -> Location:
     if is_stream(data):
-        return row_of(data.locate(position))
+        return data.locate(position)
     if hasattr(type(data), "pass_location"):
-        return row_of(data.pass_location(position))
+        return data.pass_location(position)
     place = place_of(data, position)
-    return row_of(Location(position, (), 0, position, place.key, place.documents, place.extents))
+    return Location(position, (), 0, position, place.key, place.documents, place.extents)
 
 
 def _output_row(data: Any, output: Output) -> dict[str, Any]:

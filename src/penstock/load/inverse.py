@@ -2,7 +2,7 @@
 
 Each stage inverts its own arithmetic; only an order that has no inverse (`StreamingOrder`, a seqax pass) is searched,
 65,536 positions at a time. A document is named by its key; in token windows by its number, as `Location.documents`
-has it; a sample without a key by its index.
+has it, or by the row it was made of (`origins`); a sample without a key by its index.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from penstock._kinds import is_lane_stream, is_stream, is_token_source
 from penstock._places import place_of
 from penstock.abc import Source, SupportsKeys
 from penstock.errors import ConfigError, NotFound
+from penstock.load.origins import documents_of
 from penstock.mix import Balance, Blend, ConcatSource, ConcatTokens, Epochs, Stages
 from penstock.order import OrderedStream, Sequential, Skip
 from penstock.order.take import TakenSource, TakenTokens
@@ -204,9 +205,8 @@ def _by_key(source: Any, key: str) -> IntArray:
 
 
 def _by_number(source: Any, key: str) -> IntArray:
-    number = _number(key)
-    inside = number is not None and number < len(source)
-    return np.array([number] if inside else [], dtype=np.int64)
+    numbers = documents_of(source, key) if is_token_source(source) else [int(key)] if _is_number(key) else []
+    return np.array([number for number in numbers if number < len(source)], dtype=np.int64)
 
 
 def _taken(source: Any, key: str) -> IntArray:
@@ -228,9 +228,13 @@ def _concatenated(source: Any, key: str) -> IntArray:
 
 def _windows(source: Any, key: str) -> IntArray:
     """The windows that hold tokens of a document."""
-    document = _number(key)
+    found = [_windows_with(source, document) for document in documents_of(source.source, key)]
+    return np.unique(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
+
+
+def _windows_with(source: Any, document: int) -> IntArray:
     starts = source.source.doc_starts
-    if document is None or document >= len(starts) - 1 or starts[document] == starts[document + 1]:
+    if document >= len(starts) - 1 or starts[document] == starts[document + 1]:
         return np.empty(0, dtype=np.int64)
     if isinstance(source, WholeDocuments):
         return np.array([document] if document < len(source) else [], dtype=np.int64)
@@ -262,5 +266,5 @@ def _documents(source: Any, index: int) -> list[int]:
     return [document for document, _, _ in place_of(source, index).documents or ()]
 
 
-def _number(key: str) -> int | None:
-    return int(key) if key.isascii() and key.isdigit() and len(key) < 19 else None
+def _is_number(key: str) -> bool:
+    return key.isascii() and key.isdigit() and len(key) < 19

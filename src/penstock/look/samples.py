@@ -13,15 +13,14 @@ import numpy as np
 from penstock._kinds import is_token_source
 from penstock._secrets import redact
 from penstock.abc import Source, TokenSource
-from penstock.check.verify import find_format
 from penstock.codec.parts import DecodeOptions, decode_part, suffix_of
 from penstock.convert.rows import SourceRows
 from penstock.errors import ConfigError
-from penstock.formats import open_source
+from penstock.formats import find_format, open_source
 from penstock.reshape.filter import fields_of
 from penstock.reshape.rows import LineRows, Lines, read_run, runs
 from penstock.store.place import Place, dataset_at, place_of
-from penstock.types import Sample, TokenArray
+from penstock.types import OpenOptions, Sample, TokenArray
 
 Target: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Source[Any]
 """What may be looked into: a path, a URL, a list of JSONL files, or a source that is open."""
@@ -87,7 +86,7 @@ def open_dataset(target: Target, options: dict[str, Any]) -> Dataset:
 
     Raises: as `penstock.open`.
     """
-    options = {name: value for name, value in options.items() if value not in (None, False)}
+    options = {name: value for name, value in options.items() if value is not None and value is not False}
     if not isinstance(target, str | os.PathLike | Sequence):
         if options:
             raise ConfigError("a source is open already", found=", ".join(options), hint="Give them to ps.open")
@@ -96,7 +95,7 @@ def open_dataset(target: Target, options: dict[str, Any]) -> Dataset:
         source = open_source(target, **options)
         return Dataset(source, (source,), place_of(_name_of(source)))
     place = dataset_at(target, follow_links=options.get("follow_links", False))
-    options["format"] = find_format(place, options.get("format")).name
+    options["format"] = find_format(place, options.get("format"), OpenOptions()).name
     if options["format"] == "webdataset":
         source = open_source(target, **options, raw=True)
         return Dataset(source, (source,), place, (place,))

@@ -7,12 +7,12 @@ import functools
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
+from penstock._pool import thread_pool
 from penstock._secrets import redacted_repr
 from penstock.abc import Staged
 from penstock.errors import ConfigError
@@ -27,6 +27,9 @@ from penstock.store.place import Given, Place, place_of
 from penstock.store.put import aborting
 from penstock.store.side_file import file_binding
 from penstock.store.unfinished import Once
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 OnError = Literal["raise", "skip"]
 
@@ -217,7 +220,7 @@ def _workers(request: _Request) -> Generator[Run]:
     """A `map` over threads, where numpy does the work, or over an executor, where Python's JSON reader may."""
     count, executor = request.workers, request.executor
     if executor == "processes" and not request.validate and count is not None and count > 1:
-        with ThreadPoolExecutor(count) as pool:
+        with thread_pool(count) as pool:
             yield functools.partial(_map_ahead, pool, _AHEAD * count)
     else:
         preload = [scan_lines.__module__]

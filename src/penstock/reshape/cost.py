@@ -31,7 +31,7 @@ class ShuffleCost:
 
 
 Announce = Callable[[ShuffleCost], None]
-"""Called once, before anything is written."""
+"""Called once, when the output is taken and nothing is written yet."""
 
 
 def cost_of_rows(rows: Rows, passes: Passes, *, is_remote: bool) -> ShuffleCost:

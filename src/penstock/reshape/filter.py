@@ -23,11 +23,12 @@ from penstock.formats.jsonl.scan import fault_of
 from penstock.formats.jsonl.source import decode_line
 from penstock.reshape.expression import compile_expression, compile_pattern
 from penstock.reshape.field_names import names_in, require_fields
-from penstock.reshape.pieces import Groups, Range, Workers, pieces_for, ranges_of
+from penstock.reshape.pieces import Groups, Range, Workers, hands_for, pieces_for, ranges_of
 from penstock.reshape.reorder import grouped
 from penstock.reshape.rewrite import Counter, Output, Progress, Written, append_made, write_output, write_rows
 from penstock.reshape.rows import AnyRows, LineRows, RowsAt, SampleRows, TokenRows, open_rows, read_run, rows_at, runs
 from penstock.reshape.time_limit import Clock, TookTooLong, each_at_most
+from penstock.store._keeping import keeping_nothing
 from penstock.store.place import Given, Place, place_of
 from penstock.types import IntArray
 
@@ -66,6 +67,7 @@ def filter(
     format: str | None = None,
     token_bytes: int | None = None,
     overwrite: bool = False,
+    dry_run: bool = False,
     store: Store | None = None,
     progress: Progress | None = None,
     executor: AnyExecutor | None = None,
@@ -87,6 +89,7 @@ def filter(
         to, format: of the target, by default that of its suffix or the source; and of the source, by default found.
         token_bytes: width of the ids, where it is to be wider than that of the source.
         overwrite: replace the target.
+        dry_run: refuse what would be refused, count what would be written, and write nothing.
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
@@ -97,7 +100,8 @@ def filter(
         PrepareError: the expression fails on a line, which it names.
         FormatError: the source is damaged.
     """
-    rows, place = open_rows(source, format=format, store=store, **options), place_of(target, store).bare()
+    with keeping_nothing(dry_run):
+        rows, place = open_rows(source, format=format, store=store, **options), place_of(target, store).bare()
     chosen = _chosen(indices)
     given: dict[str, Any] = {"min_tokens": min_tokens, "max_tokens": max_tokens, "match": match, "where": where}
     conditions = Conditions(**given, field=field, invert=invert)
@@ -107,9 +111,10 @@ def filter(
     made_by: dict[str, Any] = {"command": "filter"} | {
         name: value for name, value in given.items() if value is not None
     }
-    output = _known_by(Output(place, to, overwrite, token_bytes), chosen, {**given, "field": field})
+    output = _known_by(Output(place, to, overwrite, token_bytes, dry_run=dry_run), chosen, {**given, "field": field})
     wanted = None if chosen is None else _wanted(rows, chosen)
-    work = _Work(rows, rows_at(rows, options), conditions, wanted, Workers(executor, workers))
+    hands = hands_for(executor, workers, dry_run=dry_run)
+    work = _Work(rows, rows_at(rows, options), conditions, wanted, hands)
     return _write_kept(work, output, made_by | conditions.more_of(chosen), Counter(len(rows), progress))
 
 

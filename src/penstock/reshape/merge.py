@@ -16,8 +16,9 @@ from penstock.codec.hashes import BlockHasher
 from penstock.codec.joined_digest import join_digests
 from penstock.errors import ConfigError, Unsupported
 from penstock.executors import AnyExecutor
-from penstock.formats.shards.merge import FileCopy, copy_shards
-from penstock.reshape.pieces import Copied, Pieces, Workers, leave, pieces_for, ranges_of, sweep_pieces
+from penstock.formats.shards.codecs import registered_name
+from penstock.formats.shards.merge import FileCopy, copy_shards, merge_parts
+from penstock.reshape.pieces import Copied, Pieces, Workers, hands_for, leave, pieces_for, ranges_of, sweep_pieces
 from penstock.reshape.rewrite import (
     Counter,
     Output,
@@ -27,11 +28,13 @@ from penstock.reshape.rewrite import (
     append_rows,
     lineage,
     once_of,
+    rehearse,
     require_other_dataset,
     write_output,
 )
-from penstock.reshape.rows import AnyRows, TokenRows, is_tars, open_rows, rows_at
+from penstock.reshape.rows import AnyRows, TokenRows, is_tars, open_rows, rows_at, total_units
 from penstock.reshape.samples import SampleRows
+from penstock.store._keeping import keeping_nothing
 from penstock.store.place import Given, Place, place_of
 
 
@@ -43,10 +46,12 @@ class MergeReport:
     Attributes:
         output: what was written.
         inputs: samples of each input, in order.
+        shards: how many the index lists, with `no_copy`; else None.
     """
 
     output: Written
     inputs: tuple[tuple[str, int], ...]
+    shards: int | None = None
 
 
 def merge(
@@ -57,7 +62,9 @@ def merge(
     format: str | None = None,
     token_bytes: int | None = None,
     mix_tokenizers: bool = False,
+    no_copy: bool = False,
     overwrite: bool = False,
+    dry_run: bool = False,
     store: Store | None = None,
     progress: Progress | None = None,
     executor: AnyExecutor | None = None,
@@ -77,7 +84,9 @@ def merge(
         format: format of the sources; found by sniffing where it is None.
         token_bytes: width of the ids, where it is to be wider than that of the sources.
         mix_tokenizers: take sources of different tokenizers or EOS ids.
+        no_copy: shards of samples stay where they are, below the target: only one index over all of them is written.
         overwrite: replace the target.
+        dry_run: refuse what would be refused, count what would be written, and write nothing.
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
@@ -92,18 +101,50 @@ def merge(
     if not sources:
         raise ConfigError("nothing to merge", expected="at least one dataset")
     places, place = [place_of(source, store) for source in sources], place_of(target, store).bare()
+    hands = Workers(executor, workers)
+    if no_copy:
+        asked = {
+            "to": to,
+            "format": format,
+            "token_bytes": token_bytes,
+            "mix_tokenizers": mix_tokenizers,
+            "dry_run": dry_run,
+            **options,
+        }
+        return _merge_index(places, place, asked, hands, overwrite=overwrite)
     if is_tars(places[0], format):
         from penstock.reshape.tars import merge_tars  # slow
 
-        hands = Workers(executor, workers)
-        return MergeReport(*merge_tars(places, place, hands, to=to, overwrite=overwrite, progress=progress, **options))
-    opened = [open_rows(one, format=format, **options) for one in places]
-    output = Output(place, to, overwrite, token_bytes, mix_tokenizers)
+        how: dict[str, Any] = {"overwrite": overwrite, "dry_run": dry_run, "progress": progress}
+        return MergeReport(*merge_tars(places, place, hands, to=to, **how, **options))
+    with keeping_nothing(dry_run):
+        opened = [open_rows(one, format=format, **options) for one in places]
+    output = Output(place, to, overwrite, token_bytes, mix_tokenizers, dry_run=dry_run)
     samples = [rows for rows in opened if isinstance(rows, SampleRows)]
-    hands = Workers(executor, workers)
+    hands = hands_for(executor, workers, dry_run=dry_run)
     if len(samples) == len(opened):
         return _merge_samples(samples, output, hands)
     return _merge_rows(opened, options, output, hands, progress)
+
+
+def _merge_index(
+    sources: Sequence[Place], target: Place, asked: dict[str, Any], workers: Workers, *, overwrite: bool
+) -> MergeReport:
+    """One index over the shards of all sources, which stay where they are."""
+    follow_links = asked.pop("follow_links", False)
+    named = [name for name, value in asked.items() if value is not None and value is not False]
+    refused = ", ".join([*named, *([] if workers.are_alone else ["executor", "workers"])])
+    if refused:
+        what, hint = "only an index is written, and nothing is copied", f"Leave {refused} out, or no_copy (--no-copy)"
+        raise ConfigError(what, path=target.path, found=refused, hint=hint)
+    given = [one.path for one in sources]
+    parts = merge_parts(target.path, given, overwrite=overwrite, follow_links=follow_links, store=target.store)
+    shards = list(itertools.chain.from_iterable(parts))
+    counts = [sum(one.samples for one in part) for part in parts]
+    size_bytes = sum((one.zip_data or one.raw_data).size_bytes for one in shards)
+    name = registered_name(shards[0].layout.format) if shards else "mds"
+    written = Written(target.path, name, sum(counts), None, size_bytes)
+    return MergeReport(written, tuple(zip(given, counts, strict=True)), len(shards))
 
 
 def _merge_rows(
@@ -136,8 +177,7 @@ def _join_digests(writer: Writer, sources: Sequence[AnyRows]) -> None:
 
 def _merge_samples(sources: Sequence[SampleRows], output: Output, workers: Workers) -> MergeReport:
     """The shards of all sources in one folder, under one index."""
-    place = output.place
-    sweep_pieces(place)
+    place, reports = output.place, tuple((rows.place.path, len(rows)) for rows in sources)
     require_other_dataset(sources, place, sources[0].format)
     if output.to not in (None, sources[0].format):
         what = f"shards of {sources[0].format} are copied as they are"
@@ -145,6 +185,11 @@ def _merge_samples(sources: Sequence[SampleRows], output: Output, workers: Worke
             what, path=place.path, found=f"--to {output.to}", hint="Use `penstock convert` before or after it"
         )
     made_by = {"command": "merge"}
+    if output.dry_run:
+        rehearse(output, sources, made_by)
+        counts = (sum(map(len, sources)), None, sum(map(total_units, sources)))
+        return MergeReport(Written(place.path, sources[0].format, *counts), reports)
+    sweep_pieces(place)
     once = once_of(output, sources, made_by, sum(map(len, sources)))
     manifest = None if output.overwrite else once.made()
     if manifest is None:
@@ -162,7 +207,7 @@ def _merge_samples(sources: Sequence[SampleRows], output: Output, workers: Worke
                 fetched=fetched,
             )
             manifest = once.commit(copy)
-    return MergeReport(Written.of(place, manifest), tuple((rows.place.path, len(rows)) for rows in sources))
+    return MergeReport(Written.of(place, manifest), reports)
 
 
 def _fetched(

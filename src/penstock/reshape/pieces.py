@@ -32,7 +32,7 @@ from penstock._secrets import redact
 from penstock.abc import Executor
 from penstock.codec.tokens import dtype_for
 from penstock.errors import ConfigError, PrepareError
-from penstock.executors import HERE, AnyExecutor, make_executor
+from penstock.executors import HERE, AnyExecutor, make_executor, require_executor
 from penstock.reshape.rows import AnyRows, Rows, RowsAt, read_run, runs
 from penstock.store._named import named
 from penstock.store.derived import upload_folder
@@ -73,6 +73,14 @@ class Workers:
 
 
 ALONE = Workers()
+
+
+def hands_for(executor: AnyExecutor | None, workers: int | None, *, dry_run: bool) -> Workers:
+    """Who works: in a dry run this process alone; raises `ConfigError` where there is no such executor."""
+    if not dry_run:
+        return Workers(executor, workers)
+    require_executor(executor or "inline", workers)
+    return ALONE
 
 
 class Make(Protocol):

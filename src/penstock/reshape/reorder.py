@@ -14,13 +14,13 @@ import itertools
 import os
 import tempfile
 from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._pool import thread_pool
 from penstock.codec.runs import argsort_small, copy_runs
 from penstock.errors import PrepareError
 from penstock.order.permutation import GlobalOrder
@@ -275,7 +275,7 @@ def _gathers(rows: Rows, total_bytes: int, num_windows: int) -> bool:
 
 def ahead(items: Iterator[T]) -> Iterator[T]:
     """The same items; one is made in a thread while the caller works on the one before."""
-    with ThreadPoolExecutor(1) as pool:
+    with thread_pool(1) as pool:
         pending = pool.submit(next, items, None)
         while (item := pending.result()) is not None:
             pending = pool.submit(next, items, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from penstock.reshape.once import once_dataset
 from penstock.reshape.pieces import Range, Segment, sweep_pieces
 from penstock.reshape.rows import AnyRows, LineRows, TokenRows, read_run, runs, total_units
 from penstock.reshape.samples import SampleRows
+from penstock.reshape.tally import Tally
+from penstock.store.dry import dry_place
 from penstock.store.outputs import require_other
 from penstock.store.place import Place, distinct_names
 from penstock.store.unfinished import Once
@@ -82,6 +84,7 @@ class Output:
         mix_tokenizers: take sources of different tokenizers.
         reads: further local files that the work reads, such as a list of indices.
         what: what else decides the bytes, as plain JSON, and is not in the side file.
+        dry_run: write nothing, and count what would be written.
     """
 
     place: Place
@@ -91,6 +94,7 @@ class Output:
     mix_tokenizers: bool = False
     reads: Sequence[Place] = ()
     what: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    dry_run: bool = False
 
 
 def write_output(
@@ -111,6 +115,12 @@ def write_output(
 
     Raises: as `open_writer`.
     """
+    if output.dry_run:
+        rehearse(output, sources, made_by)
+        width = output.token_bytes or sources[0].dtype.itemsize
+        tally = Tally(format_for(output, sources), width, is_tokens=isinstance(sources[0], TokenRows))
+        fill(tally)
+        return tally.commit()
     sweep_pieces(output.place)
     once = once_of(output, sources, made_by, num_samples)
     made = None if output.overwrite else once.made()
@@ -119,6 +129,11 @@ def write_output(
     with open_writer(output, sources, made_by) as writer:
         fill(writer)
         return once.commit(writer.commit)
+
+
+def rehearse(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any]) -> None:
+    """Refuse an output for what a run that writes it is refused for, and write nothing. Raises as `open_writer`."""
+    open_writer(replace(output, place=dry_place(output.place)), sources, made_by).abort()
 
 
 def once_of(
@@ -218,6 +233,11 @@ def append_rows(
         width: token width of the writer, in bytes.
         advance: called with the rows appended, after each run.
     """
+    if isinstance(writer, Tally):
+        for at, end in runs(rows, first, stop):
+            writer.take(rows.ranges(slice(at, end))[1])
+            advance(end - at)
+        return
     run = rows.token_run() if isinstance(rows, TokenRows) else None
     if run is None or rows.dtype.itemsize != width or not isinstance(writer, TokenParts):
         for at, end in runs(rows, first, stop):

@@ -20,7 +20,7 @@ from penstock.codec.joined_digest import documents_in
 from penstock.codec.runs import copy_runs
 from penstock.codec.tokens import dtype_for
 from penstock.errors import Truncated, Unsupported
-from penstock.formats import get_format, sniff
+from penstock.formats import find_format, get_format, sniff
 from penstock.formats.shards.source import ShardSource
 from penstock.reshape.samples import SampleRows
 from penstock.store.mapped import MappedFile
@@ -336,9 +336,9 @@ def open_rows(given: Given, *, format: str | None = None, store: Store | None = 
         Unsupported: a format of neither documents, lines nor samples in shards.
     """
     place = dataset_at(given, store, follow_links=options.get("follow_links", False))
-    chosen = get_format(format) if format else sniff(place.store, place.path)
     # Not mapped: what is read once, from one end to the other, then takes no memory.
     known = OpenOptions(read="pread", **options)
+    chosen = find_format(place, format, known)
     source = chosen.open(place.store, place.path, known)
     if is_token_source(source):
         return TokenRows(source, place, chosen.name)

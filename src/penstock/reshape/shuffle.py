@@ -56,7 +56,7 @@ def shuffle(
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
-        announce: told before anything is written what will be read.
+        announce: told what will be read, once the output is taken and before anything is written.
         options: what `penstock.open` takes for the source; see `penstock.reshape.tars.merge_tars` for tars, of which
             each split is shuffled for itself.
 
@@ -117,12 +117,12 @@ def write_in_order(
     """
     counter = Counter(len(rows), progress)
     passes = None if order is None else passes_of(rows, order, memory_bytes)
-    if passes is not None and hands is not None and hands.announce is not None:
-        hands.announce(cost_of_rows(rows, passes, is_remote=not rows.place.is_local))
 
     def fill(writer: Writer) -> None:
         if order is None or passes is None:
             return
+        if hands is not None and hands.announce is not None:
+            hands.announce(cost_of_rows(rows, passes, is_remote=not rows.place.is_local))
         dealt = None
         with contextlib.ExitStack() as stack:
             if hands is not None and not hands.workers.are_alone:

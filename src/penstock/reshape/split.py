@@ -22,9 +22,19 @@ from penstock.formats import get_format
 from penstock.formats._last_files import last_file
 from penstock.order.permutation import unpermute
 from penstock.reshape.once import once_parts
-from penstock.reshape.pieces import Groups, Range, Workers, pieces_for, ranges_of, sweep_pieces
+from penstock.reshape.pieces import Groups, Range, Workers, hands_for, pieces_for, ranges_of, sweep_pieces
 from penstock.reshape.reorder import grouped
-from penstock.reshape.rewrite import Counter, Output, Progress, Written, append_made, once_of, open_writer, write_rows
+from penstock.reshape.rewrite import (
+    Counter,
+    Output,
+    Progress,
+    Written,
+    append_made,
+    once_of,
+    open_writer,
+    rehearse,
+    write_rows,
+)
 from penstock.reshape.rows import (
     AnyRows,
     RowsAt,
@@ -36,6 +46,8 @@ from penstock.reshape.rows import (
     runs,
     total_units,
 )
+from penstock.reshape.tally import Tally
+from penstock.store._keeping import keeping_nothing
 from penstock.store.object_folder import take_back
 from penstock.store.place import Given, Place, place_of
 from penstock.store.powers import FolderStore
@@ -62,6 +74,7 @@ def split(
     to: str | None = None,
     format: str | None = None,
     overwrite: bool = False,
+    dry_run: bool = False,
     store: Store | None = None,
     progress: Progress | None = None,
     executor: AnyExecutor | None = None,
@@ -85,6 +98,7 @@ def split(
         by: `"position"` or `"content"`.
         to, format: of the parts, by default that of the source; and of the source, found by sniffing where it is None.
         overwrite: replace parts that are there.
+        dry_run: refuse what would be refused, count what would be written, and write nothing.
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
@@ -104,12 +118,17 @@ def split(
         places = [target.child(f"{dataset.name}_{name}") for name in names]
         part_of = functools.partial(_parts_of_samples, shares=shares, seed=seed, by=by)
         hands = Workers(executor, workers)
-        return split_tars(dataset, places, part_of, made_by, hands, overwrite=overwrite, progress=progress, **options)
-    rows = open_rows(dataset, format=format, **options)
+        how: dict[str, Any] = {"overwrite": overwrite, "dry_run": dry_run, "progress": progress}
+        return split_tars(dataset, places, part_of, made_by, hands, **how, **options)
+    with keeping_nothing(dry_run):
+        rows = open_rows(dataset, format=format, **options)
     by_content = ByContent(shares, seed, isinstance(rows, TokenRows))
     parts = ByPosition(len(rows), shares, seed) if by == "position" else by_content
-    work = _Work(rows, rows_at(rows, options), parts, Workers(executor, workers), target.child(rows.place.name))
+    hands = hands_for(executor, workers, dry_run=dry_run)
+    work = _Work(rows, rows_at(rows, options), parts, hands, target.child(rows.place.name))
     outputs = [Output(place, to or rows.format, overwrite) for place in _places(rows, target, names, to)]
+    if dry_run:
+        return _rehearsed(work, outputs, made_by, Counter(len(rows), progress))
     return _written(work, outputs, made_by, Counter(len(rows), progress))
 
 
@@ -137,6 +156,25 @@ def _written(work: _Work, outputs: Sequence[Output], made_by: dict[str, Any], co
             outputs = [_goes_on(output, part, rows) for output, part in zip(outputs, known, strict=True)]
         manifests = _deal(work, outputs, made_by, once, counter)
     return tuple(Written.of(output.place, manifest) for output, manifest in zip(outputs, manifests, strict=True))
+
+
+def _rehearsed(
+    work: _Work, outputs: Sequence[Output], made_by: dict[str, Any], counter: Counter
+) -> tuple[Written, ...]:
+    """What each part would hold; by position no row is read for it."""
+    rows, by_position = work.rows, isinstance(work.parts, ByPosition)
+    for output in outputs:
+        rehearse(output, [rows], made_by)
+    width, is_tokens = rows.dtype.itemsize, isinstance(rows, TokenRows)
+    tallies = [Tally(one.to or rows.format, width, is_tokens=is_tokens) for one in outputs]
+    for first, stop in runs(rows):
+        nothing = np.empty(0, rows.dtype)
+        data, lengths = (nothing, rows.ranges(slice(first, stop))[1]) if by_position else read_run(rows, first, stop)
+        parts = work.parts(first, stop, data, lengths)
+        for number, tally in enumerate(tallies):
+            tally.take(lengths[parts == number])
+        counter.add(stop - first)
+    return tuple(Written.of(output.place, tally.commit()) for output, tally in zip(outputs, tallies, strict=True))
 
 
 def _goes_on(output: Output, part: Once[Manifest], rows: AnyRows) -> Output:

@@ -37,6 +37,7 @@ from penstock.reshape.once import once_dataset, once_parts
 from penstock.reshape.pieces import ALONE, Pieces, Workers, leave, pieces_for, sweep_pieces, whole
 from penstock.reshape.reorder import SeededOrder
 from penstock.reshape.rewrite import Counter, Progress, Written
+from penstock.store.dry import dry_place
 from penstock.store.outputs import require_other
 from penstock.store.place import Place, dataset_at
 from penstock.store.side_file import fitting_manifest
@@ -62,6 +63,11 @@ class TarSamples:
 
     def __len__(self) -> int:
         return sum(len(places) for *_, places in self.shards)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the parts of all samples of its shards."""
+        return sum(int(table.sizes.sum()) for _, table, _ in self.shards)
 
     def at(self, rows: Iterable[IntArray], pieces: Pieces | None = None) -> Iterator[Sample]:
         """The samples at `rows`, runs of at most a few hundred, in that order; by workers where there are `pieces`."""
@@ -154,6 +160,7 @@ def merge_tars(
     *,
     to: str | None = None,
     overwrite: bool = False,
+    dry_run: bool = False,
     progress: Progress | None = None,
     seed: int | None = None,
     announce: Announce | None = None,
@@ -166,9 +173,10 @@ def merge_tars(
         workers: who reads the samples.
         to: None or `"webdataset"`.
         overwrite: replace the target.
+        dry_run: write nothing, and say what would be written.
         progress: called with the samples done.
         seed: mix the samples of each split; None: as they are.
-        announce: told before anything is written what will be read.
+        announce: as of `penstock.shuffle`.
         options: `split` and `follow_links` of `penstock.open`; `maxcount`, `maxsize`, `pattern` of the writer.
 
     Returns:
@@ -188,17 +196,21 @@ def merge_tars(
     _require_one_typing([one for one, _ in opened], typing)
     counts = [sum(map(len, splits.values())) for _, splits in opened]
     inputs = tuple((one.path, count) for (one, _), count in zip(opened, counts, strict=True))
+    if dry_run:
+        _writer(dry_place(target), given | typing[0], overwrite).abort()
+        size_bytes = sum(one.size_bytes for _, splits in opened for one in splits.values())
+        return Written(target.path, _FORMAT, sum(counts), None, size_bytes), inputs
     what = {"command": "merge", "seed": seed, "sources": [list(one) for one in inputs], "options": options}
     sweep_pieces(target)
     once = _once(target, what, sum(counts))
     made = None if overwrite else once.made()
     if made is not None:
         return Written.of(target, made), inputs
-    if announce is not None:
-        announce(_cost([samples for _, splits in opened for samples in splits.values()]))
     counter = Counter(sum(counts), progress)
     names = list(dict.fromkeys(name for _, splits in opened for name in splits))
     with _writer(target, given | typing[0], overwrite) as writer:
+        if announce is not None:
+            announce(_cost([samples for _, splits in opened for samples in splits.values()]))
         with pieces_for(workers, target) as pieces:
             for name in names:
                 writer.begin_split(name)
@@ -211,7 +223,7 @@ def merge_tars(
 
 def _cost(samples: Sequence[TarSamples]) -> ShuffleCost:
     shards = [shard for one in samples for shard in one.shards]
-    total_bytes = sum(int(table.sizes.sum()) for _, table, _ in shards)
+    total_bytes = sum(one.size_bytes for one in samples)
     is_remote = any(not place.is_local for place, *_ in shards)
     return cost_of_samples(sum(map(len, samples)), total_bytes, is_remote=is_remote)
 
@@ -231,6 +243,7 @@ def split_tars(
     workers: Workers = ALONE,
     *,
     overwrite: bool = False,
+    dry_run: bool = False,
     progress: Progress | None = None,
     **options: Any,
 ) -> tuple[Written, ...]:
@@ -245,6 +258,7 @@ def split_tars(
         made_by: verb and options, by which the same work is known after a kill.
         workers: who reads the samples.
         overwrite: replace them.
+        dry_run: write nothing, and say what would be written.
         progress: called with the samples done.
         options: as of `merge_tars`.
 
@@ -258,6 +272,16 @@ def split_tars(
     for place in places:
         require_other([dataset.path], place.path)
     writer_options = given | _typing(dataset)
+    if dry_run:
+        for place in places:
+            _writer(dry_place(place), writer_options, overwrite).abort()
+        parts = part_of(len(samples), lambda: samples.at(_in_order(len(samples))))
+        counts, mean_bytes = [int((parts == number).sum()) for number in range(len(places))], samples.size_bytes
+        mean_bytes //= max(1, len(samples))
+        return tuple(
+            Written(place.path, _FORMAT, count, None, count * mean_bytes)
+            for place, count in zip(places, counts, strict=True)
+        )
     beside = places[0].folder().child(dataset.name)
     sweep_pieces(beside)
     with pieces_for(workers, beside) as pieces:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, fields
 
+from penstock._settings import said_by, setting
 from penstock.errors import ConfigError
 
 REQUEST_BYTES = 1 << 18
@@ -17,7 +17,7 @@ So a gap of this size between two ranges is cheaper to read than to leave out.
 
 @dataclass(frozen=True, slots=True)
 class RemoteOptions:
-    """Settings of all requests; each field is an environment variable `PENSTOCK_REMOTE_<FIELD>` too.
+    """Settings of all requests; each field is a setting `PENSTOCK_REMOTE_<FIELD>` too.
 
     Attributes:
         gap_bytes: ranges that are at most so far apart are read by one request.
@@ -46,14 +46,15 @@ class RemoteOptions:
         given = {}
         for one in fields(cls):
             name = f"PENSTOCK_REMOTE_{one.name.upper()}"
-            if name in os.environ:
-                given[one.name] = _number(name, os.environ[name], whole=isinstance(one.default, int))
+            text, _ = said_by(name)
+            if text is not None:
+                given[one.name] = _number(name, text, whole=isinstance(one.default, int))
         return cls(**given)
 
 
 def whole_number(name: str) -> int | None:
-    """The environment variable `name` as a whole number; None where it is not set; raises `ConfigError`."""
-    text = os.environ.get(name)
+    """The setting of this variable as a whole number; None where it is not set; raises `ConfigError`."""
+    text = setting(name)
     return int(_number(name, text, whole=True)) if text else None
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from typing import Any, TypeAlias
 
 from penstock._optional import require
+from penstock._pool import thread_pool
 from penstock.abc import Store
 from penstock.errors import ConfigError, MissingExtra, PrepareError, Unreachable
 from penstock.store._credentials import s3_settings
@@ -232,7 +232,7 @@ class _Composition:
         try:
             upload = {**where, "UploadId": client.create_multipart_upload(**where)["UploadId"]}
             try:
-                with ThreadPoolExecutor(_THREADS) as pool:
+                with thread_pool(_THREADS) as pool:
                     tags = list(pool.map(partial(self._put, upload), range(1, len(parts) + 1), parts))
                 done = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(tags, 1)]
                 client.complete_multipart_upload(**upload, MultipartUpload={"Parts": done}, IfNoneMatch="*")

@@ -21,8 +21,10 @@ from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
 from penstock._secrets import logger
+from penstock._settings import setting
 from penstock.codec.hashes import hasher
 from penstock.errors import ConfigError, PenstockError
+from penstock.store._keeping import keeps_nothing
 from penstock.store._named import named
 from penstock.store._published import DIGEST, open_published, write_record
 from penstock.store.local import LocalStore
@@ -38,7 +40,7 @@ _KEY = re.compile(r"^[A-Za-z0-9_.-]{1,200}$")
 
 def cache_folder() -> str:
     """The folder for everything that can be computed or fetched again; raises `ConfigError` for a URL."""
-    given = os.environ.get("PENSTOCK_CACHE")
+    given = setting("PENSTOCK_CACHE")
     if given:
         if "://" in given:  # a folder of that name would be made here
             raise ConfigError(
@@ -81,7 +83,7 @@ class DerivedCache:
             OSError: the disk is full.
         """
         size_bytes = count * np.dtype(dtype).itemsize
-        if size_bytes < _SMALL_SCRATCH_BYTES:
+        if size_bytes < _SMALL_SCRATCH_BYTES or keeps_nothing():
             return np.zeros(count, dtype)
         try:
             os.makedirs(self.folder, exist_ok=True)
@@ -109,13 +111,8 @@ class DerivedCache:
         if found is not None:
             return found
         try:
-            with hold_lock(path + ".lock"):
-                found = _mapped(path, key, dtype)
-                if found is None:
-                    if os.path.lexists(path):
-                        _log.warning("%s: changed, damaged or not Penstock's; computing it again", path)
-                    _publish(path, key, dtype, feed)
-                    found = _mapped(path, key, dtype)
+            if not keeps_nothing():
+                found = _found_or_made(path, key, dtype, feed)
         except PenstockError:
             raise
         except OSError as error:
@@ -125,6 +122,18 @@ class DerivedCache:
             feed(lambda run: pieces.append(np.array(run, dtype)))
             found = pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0, dtype), *pieces])
             found.flags.writeable = False
+        return found
+
+
+def _found_or_made(path: str, key: str, dtype: str, feed: Callable[[Put], None]) -> NDArray[Any] | None:
+    """The array in a file, which is made under a lock where it is missing."""
+    with hold_lock(path + ".lock"):
+        found = _mapped(path, key, dtype)
+        if found is None:
+            if os.path.lexists(path):
+                _log.warning("%s: changed, damaged or not Penstock's; computing it again", path)
+            _publish(path, key, dtype, feed)
+            found = _mapped(path, key, dtype)
         return found
 
 

@@ -10,10 +10,12 @@ import re
 import stat
 from collections.abc import Iterator, Sequence
 
+from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound
 from penstock.store._files import status_of
 from penstock.store._links import LinkGuard
 from penstock.store.place import place_of
+from penstock.store.remote import base_of
 from penstock.store.resolve import absolute, is_url, local_path
 
 
@@ -68,6 +70,28 @@ def find_files(
         yield from dict.fromkeys(map(absolute, itertools.chain.from_iterable(expanded)))
     else:
         raise NotFound("no such file or folder", path=given, hint="Check the path")
+
+
+def one_store(paths: Sequence[str]) -> Store:
+    """The store of all of these paths; raises `ConfigError` for several."""
+    places = [place_of(path) for path in paths]
+    if len({(type(one.store), base_of(one.path) if is_url(one.path) else "") for one in places}) > 1:
+        raise ConfigError("paths of several stores", hint="Open each by itself, and join them: ps.Concat")
+    return places[0].store
+
+
+def files_of_all(paths: Sequence[str], suffixes: Sequence[str], what: str, *, follow_links: bool) -> list[str]:
+    """The files of several files, folders and patterns, in byte order of their paths; raises as `find_files`.
+
+    Raises:
+        ConfigError: a file is named twice.
+    """
+    found = (file for path in paths for file in find_files(path, [suffixes], what, follow_links=follow_links))
+    files = sorted(found, key=os.fsencode)
+    for first, second in itertools.pairwise(files):
+        if first == second:
+            raise ConfigError("a file is named twice", path=first, hint="Name each file once, or its folder")
+    return files
 
 
 def _far(given: str, kinds: Sequence[Sequence[str]], what: str) -> Iterator[str]:

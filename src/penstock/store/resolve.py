@@ -23,8 +23,8 @@ _LOST_SLASH = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
 def resolve(url: str | os.PathLike[str]) -> tuple[Store, str]:
     """The store of `url` and the path in it.
 
-    A plain path and `file://` are local. In a remote store, which keeps copies in the cache folder, the path is the
-    URL; nothing is asked of it here.
+    A plain path and `file://` are local; a slash behind the name of a file means nothing. In a remote store, which
+    keeps copies in the cache folder, the path is the URL; nothing is asked of it here.
 
     Raises:
         ConfigError: a scheme that no store serves, or a local name that no file can have.
@@ -36,10 +36,10 @@ def resolve(url: str | os.PathLike[str]) -> tuple[Store, str]:
         if _LOST_SLASH.match(text):
             hint = "Give URLs as text, scheme://…, not as a Path; a local folder of this name is ./…"
             raise ConfigError("a URL that has lost a slash", path=text, hint=hint)
-        return LocalStore(), _possible(os.path.expanduser(text))
+        return LocalStore(), _named(os.path.expanduser(text))
     scheme = found[1].lower()
     if scheme == "file":
-        return LocalStore(), _possible(_path_of(text))
+        return LocalStore(), _named(_path_of(text))
     try:
         text = with_auth(scheme + text[found.end(1) :])
     except ValueError as error:
@@ -105,6 +105,13 @@ def _path_of(url: str) -> str:
     if "?" in url or "#" in url:
         raise ConfigError("a file URL has no query", path=url, hint="Write %3F for ? and %23 for #")
     return unquote(parts.path)
+
+
+def _named(path: str) -> str:
+    """The local path, without slashes at its end where a file has the name before them."""
+    path = _possible(path)
+    bare = path.rstrip("/")
+    return bare if bare != path and os.path.isfile(bare) else path
 
 
 def _possible(path: str) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from penstock._pool import Pool
 from penstock.store.cache import CachedStore
 from penstock.store.place import Place
 from penstock.store.remote import RemoteStore
@@ -46,5 +46,5 @@ def state_of(file: Place, statuses: Mapping[str, os.stat_result] = _NONE) -> Fil
 
 def states_of(files: Iterable[Place], statuses: Mapping[str, os.stat_result] = _NONE) -> list[FileState]:
     """The same of many, some at once: a request each, where they are far away."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with Pool(_AT_ONCE, "penstock-states") as pool:
         return list(pool.map(functools.partial(state_of, statuses=statuses), files))

@@ -99,11 +99,13 @@ class ZipStore:
         return not name or any(one.startswith(f"{name}/") for one in self._members)
 
     def list(self, prefix: str) -> Iterator[str]:
-        """All members under `prefix`, in byte order of their names."""
+        """All members under `prefix`, in byte order of their names; raises `NotFound` where there is no such folder."""
         name = self._name(prefix)
         if name is None:
             yield from self._store.list(prefix)
             return
+        if not self.is_folder(prefix):
+            raise NotFound("no such folder in this zip file", path=prefix, hint="Check the path")
         start = f"{name}/" if name else ""
         found = (one for one in self._members if one.startswith(start))
         yield from (

@@ -8,19 +8,24 @@ class TestMyStore(StoreSuite):
     @pytest.fixture
     def root(self, tmp_path):
         return "a/folder/in/it"
+
+A store that is only read has `writes = False` and its own `put`, which makes a file behind the store's back.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 
 from penstock.abc import Store, SupportsMmap
-from penstock.errors import ConfigError, NotFound, Truncated
+from penstock.errors import ConfigError, NotFound, PenstockError, Truncated
 from penstock.testing.strategies import for_all
 
 BIG_BYTES = (5 << 20) + 3
@@ -38,28 +43,50 @@ def files_under(store: Store, root: str) -> list[str]:
     return list(store.list(root)) if store.is_folder(root) else []
 
 
+def _writing(test: Callable[..., None]) -> Callable[..., None]:
+    """A law of stores that write."""
+
+    @functools.wraps(test)
+    def law(self: StoreSuite, *arguments: Any, **named: Any) -> None:
+        if not self.writes:
+            pytest.skip("a store that is only read")
+        test(self, *arguments, **named)
+
+    return law
+
+
 class StoreSuite:
-    """Inherit, and give the fixtures `store` and `root`: a folder in the store that may be missing still."""
+    """Inherit, and give the fixtures `store` and `root`: a folder in the store that may be missing still.
+
+    Attributes:
+        writes: false for a store that is only read; `put` then makes its files.
+    """
+
+    writes: bool = True
+
+    def put(self, store: Store, path: str, data: bytes) -> None:
+        """Make one file, for the laws of reading."""
+        put(store, path, data)
 
     # --- reading -------------------------------------------------------------------------------------------------
 
     def test_get_whole_and_ranges(self, store: Store, root: str) -> None:
         path = f"{root}/a.bin"
         data = bytes(range(256)) * 5
-        put(store, path, data)
+        self.put(store, path, data)
         assert store.get(path) == data
         assert store.get(path, 10) == data[10:]
         assert store.get(path, 10, 20) == data[10:30]
         assert store.get(path, 10, 0) == b""
 
     def test_get_is_short_only_at_the_end(self, store: Store, root: str) -> None:
-        put(store, f"{root}/a.bin", b"0123456789")
+        self.put(store, f"{root}/a.bin", b"0123456789")
         assert store.get(f"{root}/a.bin", 8, 5) == b"89"
         assert store.get(f"{root}/a.bin", 10, 5) == b""
         assert store.get(f"{root}/a.bin", 1 << 40, 5) == b""
 
     def test_empty_file(self, store: Store, root: str) -> None:
-        put(store, f"{root}/empty", b"")
+        self.put(store, f"{root}/empty", b"")
         assert store.size(f"{root}/empty") == 0
         assert store.get(f"{root}/empty") == b""
         assert store.exists(f"{root}/empty")
@@ -67,7 +94,7 @@ class StoreSuite:
     def test_get_ranges_equals_slices(self, store: Store, root: str) -> None:
         path = f"{root}/a.bin"
         data = np.random.default_rng(3).bytes(3000)
-        put(store, path, data)
+        self.put(store, path, data)
         bounds = st.tuples(st.integers(0, 3000), st.integers(0, 3000)).map(lambda pair: (min(pair), max(pair)))
 
         @for_all(st.lists(bounds, max_size=8))
@@ -75,19 +102,18 @@ class StoreSuite:
             assert store.get_ranges(path, ranges) == [data[start:stop] for start, stop in ranges]
 
     def test_get_ranges_past_the_end_is_truncated(self, store: Store, root: str) -> None:
-        put(store, f"{root}/a.bin", b"0123456789")
+        self.put(store, f"{root}/a.bin", b"0123456789")
         with pytest.raises(Truncated) as caught:
             store.get_ranges(f"{root}/a.bin", [(0, 4), (8, 11)])
         assert caught.value.path == f"{root}/a.bin"
 
     def test_missing_file_is_not_found(self, store: Store, root: str) -> None:
-        put(store, f"{root}/there", b"x")
+        self.put(store, f"{root}/there", b"x")
         path = f"{root}/missing"
         for read in (
             lambda: store.get(path),
             lambda: store.get_ranges(path, [(0, 1)]),
             lambda: store.size(path),
-            lambda: store.delete(path),
             lambda: list(store.list(path)),
         ):
             with pytest.raises(NotFound) as caught:
@@ -97,8 +123,8 @@ class StoreSuite:
         assert not store.is_folder(path)
 
     def test_mmap(self, store: Store, root: str) -> None:
-        put(store, f"{root}/a.bin", b"0123456789")
-        put(store, f"{root}/empty", b"")
+        self.put(store, f"{root}/a.bin", b"0123456789")
+        self.put(store, f"{root}/empty", b"")
         if isinstance(store, SupportsMmap):
             mapped = store.mmap(f"{root}/a.bin")
             assert mapped.dtype == np.uint8
@@ -113,7 +139,7 @@ class StoreSuite:
     # --- names ---------------------------------------------------------------------------------------------------
 
     def test_folders(self, store: Store, root: str) -> None:
-        put(store, f"{root}/deep/er/a.bin", b"x")
+        self.put(store, f"{root}/deep/er/a.bin", b"x")
         assert store.exists(f"{root}/deep/er/a.bin")
         assert not store.is_folder(f"{root}/deep/er/a.bin")
         assert store.exists(f"{root}/deep")
@@ -124,24 +150,42 @@ class StoreSuite:
     def test_list_is_in_byte_order(self, store: Store, root: str) -> None:
         names = ["b", "a/z", "a.txt", "a/b/c", "Z", "é", "𝄞", "\ufb00", "a b", "a-", "10", "9"]
         for name in names:
-            put(store, f"{root}/{name}", b"x")
+            self.put(store, f"{root}/{name}", b"x")
         assert list(store.list(root)) == [f"{root}/{name}" for name in sorted(names, key=str.encode)]
         assert list(store.list(f"{root}/a")) == [f"{root}/a/b/c", f"{root}/a/z"]
 
     def test_odd_names(self, store: Store, root: str) -> None:
         for name in ("with space", "new\nline", "%41", "a" * 250, ".hidden", "quote'\""):
-            put(store, f"{root}/{name}", name.encode())
+            self.put(store, f"{root}/{name}", name.encode())
             assert store.get(f"{root}/{name}") == name.encode()
 
+    @_writing
     def test_delete(self, store: Store, root: str) -> None:
-        put(store, f"{root}/a.bin", b"x")
-        put(store, f"{root}/b.bin", b"y")
+        self.put(store, f"{root}/a.bin", b"x")
+        self.put(store, f"{root}/b.bin", b"y")
         store.delete(f"{root}/a.bin")
         assert not store.exists(f"{root}/a.bin")
         assert store.get(f"{root}/b.bin") == b"y"
+        with pytest.raises(NotFound) as caught:
+            store.delete(f"{root}/a.bin")
+        assert caught.value.path == f"{root}/a.bin"
+
+    def test_what_it_can_not_do_is_refused(self, store: Store, root: str) -> None:
+        if self.writes:
+            return
+        self.put(store, f"{root}/a.bin", b"x")
+        for refused in (
+            lambda: store.stage(f"{root}/new"),
+            lambda: store.stage(f"{root}/a.bin", overwrite=True),
+            lambda: store.delete(f"{root}/a.bin"),
+        ):
+            with pytest.raises(PenstockError):
+                refused()
+        assert store.get(f"{root}/a.bin") == b"x"
 
     # --- staging -------------------------------------------------------------------------------------------------
 
+    @_writing
     def test_staged_is_invisible_until_commit(self, store: Store, root: str) -> None:
         put(store, f"{root}/other", b"o")
         path = f"{root}/a.bin"
@@ -156,6 +200,7 @@ class StoreSuite:
         assert store.get(path) == b"x" * BIG_BYTES
         assert list(store.list(root)) == [path, f"{root}/other"]
 
+    @_writing
     def test_abort_leaves_nothing(self, store: Store, root: str) -> None:
         put(store, f"{root}/other", b"o")
         staged = store.stage(f"{root}/new/folder/a.bin")
@@ -165,6 +210,7 @@ class StoreSuite:
         assert list(store.list(root)) == [f"{root}/other"]
         assert not store.exists(f"{root}/new")
 
+    @_writing
     def test_abort_after_commit_does_nothing(self, store: Store, root: str) -> None:
         staged = store.stage(f"{root}/a.bin")
         staged.write(b"x")
@@ -172,6 +218,7 @@ class StoreSuite:
         staged.abort()
         assert store.get(f"{root}/a.bin") == b"x"
 
+    @_writing
     @pytest.mark.parametrize("end", ["commit", "abort"])
     def test_ended_staged_file_takes_no_more(self, store: Store, root: str, end: str) -> None:
         staged = store.stage(f"{root}/a.bin")
@@ -183,6 +230,7 @@ class StoreSuite:
             staged.commit()
         assert store.exists(f"{root}/a.bin") == (end == "commit")
 
+    @_writing
     def test_existing_file_is_refused(self, store: Store, root: str) -> None:
         put(store, f"{root}/a.bin", b"old")
         with pytest.raises(ConfigError) as caught:
@@ -190,6 +238,7 @@ class StoreSuite:
         assert caught.value.path == f"{root}/a.bin"
         assert store.get(f"{root}/a.bin") == b"old"
 
+    @_writing
     def test_file_that_appears_meanwhile_is_kept(self, store: Store, root: str) -> None:
         first, second = store.stage(f"{root}/a.bin"), store.stage(f"{root}/a.bin")
         first.write(b"first")
@@ -200,6 +249,7 @@ class StoreSuite:
         assert store.get(f"{root}/a.bin") == b"first"
         assert files_under(store, root) == [f"{root}/a.bin"]
 
+    @_writing
     def test_overwrite_shows_the_old_until_commit(self, store: Store, root: str) -> None:
         path = f"{root}/a.bin"
         put(store, path, b"old")
@@ -213,6 +263,7 @@ class StoreSuite:
         aborted.abort()
         assert store.get(path) == b"newer"
 
+    @_writing
     def test_commit_of_several(self, store: Store, root: str) -> None:
         staged = [store.stage(f"{root}/{name}") for name in "abc"]
         for number, one in enumerate(staged):
@@ -222,6 +273,7 @@ class StoreSuite:
 
     # --- writing -------------------------------------------------------------------------------------------------
 
+    @_writing
     def test_pieces_make_the_whole(self, store: Store, root: str) -> None:
         names = itertools.count()
         piece = st.one_of(st.binary(max_size=50), st.integers(0, 3 << 20).map(lambda size: b"\xa5" * size))
@@ -236,6 +288,7 @@ class StoreSuite:
             staged.commit()
             assert store.get(path) == b"".join(pieces)
 
+    @_writing
     def test_write_takes_any_buffer(self, store: Store, root: str) -> None:
         array = np.arange(20, dtype=np.uint16).reshape(4, 5)
         staged = store.stage(f"{root}/a.bin")
@@ -244,6 +297,7 @@ class StoreSuite:
         staged.commit()
         assert store.get(f"{root}/a.bin") == b"abcdef" + array.tobytes() + array[:, ::2].tobytes()
 
+    @_writing
     def test_a_buffer_may_change_after_write(self, store: Store, root: str) -> None:
         buffer = bytearray(b"first")
         staged = store.stage(f"{root}/a.bin")
@@ -252,6 +306,7 @@ class StoreSuite:
         staged.commit()
         assert store.get(f"{root}/a.bin") == b"first"
 
+    @_writing
     @pytest.mark.parametrize("size_bytes", [20, BIG_BYTES])
     def test_write_at_changes_what_is_there(self, store: Store, root: str, size_bytes: int) -> None:
         staged = store.stage(f"{root}/a.bin")
@@ -262,6 +317,7 @@ class StoreSuite:
         staged.commit()
         assert store.get(f"{root}/a.bin") == b"----head" + b"-" * (size_bytes - 8) + b"end"
 
+    @_writing
     def test_append_file(self, store: Store, root: str, tmp_path: Path) -> None:
         part = tmp_path / "part.bin"
         data = np.random.default_rng(5).bytes(100_000)
@@ -276,6 +332,7 @@ class StoreSuite:
         staged.commit()
         assert store.get(f"{root}/a.bin") == b"before" + data + data[10:30] + b"after"
 
+    @_writing
     def test_append_file_refuses_what_is_not_there(self, store: Store, root: str, tmp_path: Path) -> None:
         part = tmp_path / "part.bin"
         part.write_bytes(b"0123456789")

@@ -17,6 +17,7 @@ from penstock.prepare.energon.guess import show_part
 _TEXT_SUFFIXES = ("txt", "text", "transcript", "json", "jsn", "cls", "cls2", "id", "index", "inx")
 _HALF = "\u2580"
 _MOST_BYTES = 1 << 26
+_NUMBERS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ def show_sample(sample: Mapping[str, Any], display: Display) -> str:
         sample: as a source gives it, with `raw=True` where there is that.
         display: sizes of the output.
     """
-    parts = {name: value for name, value in sample.items() if not (name.startswith("__") and name.endswith("__"))}
+    parts = {name: value for name, value in sample.items() if name != "__key__"}
     width = max(map(len, parts), default=0)
     lines = [f"key  {sample['__key__']}"] if "__key__" in sample else []
     lines += [f"  {name.ljust(width)}  {_in_short(name, value)}" for name, value in parts.items()]
@@ -76,9 +77,16 @@ def _in_short(name: str, value: Any) -> str:
     if hasattr(value, "mode") and hasattr(value, "width"):
         return f"{value.mode} image, {value.width} x {value.height}"
     if hasattr(value, "dtype") and hasattr(value, "shape"):
-        return f"{value.dtype}{list(value.shape)}"
+        return f"{value.dtype}{list(value.shape)}{_begin(value)}"
     text = value if isinstance(value, str) else repr(value)
     return textwrap.shorten(text, 60, placeholder="…") or repr(value)
+
+
+def _begin(value: Any) -> str:
+    """The first numbers of a row of them."""
+    if value.ndim != 1 or value.dtype.kind not in "iuf":
+        return ""
+    return "  " + " ".join(map(str, value[:_NUMBERS].tolist())) + (" …" if len(value) > _NUMBERS else "")
 
 
 def _in_full(name: str, value: Any, display: Display) -> Iterator[str]:

@@ -72,6 +72,7 @@ class PieceMeta:
         lines: lines in all.
         documents: lines that gave a document.
         num_dropped: lines that gave none; `dropped` are the first of them.
+        gaps: uint32[k], little-endian, where rows are to be mapped: the numbers of all lines that gave none.
     """
 
     file: int
@@ -82,6 +83,7 @@ class PieceMeta:
     documents: int
     num_dropped: int
     dropped: tuple[BadLine, ...]
+    gaps: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

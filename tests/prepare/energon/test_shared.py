@@ -118,6 +118,14 @@ def test_two_finishers(bare: Path, whole: dict[str, bytes], monkeypatch: pytest.
     assert files_in(bare) == whole
 
 
+def test_a_run_killed_before_its_last_folder_is_gone(bare: Path, whole: dict[str, bytes]) -> None:
+    share(bare)
+    (bare / ".nv-meta.work").mkdir()
+    assert share(bare).was_complete
+    assert files_in(bare) == whole
+    assert not (bare / ".nv-meta.work").exists()
+
+
 def test_other_work_is_refused_by_name(root: str) -> None:
     share(root, part=(0, 3))
     with pytest.raises(ConfigError, match="differs: --split-ratio"):

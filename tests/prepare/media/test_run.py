@@ -20,6 +20,7 @@ from penstock.errors import ConfigError, NotFound, PrepareError
 from penstock.executors.inline import InlineExecutor
 from penstock.prepare.media import run as module
 from penstock.prepare.media.run import MediaSummary, prepare_media
+from penstock.store.local import LocalStore
 from penstock.store.place import Place, place_of
 from penstock.testing.cluster import upload
 from penstock.testing.faults import FaultStore, count_operations
@@ -298,3 +299,34 @@ def test_alone_goes_on_but_with_other_files(folder: Path, monkeypatch: pytest.Mo
         prepare_media(folder, part=(1, 2), executor="inline")
     assert prepare_media(folder, executor="inline").num_rows == 5
     assert rows(folder) == sorted(ROWS["filesystem"])
+
+
+@pytest.mark.parametrize("at", ["before its side file", "before the work is thrown away", "at the last folder"])
+def test_a_finisher_that_is_killed_when_the_index_is_there(
+    at: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same array again ends well, in the same files, and leaves nothing."""
+    whole: Any = shutil.copytree(folder, tmp_path / "whole", copy_function=shutil.copy2)
+    shares: list[dict[str, Any]] = [{"part": (0, 2)}, {"part": (1, 2)}, {"finish": True}]
+    monkeypatch.setattr(module, "_FILES_A_TASK", 1)
+    prepare_media(whole, executor="inline")
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
+        if at == "before its side file":
+            real = LocalStore.commit
+            patched.setattr(LocalStore, "commit", lambda store, staged: (real(store, staged[:1]), killed()))
+        elif at == "before the work is thrown away":
+            patched.setattr(module.SharedWork, "clear", killed)
+        for share in shares:
+            prepare_media(folder, executor="inline", **share)
+        (folder / ".nv-meta.work").mkdir()
+    assert (folder / INDEX).exists()
+    assert (folder / ".nv-meta.work").exists()
+    for share in shares:
+        prepare_media(folder, executor="inline", **share)
+    assert (folder / INDEX).read_bytes() == (whole / INDEX).read_bytes()
+    assert sorted(os.listdir(folder)) == sorted(os.listdir(whole))
+    assert sorted(os.listdir(folder / ".nv-meta")) == sorted(os.listdir(whole / ".nv-meta"))

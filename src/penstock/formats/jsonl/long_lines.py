@@ -7,6 +7,7 @@ token where these do not fit. What is kept of a line is its open brackets and le
 from __future__ import annotations
 
 import codecs
+import functools
 import json
 import re
 import sys
@@ -44,11 +45,17 @@ _exponent = re.compile(r"[eE][-+]?[0-9]").match
 _opens = re.compile(r"\[++").match
 _closes = re.compile(r"\]++").match
 _words = re.compile(r"true|false|null|NaN|-?Infinity").match
-_value = re.compile(_values(3)).match
-_more = {
-    "[": re.compile(rf"(?>{_SPACE},{_SPACE}{_values(3)})*+").match,
-    "{": re.compile(rf'(?>{_SPACE},{_SPACE}"{_TEXT}"{_SPACE}:{_SPACE}{_values(3)})*+').match,
-}
+
+
+@functools.cache
+def _runs() -> dict[str, Callable[[str, int], re.Match[str] | None]]:
+    """Of a value, and of the rest of a list and of a map. Compiled when needed: it takes 100 ms, long lines are few."""
+    return {
+        "value": re.compile(_values(3)).match,
+        "[": re.compile(rf"(?>{_SPACE},{_SPACE}{_values(3)})*+").match,
+        "{": re.compile(rf'(?>{_SPACE},{_SPACE}"{_TEXT}"{_SPACE}:{_SPACE}{_values(3)})*+').match,
+    }
+
 
 # What may come next. A value that may be a list's end, or a key that may be a map's, is the first one.
 _VALUE, _FIRST_VALUE, _KEY, _FIRST_KEY, _COLON, _AFTER, _IN_TEXT, _IN_INTEGER, _IN_FRACTION, _IN_EXPONENT = range(10)
@@ -215,7 +222,7 @@ class _TextCheck:
     def _take_value(self, text: str, place: int) -> int:
         """Behind the value that begins here, or behind as much of it as can be taken; `place` where none begins."""
         letter = text[place]
-        if len(self._open) < _DEEP and (found := _value(text, place)) is not None:
+        if len(self._open) < _DEEP and (found := _runs()["value"](text, place)) is not None:
             self._state = _AFTER
             return found.end()
         if letter == '"':
@@ -239,7 +246,7 @@ class _TextCheck:
         if not self._open:
             raise _Fault("Extra data", self._before + place)
         if len(self._open) < _DEEP:
-            found = _end(_more[self._open[-1]], text, place)
+            found = _end(_runs()[self._open[-1]], text, place)
             if found > place:
                 return found
         letter = text[place]

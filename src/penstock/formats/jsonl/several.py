@@ -12,7 +12,6 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Sequence
-from itertools import pairwise
 
 from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound, Unsupported
@@ -20,10 +19,9 @@ from penstock.formats._read_only import refuse_to_create, repair_nothing
 from penstock.formats.jsonl.check import NO_INDEX, check_file
 from penstock.formats.jsonl.source import JsonlSource, open_text
 from penstock.formats.jsonl.text import COMPRESSED, Text
-from penstock.store.find import find_files
+from penstock.store.find import files_of_all, find_files, one_store
 from penstock.store.place import place_of
-from penstock.store.remote import base_of
-from penstock.store.resolve import absolute, is_url
+from penstock.store.resolve import absolute
 from penstock.types import Depth, Finding, OpenOptions, Sniff, Traits
 
 NAME = "jsonl-files"
@@ -44,11 +42,7 @@ def open_several(store: Store, given: str | Sequence[str], options: OpenOptions)
     """
     one = given if isinstance(given, str) else None
     paths = [given] if isinstance(given, str) else given
-    found = [file for path in paths for file in _files(path, follow_links=options.follow_links)]
-    files = sorted(found, key=os.fsencode)
-    for first, second in pairwise(files):
-        if first == second:
-            raise ConfigError("a file is named twice", path=first, hint="Name each file once, or its folder")
+    files = files_of_all(paths, SUFFIXES, "JSONL", follow_links=options.follow_links)
     root = one.rstrip("/") if one is not None else os.path.commonpath([absolute(path) for path in files])
     return open_text(Text(store, root, files), given, options)
 
@@ -79,12 +73,8 @@ class _JsonlFiles:
 
     def open_list(self, paths: Sequence[str], options: OpenOptions, /) -> JsonlSource:
         """The lines of several files, folders and patterns; raises `ConfigError` for several stores."""
-        places = [place_of(path) for path in paths]
-        kinds = {(type(one.store), base_of(one.path) if is_url(one.path) else "") for one in places}
-        if len(kinds) > 1:
-            raise ConfigError("paths of several stores", hint="Open each by itself, and join them: ps.Concat")
         # Paths that are named are meant, links too; folders are searched under a guard.
-        return open_several(places[0].store, [one.path for one in places], options)
+        return open_several(one_store(paths), [place_of(path).path for path in paths], options)
 
     create = refuse_to_create
 

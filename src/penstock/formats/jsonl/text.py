@@ -14,13 +14,13 @@ import threading
 from bisect import bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
 
 import numpy as np
 
 from penstock._digest import digest
+from penstock._pool import Pool
 from penstock._secrets import logger
 from penstock.abc import Staged, Store
 from penstock.errors import Corrupt, NotFound, Truncated, Unsupported
@@ -175,7 +175,7 @@ class Text:
 
     def _key(self) -> str:
         """Of all that the lines depend on: what the files are now, and their indexes."""
-        with ThreadPoolExecutor(_AT_ONCE) as pool:  # a request each, where they are far away
+        with Pool(_AT_ONCE, "penstock-states") as pool:  # a request each, where they are far away
             return digest(*pool.map(partial(_state_of, self.base), self.files))
 
     def _feed(self, put: Put) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -68,19 +69,31 @@ def merge_index(
         ConfigError: a part that is not below `out`, or that is named twice; or an index that is there already.
         FormatError: the index of a part is damaged.
     """
+    return sum(map(len, merge_parts(out, parts, overwrite=overwrite, follow_links=follow_links, store=store)))
+
+
+def merge_parts(
+    out: str | os.PathLike[str],
+    parts: Iterable[str | os.PathLike[str]] | None = None,
+    *,
+    overwrite: bool = False,
+    follow_links: bool = False,
+    store: Store | None = None,
+) -> list[list[Shard]]:
+    """As `merge_index`; returns the shards of each part, by their names below `out`."""
     found, root = resolve(out)
     store = within(store or found, root := folder_of(root), follow_links=follow_links)
     names = _parts_below(store, root) if parts is None else [_name_below(root, part) for part in parts]
     if not names:
         raise NotFound("no dataset below this folder", path=root, expected=f"{INDEX_NAME} in a folder below")
-    shards = [below(shard, name) for name in names for shard in read_index(store, f"{root}/{name}").shards]
-    data, where = encode_merged(shards), f"{root}/{INDEX_NAME}"
+    shards = [[below(shard, name) for shard in read_index(store, f"{root}/{name}").shards] for name in names]
+    data, where = encode_merged(list(itertools.chain.from_iterable(shards))), f"{root}/{INDEX_NAME}"
     try:
         parse_index(data, where)
     except Corrupt as error:
         raise ConfigError("these parts can't be merged", path=root, found=str(error)) from error
     _put(store, where, data, overwrite=overwrite)
-    return len(shards)
+    return shards
 
 
 def _put(store: Store, where: str, data: bytes, *, overwrite: bool) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from penstock._buffers import byte_view
+from penstock._pool import thread_pool
 from penstock.abc import Store
 from penstock.codec.compress import compress, parse_compression
 from penstock.codec.hashes import BlockHasher, hasher, hex_digest
@@ -20,6 +20,9 @@ from penstock.store.powers import StagedFolder
 from penstock.store.put import aborting
 from penstock.store.side_file import encode_manifest
 from penstock.types import Buffer, IntArray, Manifest
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 MakeShard: TypeAlias = Callable[[IntArray], tuple[bytes, bytes | None]]
 """int64[n] bytes of a shard's rows → what stands before them in the data file, and the meta file if there is one."""
@@ -116,7 +119,7 @@ class ShardWork:
         while self._queue and self._queued_bytes + size_bytes > _IN_FLIGHT_BYTES:
             self._wait()
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(_THREADS)
+            self._pool = thread_pool(_THREADS)
         self._queue.append((self._pool.submit(self._write, self._num_shards, parts, sizes), size_bytes))
         self._queued_bytes += size_bytes
         self._num_shards += 1

@@ -28,6 +28,7 @@ from penstock.formats.shards.index_json import SEPARATORS, Layout
 from penstock.formats.shards.writer import RowEncoder, TextEncoder, encoded_column, text_option, writer_layout
 from penstock.types import Batch, Field, OpenOptions, Sample, Traits
 
+_SHOWN_BYTES = 60
 _PARSERS: dict[str, Callable[[str], Any] | None] = {"str": None, "int": int, "float": float}
 
 
@@ -118,12 +119,16 @@ def _encode_row(layout: Layout, fields: list[tuple[str, FieldCodec]], sample: Sa
 def _joined(layout: Layout, cells: list[bytes]) -> bytes:
     """One row; refused where it would be read back as another one."""
     separator, newline = (layout.separator or "").encode(), (layout.newline or "").encode()
+    for name, cell in zip(layout.column_names, cells, strict=True):
+        for one in (separator, newline):
+            if one in cell:
+                what = f"the column {name!r} holds {one.decode()!r}, which a row of {layout.format} can't"
+                raise ConfigError(what, hint="Write json-shards or mds: --to json-shards (format='json-shards')")
     row = separator.join(cells)
     # Across the border of two cells, a separator of several characters may begin earlier than it was put.
     if row.count(separator) != len(cells) - 1 or (len(separator) > 1 and row.split(separator) != cells):
-        raise ConfigError("a row would not read back", found=f"{row!r}", expected=f"no {separator!r} in its values")
-    if newline in row and any(newline in cell for cell in cells):
-        raise ConfigError("a value holds the newline", found=f"{row!r}", expected=f"no {newline!r} in its values")
+        shown = repr(row[:_SHOWN_BYTES])
+        raise ConfigError("a row would not read back", found=shown, expected=f"no {separator!r} in its values")
     return row + newline
 
 

@@ -69,6 +69,7 @@ class ArrowSource:
         options: of `penstock.open`.
         load: finds the blocks.
         reopen: function and arguments that open it again, in another process.
+        given: what `path`, the folder of all files, was named by: a pattern or a list; None: by its path.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class ArrowSource:
         options: OpenOptions,
         load: Callable[[], Blocks],
         reopen: tuple[Any, ...],
+        given: str | list[str] | None = None,
     ) -> None:
         self.path = path
         self._store = store
@@ -88,6 +90,7 @@ class ArrowSource:
         self._options = options
         self._load = load
         self._reopen = reopen
+        self._given = given
         self._known: Blocks | None = None
         self._held: tuple[tuple[int, Any], ...] = ()  # replaced as a whole, so that threads need no lock
         self._fingerprint: str | None = None
@@ -125,6 +128,11 @@ class ArrowSource:
 
             self._fingerprint = once_a_host(self._store, self._files, self._name, find)
         return self._fingerprint
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(map(self._store.size, self._files))
 
     @property
     def block_starts(self) -> IntArray:
@@ -197,7 +205,7 @@ class ArrowSource:
         options: dict[str, Any] = {} if given.split is None else {"split": given.split}
         options |= {} if given.columns is None else {"columns": list(given.columns)}
         options |= {"follow_links": True} if given.follow_links else {}
-        return {"kind": "open", "format": self._name, "path": redact(self.path), **options}
+        return {"kind": "open", "format": self._name, "path": self._named(), **options}
 
     def summary(self) -> str:
         """One line: path and files, and the rows where they are known."""
@@ -210,6 +218,10 @@ class ArrowSource:
     __str__ = tree
 
     # --- inside --------------------------------------------------------------------------------------------------
+
+    def _named(self) -> str | list[str]:
+        given = self.path if self._given is None else self._given
+        return redact(given) if isinstance(given, str) else [redact(one) for one in given]
 
     @property
     def _blocks(self) -> Blocks:

@@ -10,6 +10,8 @@ Limits: what pyarrow reads; a row group must fit into memory.
 from __future__ import annotations
 
 import contextlib
+import functools
+import glob
 import os
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +20,7 @@ from typing import Any
 from penstock._optional import require
 from penstock.abc import Store
 from penstock.codec.parquet_footer import TAIL_BYTES, row_group_extents
-from penstock.errors import Corrupt, NotFound, PenstockError
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError
 from penstock.formats._read_only import refuse_to_create, repair_nothing
 from penstock.formats.tables.arrow import (
     EXTRA,
@@ -30,8 +32,10 @@ from penstock.formats.tables.arrow import (
     require_same_schema,
 )
 from penstock.store._links import walk_files
+from penstock.store.find import files_of_all, find_files, one_store
 from penstock.store.local import LocalStore
 from penstock.store.powers import PeekingStore
+from penstock.store.resolve import absolute
 from penstock.types import Depth, Extent, Finding, IntArray, OpenOptions, Sniff, Traits
 
 MAGIC = b"PAR1"
@@ -84,10 +88,28 @@ def open_parquet(store: Store, path: str, options: OpenOptions) -> ArrowSource:
         NotFound: nothing is there, or a folder without Parquet files.
         MissingExtra: pyarrow is not installed.
     """
+    if _is_pattern(store, path):
+        return open_several([path], options)
     files = parquet_files(store, path)
     mapped = options.read != "pread"
     again = (open_parquet, (store, path, options))
     return ArrowSource(store, path, "parquet", files, options, lambda: _load(store, files, mapped), again)
+
+
+def open_several(paths: Sequence[str], options: OpenOptions) -> ArrowSource:
+    """The rows of several files, folders and patterns, in byte order of the paths of all files.
+
+    Raises:
+        NotFound: nothing is there, or no Parquet file.
+        ConfigError: a file is named twice, or they are in several stores.
+        UnsafeData: a link leads out of a folder that is searched.
+    """
+    store = one_store(paths)
+    files = files_of_all(paths, SUFFIXES, "Parquet", follow_links=options.follow_links)
+    root, mapped = os.path.commonpath([os.path.dirname(absolute(file)) for file in files]), options.read != "pread"
+    again, given = (open_several, (tuple(paths), options)), paths[0] if len(paths) == 1 else list(paths)
+    load = functools.partial(_load, store, files, mapped)
+    return ArrowSource(store, root, "parquet", [absolute(file) for file in files], options, load, again, given)
 
 
 def parquet_files(store: Store, path: str) -> list[str]:
@@ -163,6 +185,8 @@ class _Parquet:
             if _are_parquet(far) or (isinstance(store, LocalStore) and _holds_parquet(path)):
                 return Sniff(True, "a folder with Parquet files")
             return Sniff(False, "a folder without Parquet files")
+        if _is_pattern(store, path):
+            return _sniff_pattern(path)
         try:
             head, size_bytes = store.get(path, 0, len(MAGIC)), store.size(path)
             tail = store.get(path, max(0, size_bytes - len(MAGIC)), len(MAGIC))
@@ -173,6 +197,7 @@ class _Parquet:
         return Sniff(False, "it does not begin and end with PAR1")
 
     open = staticmethod(open_parquet)
+    open_list = staticmethod(open_several)
     create = refuse_to_create
 
     def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
@@ -180,6 +205,19 @@ class _Parquet:
         return check_blocks(open_parquet(store, path, options), self.name, depth)
 
     repair = repair_nothing
+
+
+def _is_pattern(store: Store, path: str) -> bool:
+    return glob.has_magic(path) and not store.exists(path)
+
+
+def _sniff_pattern(path: str) -> Sniff:
+    try:
+        files = list(find_files(path, [SUFFIXES], "Parquet", follow_links=True))
+    except (NotFound, ConfigError):
+        return Sniff(False, "no Parquet file fits this pattern")
+    are_all = all(file.endswith(SUFFIXES) for file in files)
+    return Sniff(are_all, f"{len(files)} Parquet files" if are_all else "not all of the files are Parquet")
 
 
 _PAPERS = (".md", ".txt", ".json", ".yaml", ".yml", ".crc")

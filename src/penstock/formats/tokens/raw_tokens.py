@@ -215,7 +215,7 @@ def _headerless(path: str, size_bytes: int, layout: str | None) -> Geometry | Pr
 
 class _RawTokens:
     name = "raw-tokens"
-    traits = Traits(tokens=True, verify=True, suffixes=(".bin", ".npy"), made_by="nanoGPT, llm.c, OLMo")
+    traits = Traits(tokens=True, layouts=True, verify=True, suffixes=(".bin", ".npy"), made_by="nanoGPT, llm.c, OLMo")
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
         """By the header of llm.c or NumPy; a file without one can't be known."""

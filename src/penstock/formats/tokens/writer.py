@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 import penstock
+from penstock._pool import thread_pool
 from penstock.abc import Staged
 from penstock.codec.hashes import DocumentDigest
 from penstock.codec.tokens import as_tokens
@@ -192,7 +192,7 @@ def append_part(
         TooLarge: an id is not below `limit`; some of the tokens are written.
     """
     highest = -1 if max_token_id is None else max_token_id
-    with ThreadPoolExecutor(1) as pool:
+    with thread_pool(1) as pool:
         copied = pool.submit(staged.append_file, path, start_bytes, len(stored))
         for first in range(0, len(stored), _PIECE_BYTES):
             piece = stored[first : first + _PIECE_BYTES]

@@ -64,7 +64,7 @@ class How:
     sqlite: bool
     media: MediaReader | None
     workers: int | None
-    executor: AnyExecutor | None
+    executor: AnyExecutor
     progress: Progress | None
     sharing: Sharing
 

@@ -81,7 +81,7 @@ def prepare_webdataset(
     dataset: DatasetOptions | None = None,
     sqlite: bool = True,
     media: MediaReader | None = None,
-    executor: AnyExecutor | None = None,
+    executor: AnyExecutor = "processes",
     follow_links: bool = False,
     part: tuple[int, int] | None = None,
     finish: bool = False,
@@ -164,7 +164,8 @@ def _known_again(plan: EnergonPlan, asked: Asked, how: How) -> PrepareSummary | 
     if asked.overwrite or how.sharing.restart:
         return None
     made = _once(plan, asked.recorded(how)).made()
-    if made is not None or not how.sharing.joins or not plan.is_prepared:
+    may_be_late = how.sharing.joins or folder_of(plan.dataset).is_there()
+    if made is not None or not may_be_late or not plan.is_prepared:
         return made
     request = _request(plan, asked, how)
     counts = read_info(request.store, plan.path).counts
@@ -351,14 +352,13 @@ def _commit(
 
 def _executor(request: Request, work: SharedWork) -> AbstractContextManager[Executor]:
     plan, how, workers = request.plan, request.how, request.how.workers
-    executor = "processes" if how.executor is None else how.executor
-    if workers is None and executor == "processes":
+    if workers is None and how.executor == "processes":
         workers = min(len(os.sched_getaffinity(0)), len(plan.shards), _MOST_WORKERS)
         if sum(plan.sizes) < _INLINE_BYTES and how.media is None:
             workers = 1
     reads = [plan.dataset.child(name) for name in plan.shards]
     return make_executor(
-        executor,
+        how.executor,
         workers,
         preload=[scan_task.__module__, run_task.__module__],
         alone=workers == 1,

@@ -39,9 +39,10 @@ from penstock.store.outputs import claimed_data
 from penstock.store.place import Given, Place, dataset_at
 from penstock.store.side_file import file_binding
 from penstock.store.state import state_of
+from penstock.work.folder import WorkFolder
 from penstock.work.parts import PartName, get_part, put_part
 from penstock.work.plan import Plan, PlannedInput
-from penstock.work.shared import OF_METADATA, SharedWork, open_shared, work_folder
+from penstock.work.shared import OF_METADATA, SharedWork, open_shared, peek, work_folder
 from penstock.work.sharing import Sharing, join, plain_errors
 
 Progress = Callable[[int, int], None]
@@ -159,6 +160,8 @@ def _prepare(
     ):
         run = _Run(root, Place(LocalStore(), scratch).child("index.sqlite"), chosen, exact)
         files = run.look(is_tars=is_tars)
+        if sharing.joins:
+            _drop_outdated(root, folder, run.plan(files))
         if sharing.joins and not files.tasks and run.is_made():
             return run.summary(files, (), part=sharing.part)
         with open_shared(root, folder, restart=sharing.restart, shared=sharing.joins) as work:
@@ -233,7 +236,7 @@ class _Run:
 
     def look(self, *, is_tars: bool) -> _Files:
         """What there is to look at; raises `ConfigError` where no file could be media."""
-        filters = (*(one for one, _ in self.filters), self._chosen)
+        filters = tuple(dict.fromkeys((*(one for one, _ in self.filters), self._chosen)))
         units = self.tar_units() if is_tars else self.folder_units()
         known = self.unchanged(units, filters)
         counts = {unit.name: sum(may_hold(filters, file.name) for file in unit.files) for unit in units}
@@ -425,6 +428,18 @@ def _work(job: _Job) -> PartName:
 
 def _read(parts: Place, name: PartName) -> _Part:
     return msgspec.msgpack.decode(get_part(parts, name), type=_Part)
+
+
+def _drop_outdated(root: Place, folder: WorkFolder, plan: Plan) -> None:
+    """Remove work for an index in whose place another is now: who put it there was killed before the end."""
+    if not folder.is_there():
+        return
+    before = peek(folder)
+    options = {} if before is None else before.options
+    outdated = options.get("verb") == plan.options["verb"] and options.get("index") != plan.options["index"]
+    if outdated or (before is None and root.is_local):
+        with contextlib.suppress(PrepareError), open_shared(root, folder, restart=False, shared=False) as work:
+            work.clear()
 
 
 def _join(work: SharedWork, plan: Plan, files: _Files, sharing: Sharing) -> None:

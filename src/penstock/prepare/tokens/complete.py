@@ -11,6 +11,7 @@ from penstock.formats.tokens.folder.files import read_index
 from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.formats.tokens.folder.side import read_manifest
 from penstock.prepare.tokens.report import PackReport
+from penstock.prepare.tokens.rows import settle_rows
 from penstock.prepare.tokens.understand import Request, material_of, named_inputs, recorded_of_output
 from penstock.store.local import output_exists
 from penstock.store.outputs import sweep_killed
@@ -75,6 +76,7 @@ def _known_again(request: Request, manifest: Manifest) -> PackReport:
     if asked != recorded:
         _forget_complete_work(request, manifest)
         raise output_exists(output.path)
+    settle_rows(request, manifest)
     engine = ""
     folder = work_folder(output, inside=request.is_folder)
     with contextlib.suppress(PrepareError), open_shared(output, folder, restart=False, shared=False) as work:

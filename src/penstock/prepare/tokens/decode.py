@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock._optional import require
 from penstock.errors import Corrupt, NotFound, PenstockError
+from penstock.prepare.tokens.hub import located
 from penstock.prepare.tokens.tokenizer_json import parse_tokenizer, require_loadable
 from penstock.store.local import LocalStore
 from penstock.store.resolve import local_path
@@ -19,14 +20,14 @@ def load_decoder(tokenizer: str | os.PathLike[str]) -> Decode:
     """What turns ids into text, special tokens shown, by the tokenizer's own library.
 
     Args:
-        tokenizer: a `tokenizer.json` or its folder, or a SentencePiece `.model`.
+        tokenizer: a `tokenizer.json` or its folder, a SentencePiece `.model`, or a name in the Hub's local cache.
 
     Raises:
         NotFound: nothing is there.
         Corrupt: it can't be read.
         MissingExtra: its library is not installed.
     """
-    store, path = LocalStore(), local_path(tokenizer, "a tokenizer")
+    store, path = LocalStore(), local_path(located(os.fspath(tokenizer)), "a tokenizer")
     if store.is_folder(path):
         path = os.path.join(path, "tokenizer.json")
     if not store.exists(path):

@@ -212,7 +212,8 @@ class Encoding:
 
     def _results(self, listed: Mapping[int, list[PartName]], there: Mapping[int, list[PartName]]) -> Iterator[Result]:
         spec, plan = self.material.spec, self.plan
-        job = Job(spec, self.engine, self.request.selection, self.request.skip, self.work.parts, plan.task_bytes)
+        request, parts = self.request, self.work.parts
+        job = Job(spec, self.engine, request.selection, request.skip, parts, plan.task_bytes, request.keep_map)
         return self.executor.map(functools.partial(encode_task, job), self._missing(listed, there))
 
     def _missing(self, listed: Mapping[int, list[PartName]], there: Mapping[int, list[PartName]]) -> Iterator[Task]:

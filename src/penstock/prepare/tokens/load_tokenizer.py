@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
+from dataclasses import replace
 
-from penstock.errors import ConfigError, NotFound
+from penstock.errors import ConfigError
 from penstock.prepare.tokens.engines import Reference, make_reference
+from penstock.prepare.tokens.hub import located
 from penstock.prepare.tokens.sp_model import sentencepiece_spec
 from penstock.prepare.tokens.tiktoken_ranks import is_rank_file, tiktoken_spec
 from penstock.prepare.tokens.tokenizer import TokenizerSpec, load_spec, read_config
@@ -16,8 +17,6 @@ from penstock.store.resolve import absolute, local_path
 
 _MODELS = ("tokenizer.model", "sentencepiece.model", "spiece.model", "tokenizer.tiktoken")
 _SUFFIXES = (".model", ".tiktoken")
-_HUB_NAME = re.compile(r"^[A-Za-z0-9][\w-]*(\.\d[\w-]*)*(/[\w.-]+)?$")
-"""A name such as `gpt2` or `meta-llama/Llama-3.1-8B`, and no file's."""
 
 
 def load_tokenizer(
@@ -31,7 +30,8 @@ def load_tokenizer(
     """The tokenizer at a path, and its own library's encoder. The content of a file decides what kind it is.
 
     Args:
-        given: a file, or a folder with a `tokenizer.json`, a `.model` or a `.tiktoken` file.
+        given: a file, or a folder with a `tokenizer.json`, a `.model` or a `.tiktoken` file; or a name in the Hub's
+            local cache.
         store: where it is.
         eos: token that ends a document; by default the tokenizer's own.
         special_tokens: whether a post-processor adds its special tokens.
@@ -43,13 +43,14 @@ def load_tokenizer(
         ConfigError: an option does not fit the tokenizer, or no EOS is known.
         MissingExtra: its library is not installed.
     """
+    named, given = os.fspath(given), located(os.fspath(given))
+    if given != named:
+        spec, reference = load_tokenizer(
+            given, store, eos=eos, special_tokens=special_tokens, pretokenizer=pretokenizer
+        )
+        return replace(spec, name=named.rpartition("/")[2]), reference
     path = absolute(local_path(given, "a tokenizer"))
     file = _model_in(store, path) if store.is_folder(path) else path
-    if _HUB_NAME.match(os.fspath(given)) and not store.exists(path):
-        name = os.path.basename(path)
-        fetch = f"`hf download {os.fspath(given)} --include 'tokenizer*' --local-dir {name}`"
-        hint = f"Names of the Hub are not fetched: {fetch}, then --tokenizer {name}/"
-        raise NotFound("no such tokenizer", path=path, hint=hint)
     data = store.get(file) if file is not None else b"{"
     is_ranks = is_rank_file(data)
     if pretokenizer is not None and not is_ranks:
@@ -67,7 +68,7 @@ def load_tokenizer(
 
 def tokenizer_files(given: str | os.PathLike[str]) -> list[str]:
     """The tokenizer's file, or those of its folder."""
-    named = os.fspath(given)
+    named = located(os.fspath(given))
     return [os.path.join(named, name) for name in os.listdir(named)] if os.path.isdir(named) else [named]
 
 

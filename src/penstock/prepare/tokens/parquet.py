@@ -93,6 +93,12 @@ def row_lines(source: Place, group: int, start_bytes: int, selection: Selection)
             start_bytes += len(lines)
 
 
+def count_rows(source: Place) -> int:
+    """Rows of a file, as its footer says; raises `Corrupt`."""
+    with _opened(source) as file:
+        return file.metadata.num_rows
+
+
 @contextlib.contextmanager
 def _opened(source: Place) -> Generator[Any]:
     """A `pyarrow.parquet.ParquetFile`; what pyarrow refuses while it is open becomes `Corrupt`."""

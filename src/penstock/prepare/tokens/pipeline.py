@@ -19,7 +19,7 @@ from typing import Literal
 
 from penstock.abc import Executor
 from penstock.errors import ConfigError, PenstockError, PrepareError
-from penstock.executors import AnyExecutor, make_executor
+from penstock.executors import AnyExecutor, make_executor, require_executor
 from penstock.formats._manifest import Provenance
 from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.prepare.tokens.assemble import create_writer, writer_options
@@ -30,7 +30,8 @@ from penstock.prepare.tokens.inputs import STDIN, InputFormat, changed_since, sp
 from penstock.prepare.tokens.oracle import EngineChoice, check_probes, choose_engine
 from penstock.prepare.tokens.output import DEFAULT_FILE_TOKENS, understand_output
 from penstock.prepare.tokens.report import PackProgress, PackReport
-from penstock.prepare.tokens.sample import sample_texts
+from penstock.prepare.tokens.rows import kept_rows, settle_rows
+from penstock.prepare.tokens.sample import estimate, sample_texts
 from penstock.prepare.tokens.select import DEFAULT_JOIN, select
 from penstock.prepare.tokens.tasks import cut_tasks, default_task_bytes, text_bytes
 from penstock.prepare.tokens.understand import (
@@ -42,7 +43,9 @@ from penstock.prepare.tokens.understand import (
     recorded_of_output,
     understand,
 )
-from penstock.store.local import LocalStore
+from penstock.store._keeping import keeping_nothing
+from penstock.store.dry import dry_place
+from penstock.store.local import LocalStore, output_exists
 from penstock.store.object_folder import require_no_writer
 from penstock.store.place import Given, Place
 from penstock.types import Manifest
@@ -86,6 +89,8 @@ def pack(
     task_bytes: int | None = None,
     oracle_bytes: int = 1 << 18,
     follow_links: bool = False,
+    keep_map: bool = False,
+    dry_run: bool = False,
     store: LocalStore | None = None,
     progress: Callable[[PackProgress], None] | None = None,
 ) -> PackReport:
@@ -123,6 +128,8 @@ def pack(
         task_bytes: input of one task; it has no influence on the output.
         oracle_bytes: text on which both engines are compared before the work begins.
         follow_links: take files through links that lead out of a folder that is searched.
+        keep_map: write beside the output from which line of which input each document is, 8 bytes a document.
+        dry_run: refuse what would be refused, say about how much would be written, by a sample, and write nothing.
         store: where all files are.
         progress: called after each part.
 
@@ -168,10 +175,15 @@ def pack(
         task_bytes=task_bytes,
         oracle_bytes=oracle_bytes,
         follow_links=follow_links,
+        keep_map=keep_map,
+        dry_run=dry_run,
         progress=progress or _silent,
     )
     if STDIN in request.given and sharing.joins:
         raise ConfigError("standard input can't be shared by workers", hint="Save it as a file")
+    if dry_run and (STDIN in request.given or sharing.joins):
+        what = "a dry run is of the work as a whole" if sharing.joins else "standard input is copied into a file first"
+        raise ConfigError(what, found="dry_run (--dry-run)", hint="Name files, and leave out part, finish and no_work")
     with spooled(request.given) as given:
         return _pack(dataclasses.replace(request, given=given, started=time.perf_counter()))
 
@@ -186,6 +198,9 @@ class _Planned:
 
 
 def _pack(request: Request) -> PackReport:
+    if request.dry_run:
+        with keeping_nothing():
+            return _rehearsed(request)
     done = made_by_another(request) if request.overwrite else find_complete(request)
     while done is None:
         try:
@@ -222,6 +237,33 @@ def _run(request: Request) -> PackReport:
             if request.is_folder:
                 return _into_files(pass_)
             return _into_one(pass_)
+
+
+def _rehearsed(request: Request) -> PackReport:
+    """About what would be written; the output is opened in a store that writes nothing."""
+    require_executor(request.executor, request.workers)
+    if not (request.overwrite or request.is_folder) and request.output.exists():
+        raise output_exists(request.output.path)
+    before = None if request.sharing.restart else peek(work_folder(request.output, inside=request.is_folder))
+    material = understand(request, find_inputs(request), before)
+    require_same(before, _asked(request, material, before), request.output.path)
+    dry, recorded = dry_place(request.output), recorded_of(request, material)
+    if request.is_folder:
+        with held_folder(dataclasses.replace(request, output=dry), shared=False):
+            pass
+    else:
+        writer = create_writer(request.to, dry, material.spec, recorded, overwrite=request.overwrite)
+        as_parts(writer)
+        writer.abort()
+    texts = sample_texts(material.inputs, request.selection, request.oracle_bytes)
+    with make_executor("inline", None) as executor:
+        engine, note = choose_engine(request.engine, material.spec, material.reference, texts, executor)
+    documents, tokens = estimate(material.inputs, request.selection, material.reference.encode)
+    return PackReport(
+        output=request.output.path, documents=documents, tokens=tokens, input_files=len(material.inputs),
+        input_bytes=sum(one.size_bytes for one in material.inputs), num_dropped=0, dropped=(), engine=engine,
+        engine_note=note, tasks=0, reused_tasks=0, seconds={"start": time.perf_counter() - request.started},
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +326,7 @@ def _asked(request: Request, material: Material, before: Plan | None) -> Plan:
             "--special-tokens": request.special_tokens,
             "--engine": request.engine,
             "--overwrite": request.overwrite,
+            **({"--keep-map": True} if request.keep_map else {}),
         },
         inputs=tuple(PlannedInput(one.name, one.size_bytes, one.digest, one.mtime_ns) for one in material.inputs),
         task_bytes=request.task_bytes or kept,
@@ -316,14 +359,17 @@ def _into_one(run: _Pass) -> PackReport:
     spec, encoding = material.spec, run.encoding()
     recorded = recorded_of(request, material)
     with create_writer(request.to, request.output, spec, recorded, overwrite=request.overwrite) as writer:
-        parts = as_parts(writer)
+        taker, parts = as_parts(writer), list[PartName]()
         for name in encoding.run(books):
-            probes = append_range(parts, work.parts, PartRange(name, 0, name.documents), spec.token_bytes).probes
+            if request.keep_map:
+                parts.append(name)
+            probes = append_range(taker, work.parts, PartRange(name, 0, name.documents), spec.token_bytes).probes
             if encoding.reference is not None:
                 check_probes(encoding.reference, probes, material.inputs)
         _require_documents(run, books)
         times.append(time.perf_counter())
-        manifest = writer.commit()
+        with kept_rows(request, material, work, parts):
+            manifest = writer.commit()
     return _finished(run, books, manifest, times)
 
 
@@ -348,7 +394,9 @@ def _into_files(run: _Pass) -> PackReport:
     _require_documents(run, books, parts)
     files.make(parts or [])
     times.append(time.perf_counter())
-    return _finished(run, books, files.commit(), times)
+    with kept_rows(request, run.material, work, parts or []):
+        manifest = files.commit()
+    return _finished(run, books, manifest, times)
 
 
 def _held(request: Request) -> AbstractContextManager[None]:
@@ -404,6 +452,7 @@ def _require_documents(run: _Pass, books: Books, parts: Sequence[PartName] | Non
 
 
 def _finished(run: _Pass, books: Books, manifest: Manifest, times: Sequence[float]) -> PackReport:
+    settle_rows(run.request, manifest)
     with contextlib.suppress(OSError, PenstockError):
         run.work.clear()  # the output is complete: what can't be removed now is removed by the next run
     report = _unfinished(run, books, times, ())

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from penstock.formats.jsonl.decompress import cut_stream
+from penstock.prepare.tokens.engines import Encoded
 from penstock.prepare.tokens.inputs import InputFile
-from penstock.prepare.tokens.parquet import groups_in, row_lines
+from penstock.prepare.tokens.parquet import count_rows, groups_in, row_lines
 from penstock.prepare.tokens.select import Reader, Selection, make_reader
+from penstock.prepare.tokens.tasks import text_bytes
 
 _PLACES = 64
 _WINDOW_BYTES = 1 << 16
 _MOST_STREAMS = 8
+_LOOKED_AT_BYTES = 1 << 18
 
 
 def sample_texts(inputs: Sequence[InputFile], field: Selection | str, sample_bytes: int) -> list[bytes]:
@@ -30,6 +33,29 @@ def sample_texts(inputs: Sequence[InputFile], field: Selection | str, sample_byt
         return []
     reader, share_bytes = make_reader(field), max(1, sample_bytes // len(windows))
     return [text for window in windows for text in _texts(reader, window, share_bytes)]
+
+
+def estimate(
+    inputs: Sequence[InputFile], selection: Selection, encode: Callable[[Sequence[bytes]], Encoded]
+) -> tuple[int, int]:
+    """About how many documents inputs hold, and tokens, the EOS of each included, by lines of the same places."""
+    reader = make_reader(selection)
+    windows = [*_plain_windows(inputs), *_stream_windows(inputs), *_parquet_windows(inputs, selection)]
+    seen_bytes, documents, tokens = 0, 0, 0
+    for at_line, data in windows:
+        start = 0 if at_line else data.find(b"\n") + 1
+        stop = data.find(b"\n", start + _LOOKED_AT_BYTES // len(windows)) + 1 or data.rfind(b"\n") + 1 or len(data)
+        texts = reader.read(data[start:stop]).texts if stop > start else []
+        seen_bytes += max(0, stop - start)
+        documents += len(texts)
+        tokens += int(encode(texts)[1].sum()) + len(texts) if texts else 0
+    rows = sum(count_rows(one.place) for one in inputs if one.kind == "parquet")
+    whole = sum(one.kind == "whole" for one in inputs)
+    lines_bytes = sum(text_bytes(one.name, one.size_bytes) for one in inputs if one.kind != "parquet")
+    share = lines_bytes / max(1, seen_bytes)
+    if rows:
+        return rows, rows * tokens // max(1, documents)
+    return whole or round(documents * share), round(tokens * share)
 
 
 def _plain_windows(inputs: Sequence[InputFile]) -> Iterator[tuple[bool, bytes]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -48,6 +48,7 @@ class Job:
         skip: whether a line without a document is left out, rather than ending the task.
         folder: where parts go.
         task_bytes: size of the parts of a compressed file.
+        keep_map: whether parts remember which lines gave no document.
     """
 
     spec: TokenizerSpec
@@ -56,6 +57,7 @@ class Job:
     skip: bool
     folder: Place
     task_bytes: int
+    keep_map: bool = False
 
     @property
     def selection(self) -> Selection:
@@ -171,6 +173,7 @@ class _Tally:
     piece: PieceMeta = field(init=False)
     hasher: xxhash.xxh3_128 = field(init=False)
     dropped: list[BadLine] = field(default_factory=list[BadLine])
+    gaps: list[IntArray] = field(default_factory=list[IntArray])
 
     def __post_init__(self) -> None:
         self.reader = make_reader(self.job.field)
@@ -179,7 +182,7 @@ class _Tally:
         """Start a piece."""
         self.piece = PieceMeta(piece.file, -1, 0, "", 0, 0, 0, ())
         self.hasher = xxhash.xxh3_128()
-        self.dropped = []
+        self.dropped, self.gaps = [], []
 
     def add(self, offset_bytes: int, block: bytes) -> None:
         """Encode a run of whole lines of the piece, and append its tokens."""
@@ -188,6 +191,8 @@ class _Tally:
         ids, lengths = self._encode(found.texts)
         faults = found.faults | _empty_documents(found, lengths)
         piece = self.piece
+        if self.job.keep_map:
+            self.gaps.append(piece.lines + _without_document(found, faults))
         if faults:
             self._drop(offset_bytes, found.lines, faults)
             lengths = lengths[lengths > 0]
@@ -210,7 +215,8 @@ class _Tally:
         piece = self.piece
         start_bytes = max(0, piece.start_bytes)
         digest, dropped = self.hasher.hexdigest(), tuple(self.dropped)
-        self.pieces.append(replace(piece, start_bytes=start_bytes, digest=digest, dropped=dropped))
+        gaps = np.concatenate(self.gaps).astype("<u4").tobytes() if self.gaps else b""
+        self.pieces.append(replace(piece, start_bytes=start_bytes, digest=digest, dropped=dropped, gaps=gaps))
 
     def finish(self) -> tuple[PartName, PartMeta]:
         """Append what follows the tokens; the part's name, and what it holds."""
@@ -293,6 +299,16 @@ def _empty_documents(found: Texts, lengths: IntArray) -> dict[int, str]:
     empty = np.flatnonzero(lengths == 0).tolist()
     places = empty if found.places is None else [found.places[row] for row in empty]
     return dict.fromkeys(places, "the text gives no token")
+
+
+def _without_document(found: Texts, faults: Mapping[int, str]) -> IntArray:
+    """int64[k], rising: the lines of a block that give no document."""
+    kept = np.ones(len(found.lines), bool)
+    if found.places is not None:
+        kept[:] = False
+        kept[found.places] = True
+    kept[list(faults)] = False
+    return np.flatnonzero(~kept).astype(np.int64)
 
 
 def _starts(lines: list[bytes], places: list[int]) -> Iterator[tuple[int, int]]:

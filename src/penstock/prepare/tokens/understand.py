@@ -12,7 +12,7 @@ from typing import Any
 from penstock.abc import Format
 from penstock.errors import ConfigError, FormatError
 from penstock.executors import HERE, AnyExecutor
-from penstock.formats import BUILT_IN, files_at, format_names, get_format
+from penstock.formats import BUILT_IN, files_at, format_names, usable_format
 from penstock.formats._unrecognised import of_text
 from penstock.prepare.tokens.engines import Reference
 from penstock.prepare.tokens.inputs import InputFile, InputFormat, describe_inputs, find_files
@@ -64,6 +64,8 @@ class Request:
     task_bytes: int | None
     oracle_bytes: int
     follow_links: bool
+    keep_map: bool
+    dry_run: bool
     progress: Callable[[PackProgress], None]
     started: float = 0.0
 
@@ -194,6 +196,7 @@ def recorded_of(request: Request, material: Material) -> dict[str, Any]:
             **{name.removeprefix("--"): value for name, value in request.selection.options().items()},
             "eos": material.spec.eos,
             "special_tokens": request.special_tokens,
+            **({"keep_map": True} if request.keep_map else {}),
         },
     }
 
@@ -231,7 +234,7 @@ def _packed() -> Iterator[Format]:
     """Token formats that can be written; plug-ins last, as looking for them takes time."""
     asked: set[str] = set()
     for names in (BUILT_IN, format_names):
-        for one in map(get_format, names() if callable(names) else names):
-            if one.traits.tokens and one.traits.write and one.name not in asked:
+        for one in (usable_format(name, []) for name in (names() if callable(names) else names)):
+            if one is not None and one.traits.tokens and one.traits.write and one.name not in asked:
                 asked.add(one.name)
                 yield one

@@ -248,7 +248,7 @@ def test_options(tmp_path: Path) -> None:
     folder = write_token_files(tmp_path / "out", FILES)
     with pytest.raises(TooLarge, match="found 300, expected 0 to 299"):
         ps.open(folder, vocab_size=300)
-    with pytest.raises(ConfigError, match="has no splits"):
+    with pytest.raises(ConfigError, match="split needs splits"):
         ps.open(folder, split="train")
     with pytest.raises(ConfigError, match="validate_hash"):
         ps.open(folder, validate_hash="xxh64")

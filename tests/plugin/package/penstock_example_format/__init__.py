@@ -118,7 +118,7 @@ class RecordsSource:
         return {}
 
     def recipe(self) -> dict[str, Any]:
-        return {"kind": "open", "format": NAME, "path": self.path}
+        return kit.recipe_of(NAME, self.path, self._options)
 
     def summary(self) -> str:
         return kit.line("records", {"path": self.path, "samples": len(self)})

@@ -5,18 +5,21 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from penstock._pool import thread_pool
 from penstock.formats.tokens.flat_tokens.encode import encode_file
 from penstock.formats.tokens.flat_tokens.zarr_meta import ArrayMeta
 from penstock.store.powers import StagedFolder
 from penstock.store.put import aborting
 from penstock.store.side_file import EDGE_BYTES, edge_binding
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 _THREADS = 4
 _IN_FLIGHT_BYTES = 1 << 26
@@ -60,7 +63,7 @@ class ChunkWork:
         if self._pool is None:
             # Compression goes on in threads even of one chunk: in the main thread Blosc would share the work among
             # threads of its own, whose order shows in the bytes.
-            self._pool = ThreadPoolExecutor(_THREADS)
+            self._pool = thread_pool(_THREADS)
         self._queue.append((self._pool.submit(self._write_chunk, name, meta, items), items.nbytes))
         self._queued_bytes += items.nbytes
 
@@ -78,7 +81,7 @@ class ChunkWork:
 
     def write_all(self, files: Mapping[str, bytes]) -> None:
         """Write small files together: each of them waits for the disk."""
-        with ThreadPoolExecutor(max(1, len(files))) as pool:
+        with thread_pool(max(1, len(files))) as pool:
             for future in [pool.submit(self.write, name, [memoryview(data)]) for name, data in files.items()]:
                 future.result()
 

@@ -38,7 +38,7 @@ _WHOSE = re.compile(rb'"(?P<list>files|shards)"\s*:\s*\[|"format"\s*:\s*"(?:%s)"
 
 class _TokenFiles:
     name = NAME
-    traits = Traits(remote=True, tokens=True, verify=True, repair=True, made_by="Penstock")
+    traits = Traits(remote=True, tokens=True, layouts=True, verify=True, repair=True, made_by="Penstock")
     instead = (
         "`penstock pack … -o FOLDER/` makes such folders; a writer makes one file of pbin, megatron or flat-tokens"
     )

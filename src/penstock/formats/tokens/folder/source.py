@@ -18,7 +18,7 @@ from penstock._places import place_of, token_extents
 from penstock._secrets import redact
 from penstock._tree import brief, line, tree
 from penstock.abc import Source, Store, TokenSource
-from penstock.errors import ConfigError, Corrupt
+from penstock.errors import Corrupt
 from penstock.formats.tokens.common import (
     checked_starts,
     document,
@@ -50,13 +50,9 @@ def open_token_files(store: Store, path: str, options: OpenOptions) -> TokenFile
         NotFound: there is no index.
         PrepareError: the run that makes it has not come to its end.
         FormatError: the index is damaged, or one of another kind.
-        ConfigError: a split is named.
         TooLarge: `vocab_size=` is given, and the index records a larger id.
     """
     root = folder_of(path)
-    if options.split is not None:
-        what = "a folder of token files has no splits"
-        raise ConfigError(what, path=root, found=f"split={options.split!r}", hint="Leave split= (--split) out")
     where = f"{root}/{INDEX_NAME}"
     data = read_finished_index(store, root)
     return TokenFilesSource(store, path, options, data, decode_index(data, where))

@@ -45,6 +45,7 @@ class _Megatron:
         remote=True,
         write=True,
         tokens=True,
+        layouts=True,
         verify=True,
         repair=True,
         suffixes=(".idx", ".bin"),

@@ -24,6 +24,7 @@ from penstock.formats.tokens.megatron.layout import (
     named_prefix,
     new_prefix,
     read_header,
+    require_kind,
 )
 from penstock.formats.tokens.megatron.manifest import INDEX, megatron_facts, side_file_path
 from penstock.formats.tokens.megatron.source import MegatronSource, last_sequence_problem
@@ -52,6 +53,8 @@ def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth, 
     problems = [last_sequence_problem(index), *index_problems(index)]
     findings += [problem.finding() for problem in problems if problem is not None]
     sound = not any(one.severity == "error" for one in findings)
+    if sound:
+        require_kind(prefix, header.kind, options.layout)
     if header.num_sequences == 0:
         findings.append(
             Finding("megatron.empty", "warning", idx_path(prefix), 18, "no tokens", None, "Check the input")

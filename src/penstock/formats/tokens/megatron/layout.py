@@ -152,6 +152,13 @@ def idx_path(prefix: str) -> str:
     return prefix + ".idx"
 
 
+def require_kind(prefix: str, kind: Kind, layout: str | None) -> None:
+    """That ids are stored as `layout` says, where it is given; raises `ConfigError`."""
+    if layout is not None and kind_for(prefix, layout) != kind:
+        what, hint = "the index says another layout", "Leave --layout (layout=) out"
+        raise ConfigError(what, path=idx_path(prefix), found=kind.name, expected=layout, hint=hint)
+
+
 def kind_for(
     path: str, dtype: str | None = None, vocab_size: int | None = None, token_bytes: int | None = None
 ) -> Kind | None:

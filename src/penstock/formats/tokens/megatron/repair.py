@@ -36,6 +36,7 @@ from penstock.formats.tokens.megatron.layout import (
     bin_path,
     encode_header,
     idx_path,
+    kind_for,
     named_prefix,
     new_prefix,
     read_header,
@@ -220,8 +221,8 @@ def _documents(store: Store, prefix: str, plan: _Plan, options: OpenOptions) -> 
 
 def _known_kind(store: Store, prefix: str, options: OpenOptions) -> Kind | None:
     """How ids are stored, from a header that is whole, else from the side file, else as given."""
-    if options.layout in KINDS:
-        return KINDS[options.layout]
+    if options.layout is not None:
+        return kind_for(prefix, options.layout)
     if store.exists(idx_path(prefix)):
         data = store.get(idx_path(prefix), 0, HEADER_BYTES)
         if len(data) == HEADER_BYTES and data.startswith(MAGIC):

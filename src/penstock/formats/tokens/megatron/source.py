@@ -29,7 +29,7 @@ from penstock.formats.tokens.common import (
 from penstock.formats.tokens.ids import FileIds
 from penstock.formats.tokens.megatron.index import IndexArrays, document_starts, sequence_starts
 from penstock.formats.tokens.megatron.kept import prefix_of
-from penstock.formats.tokens.megatron.layout import HEADER_BYTES, Header, bin_path, idx_path, read_header
+from penstock.formats.tokens.megatron.layout import HEADER_BYTES, Header, bin_path, idx_path, read_header, require_kind
 from penstock.formats.tokens.megatron.manifest import INDEX, read_manifest
 from penstock.formats.tokens.megatron.tokens import Ids, ScatteredIds, file_ids, joined
 from penstock.store.derived import DerivedCache
@@ -65,6 +65,7 @@ def open_megatron(store: Store, path: str, options: OpenOptions) -> MegatronSour
     header = read_header(store, prefix)
     if isinstance(header, Problem):
         raise header.error()
+    require_kind(prefix, header.kind, options.layout)
     bin_bytes = store.size(bin_path(prefix))
     index = IndexArrays(store, prefix, header, bin_bytes, options.read)
     problem = last_sequence_problem(index)

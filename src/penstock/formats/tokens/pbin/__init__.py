@@ -39,6 +39,7 @@ class _Pbin:
         remote=True,
         write=True,
         tokens=True,
+        layouts=True,
         verify=True,
         repair=True,
         suffixes=(".pbin", ".packed.bin"),

@@ -1,0 +1,173 @@
+"""What can be set, in one table: by the command line, else by environment variables, else in a settings file.
+
+The settings file is `PENSTOCK_SETTINGS`, else `penstock/settings.toml` in `$XDG_CONFIG_HOME` or `~/.config`; an empty
+`PENSTOCK_SETTINGS` is none at all. It is read once a process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+from penstock._naming import nearest
+from penstock.errors import ConfigError, FormatError, NotFound
+
+FILE_VARIABLE = "PENSTOCK_SETTINGS"
+
+_MOST_BYTES = 1 << 20
+Kind = Literal["text", "folder", "number", "whole number", "flag"]
+_TYPES: Mapping[Kind, tuple[type, ...]] = {
+    "text": (str,),
+    "folder": (str,),
+    "number": (int, float),
+    "whole number": (int,),
+    "flag": (bool,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One thing that can be set.
+
+    Attributes:
+        variable: the environment variable.
+        sets: what it sets.
+        key: in the settings file; None for what is read by others, or is a secret.
+        option: of the command line, which comes first.
+        kind: of its value in the file.
+        choices: values that it may have, where they are few.
+    """
+
+    variable: str
+    sets: str
+    key: str | None = None
+    option: str | None = None
+    kind: Kind = "text"
+    choices: tuple[str, ...] = ()
+
+
+_REMOTE: tuple[tuple[str, Kind, str], ...] = (
+    ("gap_bytes", "whole number", "Ranges of a remote file that are at most so far apart are read by one request."),
+    ("part_bytes", "whole number", "A longer read becomes several requests at once."),
+    ("requests", "whole number", "Requests at once, a process."),
+    ("tries", "whole number", "Tries of one request, before its failure is an error."),
+    ("backoff_s", "number", "Seconds before the second try."),
+    ("timeout_s", "number", "Seconds without a byte, after which a try has failed."),
+    ("deadline_s", "number", "Seconds without an answer in all tries, after which a request has failed."),
+    ("spread_s", "number", "Seconds within which the hosts of a job make their first requests; 0: all at once."),
+)
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(FILE_VARIABLE, "The settings file; empty: none. By default `~/.config/penstock/settings.toml`."),
+    Setting(
+        "PENSTOCK_CACHE", "The cache folder; by default `penstock` in `$XDG_CACHE_HOME` or `~/.cache`.", "cache",
+        kind="folder",
+    ),
+    Setting(
+        "PENSTOCK_CACHE_BYTES", "Room for copies of remote files in it.", "cache_bytes", kind="whole number"
+    ),
+    Setting("PENSTOCK_DEBUG", "Tracebacks are shown.", "debug", "--debug", "flag"),
+    Setting(
+        "PENSTOCK_PROGRESS", "How progress is shown.", "progress", "--progress",
+        choices=("auto", "plain", "json", "none"),
+    ),
+    Setting("NO_COLOR", "No colours are shown.", "no_color", "--no-color", "flag"),
+    *(Setting(f"PENSTOCK_REMOTE_{name.upper()}", sets, f"remote_{name}", kind=kind) for name, kind, sets in _REMOTE),
+    Setting("PENSTOCK_URL_AUTH", "`user:password@host` for URLs whose own were left out; several with spaces between."),
+    Setting("TMPDIR", "The folder of temporary files, such as standard input that is packed."),
+    Setting("HF_HOME", "Where the local cache of the Hugging Face Hub is, in which `--tokenizer gpt2` is looked for."),
+    Setting("AWS_ENDPOINT_URL", "Where an S3 store answers that is not Amazon's."),
+    Setting("AWS_ALLOW_HTTP", "Whether it may be asked without TLS."),
+    Setting("AWS_REGION", "The region of buckets."),
+    Setting("RAY_ADDRESS", "The cluster that `--executor ray` joins.", option="--executor ray:HOST:PORT"),
+    Setting("SLURM_ARRAY_TASK_ID", "I of `--part auto/N`.", option="--part I/N"),
+    Setting("JOB_COMPLETION_INDEX", "I of `--part auto/N`, where Slurm says none.", option="--part I/N"),
+)  # fmt: skip
+
+SECRETS = frozenset({"PENSTOCK_URL_AUTH"})
+"""Of these it is said alone whether they are set."""
+
+_BY_VARIABLE = {one.variable: one for one in SETTINGS}
+
+
+def setting(variable: str) -> str | None:
+    """What is set, by the environment or in the file; None where neither says anything, or a flag is off.
+
+    Raises:
+        ConfigError: a value that can't be, or a settings file with an unknown key.
+        NotFound: `PENSTOCK_SETTINGS` names no file.
+        FormatError: the settings file is no TOML.
+    """
+    value, where = said_by(variable)
+    choices = _BY_VARIABLE[variable].choices
+    if value and choices and value not in choices:
+        raise ConfigError(f"{variable} can't be this", path=where, found=repr(value), expected=" | ".join(choices))
+    return value or None
+
+
+def said_by(variable: str) -> tuple[str | None, str | None]:
+    """`(value, who says it)`: `"environment"`, or the path of the settings file; Nones where nobody does.
+
+    Raises as `setting`.
+    """
+    if variable in os.environ:
+        return os.environ[variable], "environment"
+    path, key = settings_path(), _BY_VARIABLE[variable].key
+    if path is None or key is None:
+        return None, None
+    value = _read(path, FILE_VARIABLE in os.environ).get(key)
+    return (None, None) if value is None else (value, path)
+
+
+def settings_path() -> str | None:
+    """Where the settings file is, or would be; None for none."""
+    given = os.environ.get(FILE_VARIABLE)
+    if given is not None:
+        return os.path.expanduser(given) or None
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return os.path.join(home, "penstock", "settings.toml")
+
+
+@cache
+def _read(path: str, is_named: bool) -> Mapping[str, str]:
+    """What a settings file says, as the variables would; nothing where none is there, unless it was named."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        if is_named:
+            raise NotFound("no such settings file", path=path, hint=f"Mend {FILE_VARIABLE}, or unset it") from None
+        return {}
+    if len(data) > _MOST_BYTES:
+        raise FormatError("this is no settings file", path=path, found="more than 1 MiB")
+    import tomllib  # needed where there is a file alone
+
+    try:
+        found = tomllib.loads(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise FormatError("the settings file is no TOML", path=path, found=str(error)) from None
+    known = {one.key: one for one in SETTINGS if one.key is not None}
+    return {key: text for key, value in found.items() if (text := _text(path, key, value, known)) is not None}
+
+
+def _text(path: str, key: str, value: Any, known: Mapping[str, Setting]) -> str | None:
+    """A value of the file, as its variable would say it; None for a flag that is off."""
+    one = known.get(key)
+    if one is None:
+        close = nearest(key, known)
+        hint = f"Did you mean {close!r}?" if close else "`penstock doctor` lists what can be set"
+        raise ConfigError(f"the settings file has an unknown key {key!r}", path=path, hint=hint)
+    is_right = isinstance(value, _TYPES[one.kind]) and (one.kind == "flag" or not isinstance(value, bool))
+    if not is_right or (one.choices and value not in one.choices):
+        expected = " | ".join(one.choices) or {"flag": "true | false", "folder": "a path"}.get(one.kind, one.kind)
+        raise ConfigError(f"the settings file's {key!r} can't be this", path=path, found=repr(value), expected=expected)
+    if one.kind == "folder":
+        value = os.path.expanduser(value)
+        if not os.path.isabs(value):
+            raise ConfigError(f"the settings file's {key!r} is no absolute path", path=path, found=value)
+    if one.kind == "flag":
+        return "1" if value else None
+    return str(value)

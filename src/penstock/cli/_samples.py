@@ -1,0 +1,74 @@
+"""Which samples a command shows, and their texts: the same options of `head`, `preview` and `explain --show`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from penstock.cli._energon import refuse_given
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Decode = Callable[[Sequence[int]], str]
+
+
+def sample_options(command: Command) -> Command:
+    """`--start --index --key --tokenizer --all`."""
+    tokenizer = "tokenizer.json or its folder, or a name in the Hub's local cache: show documents as text."
+    for option in (
+        click.option("--all", "show_all", is_flag=True, help="Also fields that begin with __."),
+        click.option("--tokenizer", help=tokenizer),
+        click.option("--key", help="The sample with this key."),
+        click.option("--index", type=click.IntRange(min=0), help="The sample of this index, from 0."),
+        click.option("--start", type=click.IntRange(min=0), help="Begin at the sample of this index."),
+    ):
+        command = option(command)
+    return command
+
+
+def require_one() -> None:
+    """That at most one of `--start`, `--index` and `--key` was given; raises `click.UsageError`."""
+    context = click.get_current_context()
+    for name, others in (("key", ("index", "start")), ("index", ("start",))):
+        if context.params.get(name) is not None:
+            refuse_given(context, others, f"--{name} says which sample")
+
+
+def first_of(source: Any, start: int | None, index: int | None, key: str | None) -> int:
+    """The index of the first sample to show.
+
+    Raises:
+        NotFound: no sample has this key.
+        ConfigError: no sample has this index, or samples have no keys.
+    """
+    from penstock.abc import SupportsKeys
+    from penstock.errors import ConfigError
+
+    if key is not None:
+        if not isinstance(source, SupportsKeys):
+            hint = "`penstock find --key` looks for it in a field; --index takes the index that it says"
+            raise ConfigError("these samples have no index of keys", found=f"--key {key}", hint=hint)
+        return source.index_of(key)
+    chosen = index if index is not None else start or 0
+    if index is not None and index >= len(source):
+        raise ConfigError("no such sample", found=f"--index {index}", expected=f"0 to {len(source) - 1}")
+    return chosen
+
+
+def decoder(tokenizer: str | None) -> Decode | None:
+    """What makes text of ids; None where no tokenizer is named."""
+    if tokenizer is None:
+        return None
+    from penstock.prepare.tokens.decode import load_decoder
+
+    return load_decoder(tokenizer)
+
+
+def visible(sample: Mapping[str, Any], decode: Decode | None, *, show_all: bool) -> dict[str, Any]:
+    """The fields of a sample: its key, its parts, then with `show_all` what begins with `__`; tokens as text too."""
+    hidden = [name for name in sample if name.startswith("__") and name != "__key__"]
+    shown = {name: value for name, value in sample.items() if name not in hidden}
+    if decode is not None and "tokens" in sample:
+        shown["text"] = decode(sample["tokens"])
+    return shown | ({name: sample[name] for name in hidden} if show_all else {})

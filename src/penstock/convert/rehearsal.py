@@ -1,0 +1,42 @@
+"""A conversion that writes nothing: it is refused for what the real one is refused for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from penstock.convert.asked import Asked
+from penstock.convert.groups import require_writable, write_rows
+from penstock.convert.plan import TokenPlan
+from penstock.convert.plan_samples import FIRST_SAMPLES, SamplePlan
+from penstock.errors import ConfigError
+from penstock.executors import require_executor
+from penstock.store.dry import dry_place
+from penstock.work.tokens.files import require_folder
+
+
+def rehearse(asked: Asked, plan: TokenPlan | SamplePlan) -> None:
+    """Open the output in a store that writes nothing, and give it the first samples.
+
+    Raises:
+        ConfigError: what the conversion is refused for; or it is to be shared, or its samples come once.
+    """
+    require_executor(asked.executor, asked.workers)
+    if asked.sharing.joins:
+        hint = "Leave out part, finish and no_work (--part, --finish, --no-work)"
+        raise ConfigError("a dry run is of the work as a whole", path=plan.output.place.path, hint=hint)
+    if isinstance(plan, SamplePlan) and plan.given.rows is None:
+        raise ConfigError("a dry run would use up samples that come once", hint="Save them as a dataset")
+    if isinstance(plan, SamplePlan) and plan.is_grouped:
+        require_writable(plan)
+    output = plan.output
+    if isinstance(plan, TokenPlan) and plan.file_tokens:
+        require_folder(output.place, overwrite=output.overwrite)
+        return
+    dry = replace(output, dataset=replace(output.dataset, place=dry_place(output.place)))
+    writer = dry.create()
+    try:
+        if isinstance(plan, SamplePlan) and plan.given.rows is not None:
+            stop = min(FIRST_SAMPLES, len(plan.given.rows))
+            write_rows(enumerate(plan.given.rows.read(0, stop)), plan.maker, writer, output.dataset.format)
+    finally:
+        writer.abort()

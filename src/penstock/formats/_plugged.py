@@ -1,0 +1,27 @@
+"""The format of a plug-in, held against what a format has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock._plug_ins import imported, unusable
+from penstock.abc import Format
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+_OF_ALL = ("name", "traits", "sniff", "open")
+_BY_TRAIT = {"write": "create", "verify": "check", "repair": "repair"}
+"""A trait → the method that it promises."""
+
+
+def of_plug_in(point: EntryPoint) -> Format:
+    """What an entry point names; raises `ConfigError` where it can't be imported, or is no format of that name."""
+    found = imported(point)
+    promised = [name for trait, name in _BY_TRAIT.items() if getattr(getattr(found, "traits", None), trait, False)]
+    missing = [name for name in (*_OF_ALL, *promised) if not hasattr(found, name)]
+    if missing:
+        raise unusable(point, f"is no format: {point.value} has no {', '.join(missing)}")
+    if found.name != point.name:
+        raise unusable(point, f"calls itself {found.name!r}: the entry point and FORMAT.name must be one name")
+    return found

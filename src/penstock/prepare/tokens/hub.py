@@ -1,0 +1,62 @@
+"""Tokenizers in the local cache of the Hugging Face Hub: `gpt2` is taken from there, and never fetched.
+
+The cache is `$HF_HUB_CACHE`, else `hub` in `$HF_HOME` or `~/.cache/huggingface`:
+`models--<owner>--<name>/refs/main` names a revision, whose files are in `snapshots/<revision>`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from penstock.errors import NotFound
+
+_NAME = re.compile(r"^[A-Za-z0-9][\w-]*(\.\d[\w-]*)*(/[\w.-]+)?$")
+"""A name such as `gpt2` or `meta-llama/Llama-3.1-8B`, and no file's."""
+
+_OLD_OWNERS = {"gpt2": "openai-community", "bert-base-uncased": "google-bert", "roberta-base": "FacebookAI"}
+"""Names that had no owner when they came to the Hub, and have one there now."""
+
+_REVISION = re.compile(r"[0-9a-f]{40}")
+_MOST_REF_BYTES = 100
+
+
+def located(tokenizer: str) -> str:
+    """The path of a tokenizer: as it was given, or the folder of the Hub's local cache that its name means.
+
+    Raises:
+        NotFound: nothing is there of that name, neither here nor in the cache; says how to fetch it.
+    """
+    if not _NAME.match(tokenizer) or os.path.lexists(os.path.expanduser(tokenizer)):
+        return tokenizer
+    owners = [tokenizer] + ([f"{_OLD_OWNERS[tokenizer]}/{tokenizer}"] if tokenizer in _OLD_OWNERS else [])
+    found = next((folder for name in owners for folder in _snapshots(name)), None)
+    if found is not None:
+        return str(found)
+    folder = tokenizer.rpartition("/")[2]
+    fetch = f"`hf download {tokenizer} --include 'tokenizer*' --local-dir {folder}`"
+    hint = f"Names of the Hub are not fetched: {fetch}, then --tokenizer {folder}/"
+    raise NotFound("no such tokenizer, nor in the local cache of the Hub", path=tokenizer, hint=hint)
+
+
+def _snapshots(name: str) -> list[Path]:
+    """Folders with a tokenizer of this name: that of `main` first."""
+    root = _cache() / f"models--{name.replace('/', '--')}"
+    try:
+        with open(root / "refs/main", "rb") as file:
+            main = file.read(_MOST_REF_BYTES).decode("ascii", "replace").strip()
+        revisions = sorted(os.listdir(root / "snapshots"), key=lambda one: one != main)
+    except OSError:
+        return []
+    folders = [root / "snapshots" / one for one in revisions if _REVISION.fullmatch(one)]
+    return [one for one in folders if any(_is_tokenizer(entry) for entry in os.listdir(one))]
+
+
+def _is_tokenizer(name: str) -> bool:
+    return name == "tokenizer.json" or name.endswith((".model", ".tiktoken"))
+
+
+def _cache() -> Path:
+    home = os.environ.get("HF_HOME") or os.path.expanduser("~/.cache/huggingface")
+    return Path(os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub"))

@@ -1,0 +1,168 @@
+"""Stores that write nothing, for runs that only say what they would do.
+
+An output is opened in such a store by the same code as in a real one: so it is refused for the same reasons, by the
+rights of folders and the claims of other writers too. What is made there is known to this store, and to nobody else.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from penstock.abc import Staged, Store
+from penstock.store.local import LocalStore, output_exists
+from penstock.store.memory import MemoryStore
+from penstock.store.place import Place
+
+
+def dry_place(place: Place) -> Place:
+    """The same place in a store that writes nothing."""
+    if isinstance(place.store, LocalStore):
+        return Place(LocalStore(DryOs(), guard=place.store.guard), place.path)
+    return Place(DryStore(place.store), place.path)
+
+
+class DryOs:
+    """The `os` module for a store that writes nothing: what it makes are files without names, in no folder."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, os.stat_result | None] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def open(self, path: str, flags: int, mode: int = 0o777) -> int:
+        """A descriptor: of a file that is there, for reading; else of one that nobody sees."""
+        real = not self._is_made(path)
+        if real and (os.path.lexists(path) or not flags & os.O_CREAT):
+            if flags & os.O_CREAT and flags & os.O_EXCL:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+            kept = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_DIRECTORY
+            if flags & os.O_ACCMODE != os.O_RDONLY and not os.access(path, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+            return os.open(path, flags & kept | os.O_RDONLY, mode)
+        if real:
+            self._require_room(path)
+        fd = os.memfd_create("penstock", os.MFD_CLOEXEC)
+        self._made[os.path.abspath(path)] = os.fstat(fd)
+        return fd
+
+    def mkdir(self, path: str, mode: int = 0o777) -> None:
+        """Know of a folder."""
+        if self._is_made(path) or os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        self._require_room(path)
+        self._made[os.path.abspath(path)] = None
+
+    def stat(self, path: str, **how: Any) -> os.stat_result:
+        """Of what is there, or was made."""
+        return self._made.get(os.path.abspath(path)) or os.stat(path, **how)
+
+    def lstat(self, path: str) -> os.stat_result:
+        """Of what is there, or was made."""
+        return self._made.get(os.path.abspath(path)) or os.lstat(path)
+
+    def write(self, fd: int, data: Any) -> int:
+        """Take the bytes."""
+        return len(data)
+
+    def pwrite(self, fd: int, data: Any, offset: int) -> int:
+        """Take the bytes."""
+        return len(data)
+
+    def copy_file_range(self, source: int, target: int, count: int, *offsets: int) -> int:
+        """Take the bytes."""
+        return count
+
+    def unlink(self, path: str) -> None:
+        """Forget what was made; what is there stays."""
+        self._made.pop(os.path.abspath(path), None)
+
+    rmdir = unlink
+
+    def rename(self, path: str, target: str) -> None:
+        """Nothing moves."""
+
+    link = rename
+
+    def ftruncate(self, fd: int, length: int) -> None:
+        """Nothing changes."""
+
+    def fsync(self, fd: int) -> None:
+        """Nothing is to be made durable."""
+
+    def _is_made(self, path: str) -> bool:
+        return os.path.abspath(path) in self._made
+
+    def _require_room(self, path: str) -> None:
+        """That something could be made in this folder."""
+        folder = os.path.dirname(os.path.abspath(path))
+        if self._is_made(folder):
+            return
+        os.stat(folder)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            refused = errno.EROFS if os.statvfs(folder).f_flag & os.ST_RDONLY else errno.EACCES
+            raise OSError(refused, os.strerror(refused), path)
+
+
+class DryStore:
+    """A store whose files are read where they are, and written into memory.
+
+    Args:
+        store: where they are.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._inner = store
+        self._memory = MemoryStore()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._inner, name)
+
+    def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
+        """See `penstock.abc.Store`."""
+        return self._of(path).get(path, start_bytes, length_bytes)
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """See `penstock.abc.Store`."""
+        return self._of(path).get_ranges(path, ranges)
+
+    def size(self, path: str) -> int:
+        """See `penstock.abc.Store`."""
+        return self._of(path).size(path)
+
+    def exists(self, path: str) -> bool:
+        """See `penstock.abc.Store`."""
+        return self._memory.exists(path) or self._inner.exists(path)
+
+    def is_folder(self, path: str) -> bool:
+        """See `penstock.abc.Store`."""
+        return self._memory.is_folder(path) or self._inner.is_folder(path)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """See `penstock.abc.Store`: what is there."""
+        return self._inner.list(prefix)
+
+    def stage(self, path: str, *, overwrite: bool = False) -> Staged:
+        """See `penstock.abc.Store`; a store that is only read says so."""
+        self._inner.stage(path, overwrite=overwrite).abort()
+        if not overwrite and self._memory.exists(path):
+            raise output_exists(path)
+        return self._memory.stage(path, overwrite=overwrite)
+
+    def commit(self, staged: Sequence[Staged]) -> None:
+        """See `penstock.abc.Store`."""
+        for one in staged:
+            one.commit()
+
+    def delete(self, path: str) -> None:
+        """Forget what was written here; what is there stays."""
+        if self._memory.exists(path):
+            self._memory.delete(path)
+
+    def _of(self, path: str) -> Store:
+        return self._memory if self._memory.exists(path) else self._inner

@@ -1,0 +1,214 @@
+"""The row map: from which row of which input each sample of a dataset was made.
+
+`<dataset>.penstock.rows` beside a dataset, without the `.idx` or `.bin` of its name. Little-endian:
+
+| bytes | content |
+|---|---|
+| 0 … 8·N | int64[N]: the row of each sample, counted from 0 over all inputs in their order |
+| … + M | JSON: `_Note` |
+| last 32 | `penstmap`, N, M, xxh3-64 of the JSON; u64 |
+
+A row is a line of JSONL or of plain text, a row of a table, or a file that is one document. A map belongs to every
+dataset that was made of the same inputs in the same way: as many samples of as many tokens.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import xxhash
+
+from penstock.abc import Store, SupportsMmap
+from penstock.errors import ConfigError, Corrupt, NotFound
+from penstock.store.place import Place
+from penstock.store.side_file import NEXT, promote
+from penstock.types import IntArray, Manifest
+
+SUFFIX = ".penstock.rows"
+
+_FOOTER = struct.Struct("<8sQQQ")
+_MAGIC = b"penstmap"
+_MOST_NOTE_BYTES = 1 << 30
+_STEMS = (".idx", ".bin")
+
+
+class MappedInput(msgspec.Struct, frozen=True):
+    """An input: its name and digest, as the side file has them, and its rows."""
+
+    name: str
+    digest: str
+    rows: int
+
+
+class _Note(msgspec.Struct, frozen=True):
+    inputs: tuple[MappedInput, ...]
+    options: dict[str, Any]
+    tokenizer_digest: str | None
+    num_tokens: int | None
+    digest: str
+    """xxh3-128 of the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowMap:
+    """From which row of which input each sample was made.
+
+    Attributes:
+        inputs: in their order.
+        rows: int64[n_samples]: the row of each sample over all inputs.
+        path: of the map.
+    """
+
+    inputs: tuple[MappedInput, ...]
+    rows: IntArray
+    path: str
+
+    @property
+    def first_rows(self) -> IntArray:
+        """int64[n_inputs + 1]: the first row of each input, and their number at the end."""
+        return np.concatenate([[0], np.cumsum([one.rows for one in self.inputs])]).astype(np.int64)
+
+    def numbers_of(self, name: str) -> list[int]:
+        """The numbers of the inputs of this name, or of this digest; a last part of the path will do."""
+        exact = [number for number, one in enumerate(self.inputs) if name in (one.name, one.digest)]
+        return exact or [number for number, one in enumerate(self.inputs) if one.name.endswith("/" + name)]
+
+    def samples_of(self, number: int, rows: IntArray) -> IntArray:
+        """int64[k], rising: the samples that were made of these rows of an input.
+
+        Args:
+            number: of the input, from 0.
+            rows: int64[n]: rows of it, from 0; those that it does not have were made into nothing.
+        """
+        rows = np.asarray(rows, np.int64)
+        known = rows[(rows >= 0) & (rows < self.inputs[number].rows)] + self.first_rows[number]
+        return np.flatnonzero(np.isin(self.rows, known)).astype(np.int64)
+
+    def origin_of(self, sample: int) -> tuple[MappedInput, int]:
+        """The input that a sample was made of, and the row of it, from 0; raises `Corrupt` where it has none."""
+        row, first = int(self.rows[sample]), self.first_rows
+        if not 0 <= row < first[-1]:
+            raise Corrupt("the row map names a row that no input has", path=self.path, found=row, hint=_HINT)
+        number = int(np.searchsorted(first, row, side="right")) - 1
+        return self.inputs[number], row - int(first[number])
+
+
+_HINT = "Make the dataset again with keep_map=True (--keep-map)"
+
+
+def row_map_path(path: str) -> str:
+    """The row map of the dataset at `path`."""
+    path = path.rstrip("/") or path
+    return next((path.removesuffix(one) for one in _STEMS if path.endswith(one)), path) + SUFFIX
+
+
+def read_row_map(dataset: Place, manifest: Manifest | None) -> RowMap | None:
+    """The row map of a dataset; None where it has none.
+
+    Args:
+        dataset: where it is.
+        manifest: of its side file, by which the map is known to belong to it; None where it has none.
+
+    Raises:
+        ConfigError: the map that is there is of other data.
+        Corrupt: it is damaged.
+    """
+    path, is_there = row_map_path(dataset.path), False
+    for one in (path, path + NEXT):  # one that is about to take its place counts only with its data
+        try:
+            note, rows = _read(dataset.store, one)
+        except NotFound:
+            continue
+        if manifest is not None and _fits(note, len(rows), manifest):
+            return RowMap(note.inputs, rows, one)
+        is_there = is_there or one == path
+    if is_there:
+        raise ConfigError("the row map is of other data than those beside it", path=path, hint=_HINT)
+    return None
+
+
+def write_row_map(
+    store: Store, path: str, runs: Iterable[IntArray], inputs: Sequence[tuple[str, str]], rows: Mapping[str, int],
+    recorded: Mapping[str, Any], num_tokens: int | None,
+) -> None:  # fmt: skip
+    """Write a row map, durably. Memory: one run.
+
+    Args:
+        store: where it goes.
+        path: what it is called: that of `row_map_path`, or with `.next`.
+        runs: int64[k] each: the rows of all samples, in their order.
+        inputs: name and digest of each.
+        rows: rows of each input, by its name; asked for after the last run.
+        recorded: `options` and `tokenizer_digest`, as they are in the side file.
+        num_tokens: of the dataset.
+    """
+    hasher, count = xxhash.xxh3_128(), 0
+    staged = store.stage(path, overwrite=True)
+    try:
+        for run in runs:
+            data = np.ascontiguousarray(run, "<i8")
+            hasher.update(data)
+            staged.write(data)
+            count += len(data)
+        made_of = tuple(MappedInput(name, digest, rows.get(name, 0)) for name, digest in inputs)
+        options, tokenizer = dict(recorded.get("options", {})), recorded.get("tokenizer_digest")
+        note = msgspec.json.encode(_Note(made_of, options, tokenizer, num_tokens, hasher.hexdigest()))
+        staged.write(note + _FOOTER.pack(_MAGIC, count, len(note), xxhash.xxh3_64_intdigest(note)))
+        staged.commit()
+    finally:
+        staged.abort()
+
+
+def settle_row_map(dataset: Place, manifest: Manifest | None) -> None:
+    """Give the map of what is there now its final name, and remove one that is of what was there before."""
+    path = row_map_path(dataset.path)
+    for one in (path + NEXT, path):
+        try:
+            note, rows = _read(dataset.store, one)
+        except (NotFound, Corrupt):
+            continue
+        if manifest is None or not _fits(note, len(rows), manifest):
+            dataset.store.delete(one)
+        elif one != path:
+            promote(dataset.store, one)
+
+
+def is_damaged(row_map: RowMap, store: Store) -> bool:
+    """Whether a row of the map is another than was written."""
+    note, rows = _read(store, row_map.path)
+    return xxhash.xxh3_128_hexdigest(np.ascontiguousarray(rows)) != note.digest
+
+
+def _fits(note: _Note, count: int, manifest: Manifest) -> bool:
+    told = {name: manifest.options.get(name) for name in note.options}
+    known = (manifest.num_samples, manifest.tokenizer_digest, dict(manifest.inputs), told)
+    made_of = {one.name: one.digest for one in note.inputs}
+    same_tokens = None in (manifest.num_tokens, note.num_tokens) or manifest.num_tokens == note.num_tokens
+    return same_tokens and known == (count, note.tokenizer_digest, made_of, note.options)
+
+
+def _read(store: Store, path: str) -> tuple[_Note, IntArray]:
+    """What a map holds; its rows are mapped where the store can. Raises `NotFound`, `Corrupt`."""
+    size_bytes = store.size(path)
+    damaged = Corrupt("the row map is damaged", path=path, hint=_HINT)
+    if size_bytes < _FOOTER.size:
+        raise damaged
+    magic, count, note_bytes, check = _FOOTER.unpack(store.get(path, size_bytes - _FOOTER.size, _FOOTER.size))
+    if magic != _MAGIC or note_bytes > _MOST_NOTE_BYTES or 8 * count + note_bytes + _FOOTER.size != size_bytes:
+        raise damaged
+    note = store.get(path, 8 * count, note_bytes)
+    if xxhash.xxh3_64_intdigest(note) != check:
+        raise damaged
+    try:
+        known = msgspec.json.decode(note, type=_Note)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise damaged from None
+    if min((one.rows for one in known.inputs), default=0) < 0:
+        raise damaged
+    data = store.mmap(path)[: 8 * count] if isinstance(store, SupportsMmap) else store.get(path, 0, 8 * count)
+    return known, np.frombuffer(data, "<i8").view(np.int64)

@@ -1,0 +1,29 @@
+"""The command line, called in this process: what a process would only start once more."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import subprocess
+
+import pytest
+
+from penstock.cli.main import main
+
+
+def called(*arguments: object, given: str = "") -> subprocess.CompletedProcess[str]:
+    """Exit status and both streams of `penstock`.
+
+    Args:
+        arguments: as on a command line.
+        given: what stands on its standard input.
+    """
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.setattr("sys.stdin", io.StringIO(given))
+        with pytest.raises(SystemExit) as ended:
+            main([str(one) for one in arguments])
+    status = ended.value.code
+    return subprocess.CompletedProcess(
+        arguments, status if isinstance(status, int) else 0, out.getvalue(), err.getvalue()
+    )
