@@ -41,6 +41,7 @@ from penstock.work.shared import SCRATCH, scratch
 _MOST = 1 << 62
 _MEMBERS, _TABLE = "members.tar", "table"
 _READ_BYTES = 1 << 24
+_LIST = f"{FOLDER}/{INFO_JSON}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +225,7 @@ def _end_tars(
     given = WriterOptions(**{name: value for name, value in job.options.items() if value is not None})
     tables, by_name = _Tables(groups), {group.name: group for group in groups}
     tasks = _tars([group.name for group in groups], job)
-    opened = _opened(job.target, f"{FOLDER}/{INFO_JSON}", files_of_tars, overwrite=overwrite)
+    opened = _opened(job.target, _LIST, files_of_tars, overwrite=overwrite)
     with opened as (folder, hidden), WebdatasetWriter(job.target.path, folder, given) as writer:
         for task, data in zip(tasks, marks, strict=True):
             name, ranges = task.what
