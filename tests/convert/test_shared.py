@@ -300,6 +300,26 @@ def test_workers_that_disagree(tmp_path: Path, share: Share) -> None:
         share(finish=True)
 
 
+def test_a_plan_that_is_damaged_or_gone(tmp_path: Path, share: Share, cli: Any) -> None:
+    """`status` says so, and nobody goes on with it."""
+    share(part=(0, 2))
+    [head, piece] = tmp_path / ".out.work/plan", *(tmp_path / ".out.work").glob("*/plan-00000")
+    for file, data in (
+        (head, head.read_bytes().replace(b'"tasks":8', b'"tasks":1')),
+        (piece, piece.read_bytes()[:20]),
+        (piece, piece.read_bytes().replace(b"--group-rows", b"--group-cows")),
+        (piece, None),
+    ):
+        before = file.read_bytes()
+        file.unlink() if data is None else file.write_bytes(data)
+        code, told = cli("status", str(tmp_path / "out"))
+        assert (code, "the plan of unfinished work is damaged" in told) == (6, True)
+        with pytest.raises(Corrupt, match="the plan of unfinished work is damaged"):
+            share(part=(1, 2))
+        file.write_bytes(before)
+    assert share(finish=True).samples == ROWS
+
+
 def test_a_part_that_is_damaged(tmp_path: Path, share: Share) -> None:
     share(part=(0, 2))
     [part, *_] = sorted((tmp_path / ".out.work").glob("*/parts/*/*.part"))
@@ -363,6 +383,8 @@ def test_the_command(
     how += ["--executor", "inline"]
     assert cli(*how, "--part", "3/3")[0] == 2
     assert cli("status", output)[0] == 9
+    code, said = cli(*how, "--finish", "--no-work")
+    assert (code, "8 of 8 tasks are missing, and nobody divided them into shares" in said) == (14, True)
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "1")
     code, said = cli(*how, "--part", "auto/3")
     assert (code, "part 1 of 3: 50 samples" in said) == (0, True)
