@@ -11,7 +11,7 @@ from penstock.convert.plan_samples import FIRST_SAMPLES, SamplePlan
 from penstock.errors import ConfigError
 from penstock.executors import require_executor
 from penstock.store.dry import dry_place
-from penstock.work.tokens.files import require_folder
+from penstock.work.tokens.files import held_folder
 
 
 def rehearse(asked: Asked, plan: TokenPlan | SamplePlan) -> None:
@@ -30,8 +30,8 @@ def rehearse(asked: Asked, plan: TokenPlan | SamplePlan) -> None:
         require_writable(plan)
     output = plan.output
     if isinstance(plan, TokenPlan) and plan.file_tokens:
-        require_folder(output.place, overwrite=output.overwrite)
-        return
+        with held_folder(dry_place(output.place), overwrite=output.overwrite, shared=False):
+            return
     dry = replace(output, dataset=replace(output.dataset, place=dry_place(output.place)))
     writer = dry.create()
     try:

@@ -249,7 +249,7 @@ def _rehearsed(request: Request) -> PackReport:
     require_same(before, _asked(request, material, before), request.output.path)
     dry, recorded = dry_place(request.output), recorded_of(request, material)
     if request.is_folder:
-        with held_folder(dataclasses.replace(request, output=dry), shared=False):
+        with held_folder(dry, overwrite=request.overwrite, shared=False):
             pass
     else:
         writer = create_writer(request.to, dry, material.spec, recorded, overwrite=request.overwrite)

@@ -21,7 +21,7 @@ from penstock.formats.tokens.folder.files import (
 )
 from penstock.formats.tokens.folder.index import INDEX_NAME, decode_index, encode_index
 from penstock.formats.tokens.folder.side import folder_manifest
-from penstock.store.outputs import Filled, drop_listed, filled_folder, require_fillable, sweep_killed
+from penstock.store.outputs import Filled, drop_listed, filled_folder, sweep_killed
 from penstock.store.place import Place
 from penstock.store.put import put
 from penstock.store.side_file import publish_beside, stage_side_file
@@ -39,11 +39,6 @@ def held_folder(output: Place, *, overwrite: bool, shared: bool) -> Generator[No
     """Hold the folder of token files that is made, `shared` by workers of one plan; raises as `filled_folder`."""
     with filled_folder(output.store, output.path, _kind(output), overwrite=overwrite, shared=shared):
         yield
-
-
-def require_folder(output: Place, *, overwrite: bool) -> None:
-    """That token files may be made there; raises as `held_folder`."""
-    require_fillable(output.store, output.path, _kind(output), overwrite=overwrite)
 
 
 def sweep_killed_folder(output: Place) -> None:
