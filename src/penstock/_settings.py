@@ -109,12 +109,12 @@ def setting(variable: str) -> str | None:
 
 
 def said_by(variable: str) -> tuple[str | None, str | None]:
-    """`(value, who says it)`: `"environment"`, or the path of the settings file; Nones where nobody does.
+    """`(value, who says it)`: `"the environment"`, or the path of the settings file; Nones where nobody does.
 
     Raises as `setting`.
     """
     if variable in os.environ:
-        return os.environ[variable], "environment"
+        return os.environ[variable], "the environment"
     path, key = settings_path(), _BY_VARIABLE[variable].key
     if path is None or key is None:
         return None, None
@@ -165,9 +165,10 @@ def _text(path: str, key: str, value: Any, known: Mapping[str, Setting]) -> str 
         expected = " | ".join(one.choices) or {"flag": "true | false", "folder": "a path"}.get(one.kind, one.kind)
         raise ConfigError(f"the settings file's {key!r} can't be this", path=path, found=repr(value), expected=expected)
     if one.kind == "folder":
-        value = os.path.expanduser(value)
-        if not os.path.isabs(value):
-            raise ConfigError(f"the settings file's {key!r} is no absolute path", path=path, found=value)
+        folder = os.path.expanduser(str(value))
+        if not os.path.isabs(folder):
+            raise ConfigError(f"the settings file's {key!r} is no absolute path", path=path, found=folder)
+        return folder
     if one.kind == "flag":
         return "1" if value else None
     return str(value)

@@ -98,3 +98,50 @@ def test_one_has_no_plural() -> None:
         "0 warnings",
         "2,000 errors",
     )
+
+
+def test_a_line_comes_while_nothing_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("penstock.cli._output.SECONDS", 0.01)
+
+    @click.command()
+    def verb() -> None:
+        with progress("verify", total=None) as advance:
+            advance(5_000_000)
+            while "verify: 5.0 MB" not in capsys.readouterr().err:
+                pass
+
+    add_common(verb).main([], standalone_mode=False)
+
+
+@pytest.mark.parametrize("how", [(), ("--progress", "json"), ("-q",)])
+def test_a_command_that_reports_nothing_says_what_it_has_read(
+    how: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a": 1}\n')
+    heard: list[str] = []
+    beats = importlib.import_module("penstock.cli._output")
+    really = beats.ticking
+
+    def wait(*_: object, **__: object) -> list[object]:
+        for _ in range(50 if how == ("-q",) else 10_000):
+            heard.append(capfd.readouterr().err)
+            if "".join(heard).count("\n") > 1:
+                break
+        return []
+
+    monkeypatch.setattr(beats, "ticking", lambda tick: really(tick, 0.001))
+    monkeypatch.setattr("penstock.check.verify", wait)
+    with pytest.raises(SystemExit) as ended:
+        main(["verify", str(path), *how])
+    assert ended.value.code == 0
+    said = "".join(heard).splitlines()
+    if how == ("-q",):
+        assert said == []
+    elif how:
+        assert json.loads(said[0])["label"] == "verify"
+    else:
+        assert said[0].startswith("verify: ")
+        assert said[0].endswith(" so far")

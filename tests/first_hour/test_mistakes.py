@@ -9,7 +9,9 @@ import shlex
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 import penstock as ps
 from penstock.cli.main import main
@@ -49,7 +51,26 @@ MISTAKES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("merge corpus.jsonl c.pbin -o o.pbin", 10, ("don't mix", "Convert or pack")),
     ("filter c.pbin -o o.pbin --where 'x == 1'", 10, ()),
     ("index corpus.jsonl --executor procesess", 10, ("Did you mean 'processes'?",)),
-    ("explain corpus.jsonl --document nokey", 4, ("not valid YAML",)),
+    ("explain corpus.jsonl --document nokey", 4, ("this is no recipe", "`path: corpus.jsonl`")),
+    ("plan mixed/mds", 4, ("this is no recipe", "`path: mds`")),
+    ("explain recipe.yaml --document nokey --global-batch 4", 9, ("no source of this run has such a document",)),
+    ("explain tokens.yaml --document nokey[3] --global-batch 4", 9, ("no source of this run has such a document",)),
+    ("explain recipe.yaml --step 0 --global-batch 4 --key k1", 2, ("what to --show: leave out --key",)),
+    ("head corpus.jsonl --index 20", 10, ("no such sample", "0 to 19")),
+    ("head corpus.jsonl --index 1 --start 2", 2, ("leave out --start",)),
+    ("preview corpus.jsonl --key k99", 9, ("no sample with the key 'k99'",)),
+    ("head mixed/mds --key k1", 10, ("no index of keys", "`penstock find --key`")),
+    ("head c.pbin --tokenizer org/model", 9, ("local cache of the Hub", "hf download org/model")),
+    ("repair c.pbin --depth deep", 2, ("quick", "full")),
+    ("convert comma.jsonl o --to csv", 10, ("sample 0: the column 'text' holds ','", "--to json-shards")),
+    ("convert comma.jsonl o --to csv --dry-run", 10, ("sample 0: the column 'text' holds ','", "--to json-shards")),
+    ("convert comma.jsonl o --to mds -O sizelimit=1", 10, ("unknown option sizelimit", "size_limit")),
+    ("convert comma.jsonl o --to mds --dry-run --part 0/2", 10, ("a dry run is of the work as a whole",)),
+    ("merge mixed/mds -o o --no-copy --dry-run", 10, ("--no-copy --dry-run",)),
+    ("filter corpus.jsonl -o hollow --where 'id == \"k1\"' --dry-run", 10, ("folder",)),
+    ("filter corpus.jsonl -o c.pbin --where 'id == \"k1\"' --dry-run", 7, ("can't hold lines",)),
+    ("pack corpus.jsonl -o c.pbin --tokenizer nothere.json --dry-run", 10, ("the output exists", "--overwrite")),
+    ("pack - -o o.pbin --tokenizer nothere.json --dry-run", 10, ("standard input is copied",)),
     ("verify c.pbin --part 1/4", 10, ("--work",)),
     ("status nothere", 9, ("Check the path",)),
     ("mount tars nothere", 9, ("Make it: mkdir",)),
@@ -73,7 +94,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "big.txt").write_text("plain words\n" * 9000)
     (root / "pretty.json").write_text(json.dumps(rows, indent=1))
     (root / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": []}, indent=1))
-    (root / "recipe.yaml").write_text("penstock: 1\npath: corpus.jsonl\n")
+    (root / "recipe.yaml").write_text("path: corpus.jsonl\n")
+    (root / "tokens.yaml").write_text("kind: chunk\nlength: 1\nsource: {kind: open, path: c.pbin}\n")
+    (root / "comma.jsonl").write_text('{"id": "k", "text": "a, b"}\n')
     (root / "bad.jsonl").write_text('{"a":1}\n{oops\n')
     (root / "table.csv").write_text("a,b\n1,2\n")
     for name in ("empty.bin", "empty.dat", "empty.jsonl"):
@@ -86,6 +109,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with ps.create(root / "mixed/mds", format="mds", columns={"id": "str", "text": "str"}) as writer:
         for row in rows:
             writer.write(row)
+    for name in ("two", "pqs"):
+        (root / name).mkdir()
+    (root / "two/a.jsonl").write_text(lines)
+    (root / "two/b.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    for name in ("a", "b"):
+        parquet.write_table(pyarrow.Table.from_pylist(rows[:10]), root / f"pqs/{name}.parquet")
     with ps.create(root / "c.pbin", format="pbin", token_bytes=2, eos_id=0) as writer:
         writer.write({"tokens": np.array([1, 2, 0], np.uint16)})
     return root
@@ -112,6 +141,42 @@ def test_a_mistake_is_told_in_a_line(
     assert len(said) <= MOST_CHARACTERS
     assert "Traceback" not in said
     assert told.out == ""
+    assert sorted(os.listdir(home)) == before
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("info corpus.jsonl.gz", ("20",)),
+        ("info two", ("jsonl-files", "40")),
+        ("info 'two/*.jsonl'", ("20",)),
+        ("info pqs", ("parquet", "20")),
+        ("info 'pqs/*.parquet'", ("parquet", "20")),
+        ("head mixed/mds --index 3", ('3: {"id": "k3"',)),
+        ("head mixed/mds --start 18", ("18:", "19:")),
+        ("preview c.pbin", ("1 2 0",)),
+        (
+            "filter two -o o.jsonl --where 'id == \"k1\"' --dry-run",
+            ("would write o.jsonl: 2 lines", "nothing was written"),
+        ),
+        ("convert pqs o --to mds --dry-run", ("would write o (mds): 20 samples",)),
+        ("find pqs --key k1", ("2 found",)),
+        ("explain recipe.yaml --step 0 --global-batch 2 --show --index 1", ('1: {"id": "k1"',)),
+        ("repair c.pbin --depth full", ("nothing to mend at depth full",)),
+        ("completion bash", ("penstock",)),
+        ("doctor", ("settings file", "PENSTOCK_CACHE", "from the environment")),
+    ],
+)
+def test_what_simply_works(
+    home: Path, line: str, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(home)
+    before = sorted(os.listdir(home))
+    with pytest.raises(SystemExit) as ended:
+        main(shlex.split(line))
+    told = capsys.readouterr()
+    assert ended.value.code == 0, told.err
+    assert [word for word in words if word not in told.out] == [], told.out
     assert sorted(os.listdir(home)) == before
 
 

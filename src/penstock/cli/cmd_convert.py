@@ -135,7 +135,7 @@ def _parsed(more: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _foreseen(target: str, report: Any) -> str:
-    tokens = "" if report.tokens is None else f", {report.tokens:,} tokens of {report.token_bytes} bytes"
+    tokens = "" if report.tokens is None else f", {report.tokens:,} tokens"
     return f"{target} ({report.to}): {report.samples:,} samples{tokens}, about {human_bytes(report.size_bytes)}"
 
 

@@ -39,7 +39,7 @@ def _text(found: dict[str, Any]) -> str:
 
 
 def _said(value: str | None, where: str | None) -> str:
-    return "not set" if where is None else f"{value or 'empty'}, from the {where}"
+    return "not set" if where is None else f"{value or 'empty'}, from {where}"
 
 
 def _limit(value: int | None, shown: Any = "{:,}".format) -> str:

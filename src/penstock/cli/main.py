@@ -73,7 +73,7 @@ def _reporting(command: click.Command, name: str) -> click.Command:
             return invoke(context)
 
     if name not in SERVING:
-        command.invoke = watched
+        vars(command)["invoke"] = watched  # of this copy alone
     return command
 
 

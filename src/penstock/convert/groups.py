@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -66,6 +67,7 @@ from penstock.work.sharing import join, kept_or_not, plain_errors, wait_for_anot
 
 _PRELOAD = ("penstock.convert.groups",)
 _THREADS = 32
+_NUMBERED = re.compile(r"^sample \d+: ")
 
 
 def write_groups(plan: SamplePlan, advance: Advance, verify: Callable[[Written], None]) -> Written:
@@ -454,7 +456,7 @@ def write_rows(
             try:
                 writer.write(row)
             except PenstockError as error:
-                error.what = f"sample {index}: {error.what}"
+                error.what = f"sample {index}: {_NUMBERED.sub('', error.what)}"  # a writer counts its own
                 raise
         total += sample_digest(digest_number(format, index), row)
         count += 1

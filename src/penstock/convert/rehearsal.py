@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from penstock.convert.asked import Asked
 from penstock.convert.groups import require_writable, write_rows
 from penstock.convert.plan import TokenPlan
 from penstock.convert.plan_samples import FIRST_SAMPLES, SamplePlan
 from penstock.errors import ConfigError
 from penstock.executors import require_executor
+from penstock.formats import create_dry
 from penstock.store.dry import dry_place
 from penstock.work.tokens.files import held_folder
 
@@ -29,14 +28,15 @@ def rehearse(asked: Asked, plan: TokenPlan | SamplePlan) -> None:
     if isinstance(plan, SamplePlan) and plan.is_grouped:
         require_writable(plan)
     output = plan.output
+    dry = dry_place(output.place)
     if isinstance(plan, TokenPlan) and plan.file_tokens:
-        with held_folder(dry_place(output.place), overwrite=output.overwrite, shared=False):
+        with held_folder(dry, overwrite=output.overwrite, shared=False):
             return
-    dry = replace(output, dataset=replace(output.dataset, place=dry_place(output.place)))
-    writer = dry.create()
+    writer = create_dry(output.dataset.format, dry.store, dry.path, output.options, overwrite=output.overwrite)
     try:
         if isinstance(plan, SamplePlan) and plan.given.rows is not None:
             stop = min(FIRST_SAMPLES, len(plan.given.rows))
             write_rows(enumerate(plan.given.rows.read(0, stop)), plan.maker, writer, output.dataset.format)
     finally:
-        writer.abort()
+        if writer is not None:
+            writer.abort()

@@ -139,7 +139,7 @@ def _rehearsed(asked: Asked) -> ConvertReport:
     if isinstance(plan, TokenPlan):
         samples, tokens = len(plan.source), plan.source.num_tokens
         width = int(plan.output.options.get("token_bytes") or plan.source.dtype.itemsize)
-        found = ReadBack(samples, None, tokens * width, tokens, width)
+        found = ReadBack(samples, None, tokens * width, tokens)  # some formats have one width for all ids
     else:
         samples = 0 if plan.given.rows is None else len(plan.given.rows)
         found = ReadBack(samples, None, samples * plan.mean_bytes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -254,6 +254,9 @@ def _open_list(paths: list[str], format: str | None, options: OpenOptions) -> So
     """One source of several files, folders and patterns."""
     if not paths:
         raise ConfigError("no path to open", hint="Name files, folders or patterns")
+    kinds = {name for path in paths for name in _built_in_of_name(path)}
+    if len(kinds & {"jsonl", "parquet"}) > 1:
+        raise ConfigError("JSONL and Parquet are not one dataset", hint="Open each by itself, and join them: ps.Concat")
     chosen = get_format(_LISTS.get(format or _format_of_first(paths[0]), "jsonl-files"))
     if format not in (None, "jsonl", chosen.name):
         what, hint = "a list of paths is JSONL or Parquet", "Open each by itself, and join them: ps.Concat"
@@ -291,10 +294,28 @@ def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False
     return chosen.create(store, root, options, overwrite=overwrite)
 
 
+def create_dry(name: str, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> Writer | None:
+    """A writer in a store that writes nothing, to be aborted; None where the format only says that it could be made.
+
+    Raises as the format's `create`.
+    """
+    chosen = get_format(name)
+    if isinstance(chosen, _Rehearses):
+        return chosen.rehearse(store, path, options, overwrite=overwrite)
+    return chosen.create(store, path, options, overwrite=overwrite)
+
+
 def files_at(name: str, path: str) -> tuple[str, ...]:
     """The files, or the folder, that a dataset of the format `name` at `path` is, side files left out."""
     chosen = get_format(name)
     return chosen.files_at(path) if isinstance(chosen, _HasFiles) else (path,)
+
+
+@runtime_checkable
+class _Rehearses(Protocol):
+    """A format whose writers need files that have names."""
+
+    def rehearse(self, store: Store, path: str, options: Mapping[str, Any], /, *, overwrite: bool) -> None: ...
 
 
 class _OpensLists(Protocol):

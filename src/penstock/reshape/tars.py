@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections import Counter as Counts
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from penstock._digest import digest
 from penstock._secrets import redact
 from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, Unsupported
-from penstock.formats import get_format
+from penstock.formats import create_dry, get_format
 from penstock.formats.samples.webdataset.find import find_shards
 from penstock.formats.samples.webdataset.manifest import side_path, webdataset_facts
 from penstock.formats.samples.webdataset.nvmeta import (
@@ -197,7 +198,8 @@ def merge_tars(
     counts = [sum(map(len, splits.values())) for _, splits in opened]
     inputs = tuple((one.path, count) for (one, _), count in zip(opened, counts, strict=True))
     if dry_run:
-        _writer(dry_place(target), given | typing[0], overwrite).abort()
+        _rehearse(target, given | typing[0], overwrite)
+        _require_keys([samples for _, splits in opened for samples in splits.values()], target)
         size_bytes = sum(one.size_bytes for _, splits in opened for one in splits.values())
         return Written(target.path, _FORMAT, sum(counts), None, size_bytes), inputs
     what = {"command": "merge", "seed": seed, "sources": [list(one) for one in inputs], "options": options}
@@ -274,7 +276,7 @@ def split_tars(
     writer_options = given | _typing(dataset)
     if dry_run:
         for place in places:
-            _writer(dry_place(place), writer_options, overwrite).abort()
+            _rehearse(place, writer_options, overwrite)
         parts = part_of(len(samples), lambda: samples.at(_in_order(len(samples))))
         counts, mean_bytes = [int((parts == number).sum()) for number in range(len(places))], samples.size_bytes
         mean_bytes //= max(1, len(samples))
@@ -377,6 +379,22 @@ def _writer(place: Place, options: dict[str, Any], overwrite: bool) -> Webdatase
     if not isinstance(made, WebdatasetWriter):
         raise TypeError(f"{_FORMAT} has another writer: {type(made).__name__}")
     return made
+
+
+def _require_keys(all_samples: Sequence[TarSamples], target: Place) -> None:
+    """That no key comes twice, as the writer finds in a shard or at the end; raises `ConfigError`."""
+    tables = [(table, places) for one in all_samples for _, table, places in one.shards]
+    keys = Counts(table.keys[place] for table, places in tables for place in places.tolist())
+    [(key, count)] = keys.most_common(1) or [("", 0)]
+    if count > 1:
+        what = f"the key {key!r} comes in two places: keys of a dataset must differ"
+        hint = "Pack the shards again with keys of their own, such as with the shard's name before them"
+        raise ConfigError(what, path=target.path, found=f"{count} times", hint=hint)
+
+
+def _rehearse(place: Place, options: dict[str, Any], overwrite: bool) -> None:
+    dry = dry_place(place)
+    create_dry(_FORMAT, dry.store, dry.path, options, overwrite=overwrite)
 
 
 def _splits_of(given: Place, split: str | None, follow_links: bool) -> tuple[Place, dict[str, TarSamples]]:

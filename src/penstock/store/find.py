@@ -87,9 +87,9 @@ def files_of_all(paths: Sequence[str], suffixes: Sequence[str], what: str, *, fo
         ConfigError: a file is named twice.
     """
     found = (file for path in paths for file in find_files(path, [suffixes], what, follow_links=follow_links))
-    files = sorted(found, key=os.fsencode)
+    files = sorted(found, key=lambda file: os.fsencode(absolute(file)))
     for first, second in itertools.pairwise(files):
-        if first == second:
+        if absolute(first) == absolute(second):
             raise ConfigError("a file is named twice", path=first, hint="Name each file once, or its folder")
     return files
 

@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 import xxhash
 
+from penstock._buffers import byte_view
 from penstock.abc import Store, SupportsMmap
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.store.place import Place
@@ -152,7 +153,7 @@ def write_row_map(
     try:
         for run in runs:
             data = np.ascontiguousarray(run, "<i8")
-            hasher.update(data)
+            hasher.update(byte_view(data))
             staged.write(data)
             count += len(data)
         made_of = tuple(MappedInput(name, digest, rows.get(name, 0)) for name, digest in inputs)
@@ -181,7 +182,7 @@ def settle_row_map(dataset: Place, manifest: Manifest | None) -> None:
 def is_damaged(row_map: RowMap, store: Store) -> bool:
     """Whether a row of the map is another than was written."""
     note, rows = _read(store, row_map.path)
-    return xxhash.xxh3_128_hexdigest(np.ascontiguousarray(rows)) != note.digest
+    return xxhash.xxh3_128_hexdigest(byte_view(np.ascontiguousarray(rows))) != note.digest
 
 
 def _fits(note: _Note, count: int, manifest: Manifest) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -208,3 +209,40 @@ def test_missing(tmp_path: Path) -> None:
     os.mkdir(tmp_path / "empty")
     with pytest.raises(NotFound):
         ps.open(tmp_path / "empty", format="parquet")
+
+
+def test_files_folders_and_patterns_are_one_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number, name in enumerate(("b.parquet", "a.parquet", "deep/c.pq")):
+        Path(name).parent.mkdir(exist_ok=True)
+        pq.write_table(pa.table({"n": [10 * number, 10 * number + 1]}), name)
+    Path("notes.jsonl").write_text('{"n": 1}\n')
+    wanted = {"*.parquet": [10, 11, 0, 1], "**/*.p*": [10, 11, 0, 1, 20, 21], "deep/*": [20, 21]}
+    for pattern, rows in wanted.items():
+        source = ps.open(pattern)
+        assert [row["n"] for row in source] == rows
+        assert ps.open_recipe(source.recipe()).fingerprint == source.fingerprint
+        assert [row["n"] for row in pickle.loads(pickle.dumps(source))] == rows
+    listed = ps.open(["deep", "b.parquet"])
+    assert [row["n"] for row in listed] == [0, 1, 20, 21]
+    assert [row["n"] for row in ps.open_recipe(listed.recipe())] == [0, 1, 20, 21]
+    assert ps.open(["a.parquet", "b.parquet"]).fingerprint == ps.open("*.parquet").fingerprint
+    for wrong, kind in (
+        (["a.parquet", "./a.parquet"], ConfigError),
+        (["a.parquet", "notes.jsonl"], ConfigError),
+        (["notes.jsonl", "a.parquet"], ConfigError),
+        (["a.parquet", "no.parquet"], NotFound),
+        ("none/*.parquet", NotFound),
+    ):
+        with pytest.raises(kind):
+            len(ps.open(wrong))
+
+
+def test_a_link_out_of_a_searched_folder_is_refused(tmp_path: Path) -> None:
+    inside = tmp_path / "in"
+    inside.mkdir()
+    pq.write_table(pa.table({"n": [1]}), tmp_path / "out.parquet")
+    (inside / "x.parquet").symlink_to("../out.parquet")
+    with pytest.raises(UnsafeData):
+        len(ps.open([inside]))
+    assert len(ps.open([inside], follow_links=True)) == len(ps.open([inside / "x.parquet"])) == 1

@@ -114,6 +114,12 @@ class JsonlSource:
         return Schema(tuple(Field(name, "json") for name in self._options.columns or ()), open=True)
 
     @property
+    def size_bytes(self) -> int:
+        """Bytes of its files, as they are stored."""
+        files = (self._store.base, self._store.files) if isinstance(self._store, Text) else (self._store, (self._path,))
+        return sum(map(files[0].size, files[1]))
+
+    @property
     def preferred_mode(self) -> Mode:
         """How `Shuffle` orders it by default: remote and compressed ones by blocks."""
         if isinstance(self._store, Text):

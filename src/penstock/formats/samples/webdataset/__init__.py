@@ -28,7 +28,7 @@ from penstock.formats.samples.webdataset.manifest import write_webdataset_manife
 from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, INFO_YAML, SHARD_SUFFIXES, meta_path
 from penstock.formats.samples.webdataset.opening import open_webdataset
 from penstock.formats.samples.webdataset.repair import repair_webdataset
-from penstock.formats.samples.webdataset.writer import create_webdataset
+from penstock.formats.samples.webdataset.writer import create_webdataset, rehearse_webdataset
 from penstock.store.local import LocalStore
 from penstock.store.powers import PeekingStore
 from penstock.types import Action, Finding, OpenOptions, Sniff, Traits
@@ -66,6 +66,7 @@ class _Webdataset:
 
     open = staticmethod(open_webdataset)
     create = staticmethod(create_webdataset)
+    rehearse = staticmethod(rehearse_webdataset)
     check = check_by_tasks = staticmethod(check_webdataset)
     task_depths = share_depths = ("full",)
 

@@ -80,13 +80,24 @@ def create_webdataset(store: Store, path: str, options: Mapping[str, Any], *, ov
         ConfigError: an option is unknown or can't be, the output exists, or something else stands there.
         Unsupported: a store that is only read.
     """
+    return WebdatasetWriter(*_opened(store, path, options, overwrite=overwrite))
+
+
+def rehearse_webdataset(store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> None:
+    """Refuse what `create_webdataset` refuses, in a store that writes nothing; a writer needs files with names."""
+    _opened(store, path, options, overwrite=overwrite)[1].abort()
+
+
+def _opened(
+    store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool
+) -> tuple[str, StagedFolder, WriterOptions]:
     require_known(options, _OPTIONS, path)
     given = WriterOptions(**{name: value for name, value in options.items() if value is not None})
     path = path.rstrip("/") or path
     _require_possible(given, path)
     path = output_path(store, path)
     folder = open_folder(store, path, partial(own_files, store), overwrite=overwrite, held=(f"{FOLDER}/{INFO_JSON}",))
-    return WebdatasetWriter(path, folder, given)
+    return path, folder, given
 
 
 def _require_possible(given: WriterOptions, path: str) -> None:
