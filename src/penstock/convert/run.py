@@ -106,10 +106,8 @@ def convert(
         executor: a name of `penstock.executors`, or an executor.
         group_rows: samples that a process writes as a group; by default four shards' worth, by the first samples.
         overwrite, dry_run: replace the target; refuse what would be refused, tell what would be written, write nothing.
-        file_tokens: make a folder of token files of this size, as `pack` does.
-        part: `(i, n)`: do the i-th (from 0) of n shares of the work, and commit nothing.
-        finish, no_work: do what is missing of shared work, and commit; or only where nothing is, else say which shares.
-        restart: throw away unfinished work.
+        file_tokens: make a folder of token files of this size; part: `(i, n)`: do the i-th (from 0) of n shares alone.
+        finish, no_work, restart: do what is missing of shared work, and commit; only where nothing is; throw work away.
         progress: called with samples done and a text.
         options: `layout, eos_id, flavor, raw, trust, follow_links, read, source_split` of the source, as
             `penstock.open` takes them; all others are the target's, as `penstock.create` takes them, such as

@@ -113,11 +113,7 @@ def index(
         ConfigError: the index of the one file exists, one of several does not fit, or an option can't be.
         PrepareError: a process was killed, or another writer holds an index.
     """
-    sharing = Sharing(part, finish, no_work)
-    sharing.require_sense()
-    if finish and overwrite:
-        hint = "Leave out overwrite (--overwrite): the shares took it"
-        raise ConfigError("the end of shared work replaces no index that fits", hint=hint)
+    sharing = _sharing(part, finish=finish, no_work=no_work, overwrite=overwrite)
     how: dict[str, Any] = {"flavor": flavor, "on_error": on_error, "validate": validate, "overwrite": overwrite}
     given = [paths] if isinstance(paths, str | os.PathLike | Place) else list(paths)
     if len(given) == 1 and not sharing.joins and not _is_search(given[0]):
@@ -134,6 +130,16 @@ def index(
     made = [one for one in done if isinstance(one, _Done)]
     missing = tuple(one.path for one in done if isinstance(one, _Missing))
     return IndexSummary(tuple(one.report for one in made), sum(one.reused for one in made), part, missing)
+
+
+def _sharing(part: tuple[int, int] | None, *, finish: bool, no_work: bool, overwrite: bool) -> Sharing:
+    """What a run does of the work; raises `ConfigError`."""
+    sharing = Sharing(part, finish, no_work)
+    sharing.require_sense()
+    if finish and overwrite:
+        hint = "Leave out overwrite (--overwrite): the shares took it"
+        raise ConfigError("the end of shared work replaces no index that fits", hint=hint)
+    return sharing
 
 
 def _is_search(given: Given) -> bool:
