@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-CHECKED := src tests bench release docs/generate.py
+DOCS := .venvs/docs
+CHECKED := src tests bench release docs
 FUZZ_SECONDS ?= 60
 CRASH_ROUNDS ?= 20
 
@@ -13,7 +14,7 @@ export $(shell sed -n 's/=.*//p' tests/telemetry_off.env)
 timed = @start=$$(date +%s); (set -ex; $(1)); status=$$?; echo "make $@: $$(($$(date +%s) - start)) s"; exit $$status
 pytest = $(BIN)/python -m pytest --durations=5
 
-.PHONY: demo smoke test lint interop cluster all-cells crash fuzz bench release clean
+.PHONY: demo smoke test lint docs interop cluster all-cells crash fuzz bench release clean
 
 demo: $(VENV)/.ready
 	$(call timed, $(BIN)/penstock demo demo --overwrite)
@@ -26,6 +27,12 @@ test: $(VENV)/.ready-test lint
 
 lint: $(VENV)/.ready-test
 	$(call timed, $(BIN)/ruff check $(CHECKED); $(BIN)/ruff format --check $(CHECKED); $(BIN)/pyright)
+
+# The site, in build/docs/site: a broken link or a public name without a docstring is an error.
+docs: $(VENV)/.ready-test $(DOCS)/.ready
+	$(call timed, $(BIN)/python docs/site/pages.py build/docs; \
+		NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet --strict --config-file build/docs/mkdocs.yml; \
+		$(pytest) tests/docs/built_site.py)
 
 interop: $(VENV)/.ready-test
 	$(call timed, $(BIN)/python tests/interop/run.py)
@@ -65,5 +72,10 @@ $(VENV)/.ready-test: pyproject.toml | $(VENV)/.made
 	$(call timed, $(BIN)/pip install --quiet -e '.[test]')
 	touch $@ $(VENV)/.ready
 
+$(DOCS)/.ready: docs/site/requirements.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(call timed, $(DOCS)/bin/pip install --quiet -r docs/site/requirements.txt)
+	touch $@
+
 clean:
-	rm -rf $(VENV) .venvs demo dist
+	rm -rf $(VENV) .venvs demo dist build

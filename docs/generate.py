@@ -1,6 +1,6 @@
 """Writes the parts of the documentation that come from the code: run it after a change, a test compares.
 
-python docs/generate.py          # README tables, docs/cli.md, docs/errors.md
+python docs/generate.py          # README tables, docs/cli.md, docs/errors.md, docs/penstock.svg
 python docs/generate.py --check  # says what is out of date, exit 1
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from picture import picture
 
 from penstock import errors
 from penstock._settings import SETTINGS
@@ -30,6 +31,39 @@ PROMISES = {
     ),
     "Each status has one meaning": "tests/cli/test_main.py::test_exit_codes_differ",
 }
+SHOWN = (
+    "index_100mb",
+    "pack_1gb",
+    "merge",
+    "filter",
+    "loader",
+    "open_100g",
+    "energon_loading",
+    "mds_start",
+    "mds_epoch",
+    "webdataset_prepare",
+)
+"""The questions of the README's table."""
+
+REMEDIES = {
+    "penstock": "Every error of Penstock is one: `except PenstockError` takes them all.",
+    "format": "`penstock verify --depth full` lists all there is, each with its place and what to do.",
+    "truncated": "Copy or fetch the file again; what a killed run left is finished by the same command.",
+    "corrupt": "Copy the file again, or `penstock repair`, which says first what it would do.",
+    "unsupported": "The hint names what reads it: often `penstock convert`, or a verb for data of this kind.",
+    "too-large": "Data that claim more than they hold are refused; `docs/guide/limits.md` lists the limits.",
+    "cook": "The message names the sample; `on_error` of the loader says what becomes of it in a run.",
+    "not-found": "Check the path, key or name; nearby names are in the hint.",
+    "config": "The message says which option, and what it takes.",
+    "resume-mismatch": "The message names what differs; `accept=[…]` takes it and records it.",
+    "unsafe-data": "If the data are yours, pass what the hint names: `trust=` (`--trust`) or `--follow-links`.",
+    "missing-extra": "`pip install 'penstock[EXTRA]'`, with the extra that it names; `penstock doctor` shows all.",
+    "prepare": "Run the same command again: it goes on where it stopped. `penstock status OUT` says what is missing.",
+    "unreachable": "Look at the network and the endpoint (`penstock doctor` shows it), and run it again.",
+    "denied": "Look at the credentials: the message says which service refused them, and never shows them.",
+}
+"""Code → what to do."""
+
 ABILITIES = ("read", "write", "tokens", "keys", "splits", "remote", "verify", "repair")
 
 
@@ -50,7 +84,12 @@ def generated() -> dict[Path, str]:
     readme = ROOT / "README.md"
     text = replace_section(readme.read_text(), "formats", format_table())
     text = replace_section(text, "measured", measured_table())
-    return {readme: text, ROOT / "docs/cli.md": cli_page(), ROOT / "docs/errors.md": errors_page()}
+    return {
+        readme: text,
+        ROOT / "docs/cli.md": cli_page(),
+        ROOT / "docs/errors.md": errors_page(),
+        ROOT / "docs/penstock.svg": picture(),
+    }
 
 
 def replace_section(text: str, name: str, body: str) -> str:
@@ -70,19 +109,22 @@ def format_table() -> str:
 
 
 def measured_table() -> str:
-    """Of each question in `bench/results.json` the first row with an aim, and every row that misses its own."""
+    """The first row of ten questions of `bench/results.json`, and how many aims are met."""
     path = ROOT / "bench/results.json"
     questions = json.loads(path.read_text())["questions"] if path.exists() else {}
-    lines = ["| question | Penstock | beside | factor | aim | |", "|---|---|---|---|---|---|"]
-    for question in questions.values():
-        aimed = [row for row in question["rows"] if row["target"] is not None]
-        for row in [*aimed[:1], *(row for row in aimed[1:] if not row["met"])]:
-            other = "" if row["other"] is None else f"{amount(row['other'], row['unit'])} ({row['other_name']})"
-            factor = "" if row["factor"] is None or row["at_most"] else amount(row["factor"], "×")
-            aim = f"≤ {amount(row['target'], row['unit'])}" if row["at_most"] else f"≥ {amount(row['target'], '×')}"
-            cells = (f"{question['title']}: {row['what']}", amount(row["ours"], row["unit"]), other, factor, aim)
-            lines.append("| " + " | ".join(cells) + f" | {'met' if row['met'] else '**missed**'} |")
-    return "\n".join(lines)
+    lines = ["| question | Penstock | beside | factor | aim |", "|---|---|---|---|---|"]
+    for question in (questions[name] for name in SHOWN if name in questions):
+        row = next(row for row in question["rows"] if row["target"] is not None)
+        other = "" if row["other"] is None else f"{amount(row['other'], row['unit'])} ({row['other_name']})"
+        factor = "" if row["factor"] is None or row["at_most"] else amount(row["factor"], "×")
+        aim = f"≤ {amount(row['target'], row['unit'])}" if row["at_most"] else f"≥ {amount(row['target'], '×')}"
+        missed = "" if row["met"] else ", **missed**"
+        cells = (f"{question['title']}: {row['what']}", amount(row["ours"], row["unit"]), other, factor, aim + missed)
+        lines.append("| " + " | ".join(cells) + " |")
+    aimed = [(one["title"], row) for one in questions.values() for row in one["rows"] if row["target"] is not None]
+    missed = [f"{title}: {row['what']}" for title, row in aimed if not row["met"]]
+    summary = f"Of {len(aimed)} aims {len(aimed) - len(missed)} are met" + ("; missed:" if missed else ".")
+    return "\n".join([*lines, "", summary, *(f"- {one}" for one in missed)])
 
 
 def amount(value: float, unit: str) -> str:
@@ -131,16 +173,24 @@ def errors_page() -> str:
     lines = ["# Errors\n\nGenerated from `penstock.errors`.\n\n```text"]
     lines += (errors.__doc__ or "").split("```")[1].strip("\n").splitlines()
     lines += ["```\n", "| error | code | exit status |", "|---|---|---|"]
-    kinds = [errors.PenstockError]
+    kinds, described = [errors.PenstockError], ["\n## By code"]
     while kinds:
         kind = kinds.pop(0)
-        lines.append(f"| `{kind.__name__}` | `{kind.code}` | {kind.exit_status} |")
+        lines.append(f"| `{kind.__name__}` | [`{kind.code}`](#{kind.code}) | {kind.exit_status} |")
+        described += [f"\n### {kind.code}\n", f"`{kind.__name__}`, exit status {kind.exit_status}. {about(kind)}"]
         kinds[:0] = [one for one in kind.__subclasses__() if one.__module__ == errors.__name__]
     lines += ["\n## Exit codes\n", "| status | meaning |", "|---|---|"]
     lines += [f"| {status} | {what} |" for status, what in exit_codes()]
     lines += ["\n## What is promised\n", "| promise | held by |", "|---|---|"]
     lines += [f"| {promise} | `{test}` |" for promise, test in PROMISES.items()]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *described]) + "\n"
+
+
+def about(kind: type[errors.PenstockError]) -> str:
+    """What an error says of itself, and what to do."""
+    said = (kind.__doc__ or "").strip().partition("\n\n")[0].replace("\n", " ").strip()
+    remedy = next(REMEDIES[base.code] for base in kind.__mro__ if getattr(base, "code", None) in REMEDIES)
+    return f"{' '.join(said.split())} {remedy}"
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -104,3 +104,15 @@ def s3_server(offline: None) -> Iterator[str]:
     with served() as url, pytest.MonkeyPatch.context() as patch:
         patch.setenv("S3_ENDPOINT_URL", url)
         yield url
+
+
+@pytest.fixture
+def cli() -> Callable[..., tuple[int, str]]:
+    """Runs the command line here; its status, and what it said."""
+    from tests.cli.called import called
+
+    def run(*arguments: str) -> tuple[int, str]:
+        done = called(*arguments)
+        return done.returncode, done.stdout + done.stderr
+
+    return run

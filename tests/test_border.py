@@ -159,7 +159,8 @@ ALLOWED: dict[str, str] = {
     "prepare/energon/index:_share": "gives the mode of a local shard to its index",
     "prepare/energon/scan:MediaReader.__call__": "what others may write takes a store and a path, as formats do",
     "prepare/media/rows:ShardMedia.__call__": "is such a reader",
-    "prepare/media/run:_stamp": "asks when a local file was changed",
+    "prepare/media/units:_stamp": "asks when a local file was changed",
+    "reshape/in_place:in_place": "names a file whose ranges a writer takes",
     "work/tokens/assemble:_drop_cache": "tells the system that a local part need not stay in memory",
     "prepare/tokens/columns:ColumnParts.write_part": "what writers of formats take, in their words",
     "prepare/tokens/inputs:_names_below": "names inputs by their paths below the folder that all share",
@@ -200,7 +201,7 @@ ALLOWED: dict[str, str] = {
 PATH_NAMES = {"path", "paths", "target", "source", "sources", "output", "folder", "root", "given", "recipe"}
 RESOLVING = {"local_path", "os.fspath"}
 """What an edge may call: it gives a text again, of this machine or at all."""
-PATH_CALLS = {"resolve", "resolve_dataset", "absolute", "local_path", "is_url", "within", "real_path", "same_file"}
+PATH_CALLS = {"resolve", "absolute", "local_path", "is_url", "within", "real_path", "same_file"}
 OS_CALLS = {"listdir", "walk", "scandir", "stat", "lstat", "open", "makedirs", "mkdir", "remove", "unlink", "fspath"}
 
 

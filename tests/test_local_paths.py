@@ -33,6 +33,8 @@ _SCRATCH = "a scratch file of its own, in the folder for these"
 _PART = "the file of a part on this machine, which our own work made"
 _LOOKED_AT = "looks into a folder of which `is_local`, or LocalStore, was asked"
 KNOWN: dict[str, str] = {
+    "_settings.py": "the settings file is on this machine",
+    "cli/_heartbeat.py": "what the system says of our processes",
     "_regular.py": "where files of this machine are opened; the local store and tokenizers come here",
     "cli/_output.py": "`local_path` came before",
     "cli/_completion.py": "what a shell completes lies on this machine",
@@ -79,6 +81,7 @@ KNOWN: dict[str, str] = {
     "formats/tokens/pbin/source.py": "only of a file on this machine: a mapped one",
     "formats/tokens/writer.py": _PART,
     "load/messages.py": _SCRATCH,
+    "prepare/media/index.py": _SCRATCH,
     "prepare/media/run.py": _SCRATCH,
     "work/tokens/assemble.py": _PART,
     "work/tokens/join.py": _PART,

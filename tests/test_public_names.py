@@ -201,6 +201,7 @@ SEAMS = {
         "ENTRY_POINT_GROUP",
         "SUFFIXES",
         "create",
+        "create_dry",
         "files_at",
         "find_format",
         "format_names",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 from numpy.typing import NDArray
 
 from penstock.abc import Source, Stream, TokenSource
-from penstock.types import IntArray, Schema
+from penstock.types import Buffer, IntArray, Schema
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -111,6 +112,42 @@ class ExpectsDigest(Protocol):
 
     def expect_digest(self, digest: Callable[[], str]) -> None:
         """Before the first document: the document digest of all, of version 2; asked for when all were written."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedRows:
+    """Rows that lie in files of the output's own store, and all that a writer would find out by reading them.
+
+    Attributes:
+        ranges: `(path, first byte, bytes)` in their order, as the writer would store them.
+        lengths: gives runs of int64[k], the units of each row; may be asked again.
+        size_bytes: of all rows.
+        digest: the document digest; `""` where rows are lines.
+        max_token_id: the largest id; -1 where there is none.
+        blocks: digests of the whole blocks of the file from its start, with the writer's own head, that rows fill.
+        rest: gives the rows' bytes behind these blocks, in pieces; the head where there is none.
+    """
+
+    ranges: Sequence[tuple[str, int, int]]
+    lengths: Callable[[], Iterable[IntArray]]
+    size_bytes: int
+    digest: str
+    max_token_id: int
+    blocks: Sequence[str]
+    rest: Callable[[], Iterable[Buffer]]
+
+
+@runtime_checkable
+class JoinsRows(Protocol):
+    """A writer of one file that may be made of ranges of others, without a look at their bytes."""
+
+    def write_joined(self, rows: JoinedRows, /) -> None:
+        """Take all rows of the dataset; nothing else may be written before or after.
+
+        Raises:
+            Unsupported: it stores rows otherwise than they lie there.
+        """
         ...
 
 

@@ -131,6 +131,12 @@ def settings_path() -> str | None:
     return os.path.join(home, "penstock", "settings.toml")
 
 
+def has_settings_file() -> bool:
+    """Whether there is one."""
+    path = settings_path()
+    return path is not None and os.path.exists(path)
+
+
 @cache
 def _read(path: str, is_named: bool) -> Mapping[str, str]:
     """What a settings file says, as the variables would; nothing where none is there, unless it was named."""

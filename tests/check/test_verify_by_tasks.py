@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.shared_work import Counting
 
 import penstock as ps
 from penstock.check import verify
@@ -20,18 +21,6 @@ from penstock.prepare.energon.run import prepare_webdataset
 from penstock.store.put import put
 from penstock.store.resolve import resolve
 from penstock.testing.token_files import write_token_files
-
-
-class Counting:
-    """Runs tasks here, and counts them."""
-
-    def __init__(self) -> None:
-        self.num_tasks = 0
-
-    def map(self, fn: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
-        for task in tasks:
-            self.num_tasks += 1
-            yield fn(task)
 
 
 def flip(path: Path, place: int) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import subprocess
+from typing import Any
 
 import pytest
 
@@ -27,3 +29,17 @@ def called(*arguments: object, given: str = "") -> subprocess.CompletedProcess[s
     return subprocess.CompletedProcess(
         arguments, status if isinstance(status, int) else 0, out.getvalue(), err.getvalue()
     )
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object, status: int = 0) -> tuple[str, str]:
+    """Standard output and errors of a command that ends with `status`."""
+    with pytest.raises(SystemExit) as ended:
+        main([str(one) for one in arguments])
+    said = capsys.readouterr()
+    assert ended.value.code == status, said.err
+    return said.out, said.err
+
+
+def report(capsys: pytest.CaptureFixture[str], *arguments: object, status: int = 0) -> Any:
+    """What a command says with `--json`."""
+    return json.loads(run(capsys, *arguments, "--json", status=status)[0])

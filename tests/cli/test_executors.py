@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 from pathlib import Path
 
 import pytest
-
-from penstock.cli.main import main
+from tests.cli.called import called
 
 WITH_TASKS = ("pack", "convert", "prepare", "prepare-media", "index", "verify")
 ROWS = {"filter": ["--where", "n > 1"], "merge": [], "shuffle": ["--seed", "1"], "split": ["--ratio", "1,1"]}
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), pytest.raises(SystemExit) as ended:
-        main(arguments)
-    return int(ended.value.code or 0), said.getvalue()
+    done = called(*arguments)
+    return done.returncode, done.stdout + done.stderr
 
 
 @pytest.fixture

@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cli.called import run as run_command
 from tests.reshape.datasets import documents_in, lines_in
-
-from penstock.cli.main import main
 
 COMMANDS = (
     "create_raw_index",
@@ -36,11 +35,7 @@ def place(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> tuple[str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(["modalities", "data", *arguments])
-    said = capsys.readouterr()
-    assert ended.value.code == status, said.err
-    return said.out, said.err
+    return run_command(capsys, "modalities", "data", *arguments, status=status)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

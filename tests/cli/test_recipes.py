@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.called import report, run
 
 import penstock as ps
-from penstock.cli.main import main
 
 MDS = Path(__file__).parent.parent / "golden" / "energon-loading" / "data" / "mds"
 
@@ -26,18 +26,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> tuple[str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    said = capsys.readouterr()
-    assert ended.value.code == status, said.err
-    return said.out, said.err
-
-
-def report(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    return json.loads(run(capsys, *arguments, "--json")[0])
 
 
 def test_explain_a_blend(capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,3 +135,10 @@ def test_plan_our_own(capsys: pytest.CaptureFixture[str]) -> None:
     Path("bad.yaml").write_text("path: a.pbin\nshufle: true\n")
     _, said = run(capsys, "plan", "bad.yaml", status=10)
     assert "Did you mean 'shuffle'" in said
+
+
+@pytest.mark.parametrize("option", ["--split", "--mode", "--seed", "--lanes"])
+def test_what_a_recipe_says_itself_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"--split": "val", "--mode": "val"}.get(option, "4")
+    for command in (["plan", "recipe.yaml", "--steps", "2"], ["explain", "recipe.yaml", "--step", "1"]):
+        assert f"leave out {option}" in run(capsys, *command, option, value, status=2)[1]

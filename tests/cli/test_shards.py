@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-from penstock.cli.main import main
+from tests.cli.called import report, run
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "streaming" / "mds_all"
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object, status: int = 0) -> str:
-    with pytest.raises(SystemExit) as ended:
-        main([str(one) for one in arguments])
-    said = capsys.readouterr()
-    assert ended.value.code == status, said.err
-    return said.out
-
-
-def report(capsys: pytest.CaptureFixture[str], *arguments: object, status: int = 0) -> Any:
-    return json.loads(run(capsys, *arguments, "--json", status=status))
 
 
 @pytest.fixture
@@ -37,7 +22,7 @@ def test_info(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["size_bytes"] == sum(path.stat().st_size for path in GOLDEN.glob("*.mds"))
     assert found["details"]["columns"]["nd_static"] == "ndarray:float32:2,3"
     assert found["details"]["hashes"] == ["sha1", "xxh64"]
-    text = run(capsys, "info", GOLDEN)
+    text, _ = run(capsys, "info", GOLDEN)
     for line in ("samples            24", "samples per shard  3 to 5", "hashes             sha1, xxh64"):
         assert line in text
     assert "nd_static (ndarray:float32:2,3)" in text
@@ -67,7 +52,7 @@ def test_verify_names_the_damage(folder: Path, capsys: pytest.CaptureFixture[str
 def test_repair_brings_a_lost_index_back(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "index.json").unlink()
     run(capsys, "verify", folder, status=1)
-    assert "6 shards with 24 samples" in run(capsys, "repair", folder)
+    assert "6 shards with 24 samples" in run(capsys, "repair", folder)[0]
     assert not (folder / "index.json").exists()
     run(capsys, "repair", folder, "--write")
     assert (folder / "index.json").read_bytes() == (GOLDEN / "index.json").read_bytes()
@@ -81,7 +66,7 @@ def test_repair_of_what_stays_wrong_is_no_success(
     (folder / "index.json").unlink()
     shard = sorted(folder.glob("shard.*"))[0]
     shard.write_bytes(shard.read_bytes()[:-1])
-    said = run(capsys, "repair", folder, *write, status=1)
+    said, _ = run(capsys, "repair", folder, *write, status=1)
     assert said.startswith("impossible: ")
     assert "the index is not rebuilt" in said
     assert "1 errors can't be mended here" in said

@@ -200,6 +200,7 @@ def _names(folder: Path) -> list[str]:
 
 _LOOKS = {"abspath", "expanduser", "realpath"}
 _MAY = {
+    "_settings.py": "finds the settings file of this user",
     "cli/_machine.py": "says on which file system the working folder and the cache folder are",
     "recipe/places.py": "joins paths by the rules of recipes, and tells URLs apart itself",
 }

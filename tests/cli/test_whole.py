@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.cli.called import report, run
 from tests.reshape.datasets import documents_in, files_in, lines_in, write_lines, write_tokens
-
-from penstock.cli.main import main
 
 
 @pytest.fixture
@@ -19,19 +16,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_lines(tmp_path / "a.jsonl", [f"line {n}" for n in range(10)])
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> tuple[str, str]:
-    """Standard output and errors of a command that ends with `status`."""
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    said = capsys.readouterr()
-    assert ended.value.code == status, said.err
-    return said.out, said.err
-
-
-def report(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    return json.loads(run(capsys, *arguments, "--json")[0])
 
 
 def test_merge(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

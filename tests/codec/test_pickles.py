@@ -107,12 +107,6 @@ class TestDecode:
         items = items + items[3:900] + [(1, 2)] + items[:2]
         assert np.array_equal(decode(pickle.dumps(items, protocol)), pairs_of(items))
 
-    def test_stops_at_the_limit(self):
-        pairs = contiguous(5000, 1000)
-        data = pickled(pairs)
-        for limit in (0, 1, 31, 1000, 1001, 4999):
-            assert np.array_equal(decode(data, limit=limit), pairs[:limit])
-
     def test_a_mapped_file_may_start_anywhere(self):
         pairs = contiguous(3000, 1000)
         shifted = np.frombuffer(b"x" + pickled(pairs), np.uint8)[1:]

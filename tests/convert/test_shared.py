@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.shared_work import Dying, files_of
 
 import penstock as ps
-from penstock.cli.main import main
 from penstock.convert import ConvertReport
 from penstock.convert import plan as plan_of_tokens
 from penstock.convert.columns import GROUPED
-from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
-from penstock.executors.inline import InlineExecutor
+from penstock.errors import ConfigError, Corrupt, PenstockError, PrepareError
 from penstock.store._leftovers import nth_staged_name
 from penstock.store.place import place_of
 from penstock.store.put import put
@@ -64,28 +63,6 @@ def s3_bucket(s3_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """URL of a place of one's own in an object store."""
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
     return f"s3://bucket/{tmp_path.name}"
-
-
-def files_of(output: str) -> dict[str, bytes]:
-    place = place_of(output)
-    try:
-        names = list(place.store.list(place.path))
-    except NotFound:
-        return {}
-    return {path[len(place.path) + 1 :]: place.store.get(path) for path in names}
-
-
-class Dying:
-    """An executor whose process is stopped after so many results."""
-
-    def __init__(self, after: int) -> None:
-        self.after = after
-
-    def map(self, fn: Any, tasks: Any) -> Iterator[Any]:
-        for number, result in enumerate(InlineExecutor().map(fn, tasks)):
-            if number == self.after:
-                raise KeyboardInterrupt
-            yield result
 
 
 # --- one digest ------------------------------------------------------------------------------------------------------
@@ -405,16 +382,3 @@ def test_the_command(
     assert files_in(tmp_path / "out") == whole
     assert cli("status", output)[0] == 0
     assert [name for name in os.listdir(tmp_path) if name.startswith(".")] == []
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
-    """Runs the command line here; its status, and what it said."""
-
-    def run(*arguments: str) -> tuple[int, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(list(arguments))
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out + said.err
-
-    return run

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-import penstock.prepare.raw  # noqa: F401 (once, before all the children that would)
+import penstock.formats.tokens.pbin  # noqa: F401 (once, before all the children that would)
 from penstock.store.local import LocalStore
 
 

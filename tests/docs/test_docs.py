@@ -22,7 +22,11 @@ import pytest
 from tokenizers import ByteLevelBPETokenizer
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs" / "guide").glob("*.md")),
+    *sorted((ROOT / "docs" / "tutorial").glob("*.md")),
+]
 RUN = {"python", "sh", "console"}
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
 LEFT_OUT = re.compile(r"<!-- not run: \S.* -->\n\Z")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,3 +18,9 @@ def test_generated_pages_are_up_to_date() -> None:
 
 def test_readme_stays_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) < 200
+
+
+def test_aims_have_three_digits() -> None:
+    aims = re.findall(r"\| [≤≥] ([\d.,]+)", (ROOT / "README.md").read_text())
+    assert aims
+    assert [aim for aim in aims if "." in aim and len(aim.replace(".", "").lstrip("0")) > 3] == []

@@ -23,6 +23,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from tests.shared_work import Counting
 
 import penstock as ps
 from penstock.abc import Executor
@@ -59,7 +60,7 @@ class TestProcesses(ExecutorSuite):
 class TestChecked(ExecutorSuite):
     @pytest.fixture
     def executor(self) -> Iterator[Executor]:
-        with make_executor(Recording(), 1) as made:
+        with make_executor(Counting(), 1) as made:
             yield made
 
 
@@ -239,23 +240,11 @@ def is_gone(pid: int) -> bool:
     return False
 
 
-class Recording:
-    """An executor of somebody's own: all that the Protocol asks for."""
-
-    def __init__(self) -> None:
-        self.num_tasks = 0
-
-    def map(self, fn: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
-        for task in tasks:
-            self.num_tasks += 1
-            yield fn(task)
-
-
 def test_an_executor_of_ones_own_packs_and_converts(tmp_path: Path) -> None:
     lines = tmp_path / "a.jsonl"
     lines.write_text("".join(json.dumps({"text": f"text {number}"}) + "\n" for number in range(50)))
     tokenizer = Path(__file__).parents[1] / "golden" / "modalities" / "tokenizers" / "bpe2" / "tokenizer.json"
-    own = Recording()
+    own = Counting()
     given: dict[str, Any] = {"tokenizer": tokenizer, "eos": "<|eod|>"}
     for executor, name in ((own, "own.pbin"), ("inline", "inline.pbin")):
         pack(lines, tmp_path / name, executor=executor, task_bytes=300, **given)
@@ -272,7 +261,7 @@ def test_an_executor_of_ones_own_packs_and_converts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [{"workers": 1, "group_rows": 10}, {"workers": 2}])
 def test_an_executor_of_ones_own_gets_little_work_too(tmp_path: Path, options: dict[str, Any]) -> None:
-    own = Recording()
+    own = Counting()
     samples = [{"n": number} for number in range(40)]
     ps.convert(iter(samples), tmp_path / "in", to="mds", executor="inline")
     ps.convert(tmp_path / "in", tmp_path / "out", to="mds", executor=own, **options)
@@ -282,7 +271,7 @@ def test_an_executor_of_ones_own_gets_little_work_too(tmp_path: Path, options: d
     assert sorted(os.listdir(tmp_path)) == ["in", "out"]
 
 
-@pytest.mark.parametrize("executor", [Recording(), "inlin"])
+@pytest.mark.parametrize("executor", [Counting(), "inlin"])
 def test_an_executor_that_would_get_no_work_is_refused(tmp_path: Path, executor: Any) -> None:
     with ps.create(tmp_path / "a.pbin", format="pbin", token_bytes=2) as writer:
         writer.write({"tokens": np.arange(5, dtype=np.uint16)})
@@ -295,9 +284,9 @@ def test_an_executor_by_the_name_of_an_entry_point(monkeypatch: pytest.MonkeyPat
     made: list[tuple[int, tuple[str, ...]]] = []
 
     @contextlib.contextmanager
-    def make(workers: int, preload: Sequence[str]) -> Iterator[Recording]:
+    def make(workers: int, preload: Sequence[str]) -> Iterator[Counting]:
         made.append((workers, tuple(preload)))
-        yield Recording()
+        yield Counting()
 
     point = types.SimpleNamespace(name="mine", load=lambda: make)
     groups = {"penstock.executors": [point]}
@@ -395,7 +384,7 @@ def test_an_order_that_is_not_kept_packs_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "a.pbin").exists()
 
 
-@pytest.mark.parametrize("given", [3, None, object(), Recording])
+@pytest.mark.parametrize("given", [3, None, object(), Counting])
 def test_what_is_no_executor_is_refused(given: Any) -> None:
     with pytest.raises(ConfigError, match="not an executor"):
         make_executor(given, 1)

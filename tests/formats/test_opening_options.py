@@ -12,7 +12,7 @@ from tests.smoke.made import MADE
 import penstock as ps
 from penstock.check import summarise
 from penstock.cli.main import main
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, Unsupported
 from penstock.formats import BUILT_IN, get_format
 from penstock.reshape.chunk import chunk
 
@@ -111,3 +111,30 @@ def test_a_slash_behind_a_file_means_nothing(tmp_path: Path, capsys: pytest.Capt
     assert merged.output.path == f"{tmp_path}/b.pbin"
     with pytest.raises(ConfigError, match="replace an input"):
         ps.filter(f"file://{tmp_path}/a.pbin/", tmp_path / "a.pbin", min_tokens=1, overwrite=True)
+
+
+OF_TOKENS: dict[str, Callable[..., object]] = {
+    "merge": lambda path, out: ps.merge([path], out, token_bytes=4),
+    "merge of any": lambda path, out: ps.merge([path], out, mix_tokenizers=True),
+    "merge dry": lambda path, out: ps.merge([path], out, token_bytes=4, dry_run=True),
+    "shuffle": lambda path, out: ps.shuffle(path, out, seed=1, token_bytes=4),
+    "filter": lambda path, out: ps.filter(path, out, indices=[0], token_bytes=4),
+}
+
+
+@pytest.mark.parametrize("verb", OF_TOKENS)
+@pytest.mark.parametrize("name", ["jsonl", "mds", "webdataset"])
+def test_options_of_tokens_for_other_rows(name: str, verb: str, tmp_path: Path) -> None:
+    path, out = MADE[name](tmp_path).path, tmp_path / "out"
+    with pytest.raises((ConfigError, Unsupported), match=r"token_bytes|mix_tokenizers|neither documents"):
+        OF_TOKENS[verb](path, out)
+    assert not out.exists()
+
+
+def test_options_of_rows_for_tars(tmp_path: Path) -> None:
+    path, out = MADE["webdataset"](tmp_path).path, tmp_path / "out"
+    with pytest.raises(ConfigError, match="memory_bytes has no meaning for tars"):
+        ps.shuffle(path, out, seed=1, memory_bytes=1 << 20)
+    with pytest.raises(Unsupported, match="tars become tars"):
+        ps.split(path, out, ratio=(1, 1), to="mds")
+    assert not out.exists()

@@ -10,6 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock import formats
+from penstock.cli._machine import plug_ins
 from penstock.errors import ConfigError, PenstockError, Unsupported
 from penstock.executors import make_executor
 
@@ -83,6 +84,16 @@ def test_an_executor(install: Install) -> None:
         make_executor("gone", 1)
     with pytest.raises(ConfigError, match=r"'made' of zz-broken 1\.5 makes no executor \(TypeError: make\(\) takes 1"):
         make_executor("made", 1)
+
+
+def test_doctor_names_each(install: Install) -> None:
+    install(
+        "[penstock.formats]\npbin = zz_broken:named\nzz = zz_gone:FORMAT\n[penstock.executors]\nmade = zz_broken:make\n"
+    )
+    told = {one["name"]: one["fault"] for one in plug_ins() if one["package"] == "zz-broken 1.5"}
+    assert told["pbin"] == "not used: this is a name of Penstock's own"
+    assert "can't be imported (ModuleNotFoundError" in told["zz"]
+    assert told["made"] is None
 
 
 def test_the_names_of_formats_are_not_taken(install: Install) -> None:

@@ -203,7 +203,7 @@ def test_a_copy_of_another_process_is_found(store: CachedStore, server: FileServ
     server.log.clear()
     for start in range(10):
         store.get_ranges(f"{server.url}/a", [(start * 300_000, start * 300_000 + 10)])
-    assert len(server.log) == 1
+    assert server.log == []  # that process noted what it saw
 
 
 def test_many_ranges_become_a_copy_at_twice_the_cost_at_most(store: CachedStore, server: FileServer) -> None:

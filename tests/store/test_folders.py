@@ -17,7 +17,7 @@ from penstock.testing.datasets import files_in
 from penstock.testing.faults import FaultMode, FaultStore, count_operations
 
 OLD = {"a/0": b"old", "meta": b"old meta"}
-NEW = {"a/0": b"new", "a/1": b"x" * (3 << 20), "b/c/0": b"deep", "meta": b"new meta"}
+NEW = {"a/0": b"new", "a/1": b"x" * ((1 << 20) + 5), "b/c/0": b"deep", "meta": b"new meta"}
 
 
 def own_files(path: str) -> list[str]:

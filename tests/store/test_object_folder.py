@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.store.objects import counted_requests, objects
 
 import penstock as ps
 from penstock.cli.main import main
@@ -70,15 +71,6 @@ def begin(target: str, format: str, samples: int, **options: Any) -> Any:
 def write(target: str, format: str, samples: int = 9, **options: Any) -> None:
     with begin(target, format, samples, **options):
         pass
-
-
-def objects(url: str) -> dict[str, bytes]:
-    """All that is there, hidden objects too."""
-    store, root = resolve(url)
-    remote: Any = getattr(store, "remote", store)
-    keys = Objects(remote.base, remote.options).list(remote._key(root), first_only=False)
-    prefix = remote._key(root) + "/"
-    return {key.removeprefix(prefix): bytes(remote.get(f"{remote.base}/{key}")) for key in keys}
 
 
 def on_disk(folder: Path) -> dict[str, bytes]:
@@ -229,19 +221,7 @@ def test_prepare_does_not_take_half_a_dataset(url: str, capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize("format", ["webdataset", "folder", "flat-tokens"])
 def test_requests_grow_with_files(format: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str] = []
-
-    def counted(name: str) -> Callable[..., Any]:
-        original = getattr(Objects, name)
-
-        def call(self: Objects, *given: Any, **named: Any) -> Any:
-            made.append(name)
-            return original(self, *given, **named)
-
-        return call
-
-    for name in ("head", "read", "list", "put", "copy", "delete"):
-        monkeypatch.setattr(Objects, name, counted(name))
+    made = counted_requests(monkeypatch)
     counts = []
     for samples in (8, 80):
         made.clear()

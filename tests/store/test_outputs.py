@@ -309,6 +309,17 @@ def test_a_verb_shares_with_its_own_writers_alone(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+def test_a_verb_shares_by_every_name(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder")
+    path = str(tmp_path / "link" / "set")
+    with claimed(LocalStore(), path) as store:
+        claim(store, path).release()
+        for other in (path, str(tmp_path / "folder" / "set")):
+            with pytest.raises(PrepareError):
+                claimed(LocalStore(), other).__enter__()
+
+
 def test_a_lock_survives_faults_without_litter(tmp_path: Path) -> None:
     total = 0
     for n in range(1, 40):

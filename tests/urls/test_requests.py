@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.store.objects import counted_requests
 
 import penstock as ps
 from penstock.reshape.chunk import chunk
-from penstock.store._objects import Objects
 
 VERBS: dict[str, Callable[[str, str], Any]] = {
     "merge": lambda source, out: ps.merge([source], out),
@@ -27,20 +27,7 @@ NAMES = {"pbin": "x.pbin", "flat-tokens": "x.zarr", "webdataset": "x"}
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-    made: list[str] = []
-
-    def counted(name: str) -> Callable[..., Any]:
-        original = getattr(Objects, name)
-
-        def call(self: Objects, *given: Any, **named: Any) -> Any:
-            made.append(name)
-            return original(self, *given, **named)
-
-        return call
-
-    for name in ("head", "read", "list", "put", "copy", "delete"):
-        monkeypatch.setattr(Objects, name, counted(name))
-    return made
+    return counted_requests(monkeypatch)
 
 
 def make(url: str, format: str, count: int) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.shared_work import finish_part
 
 from penstock.errors import ConfigError, Corrupt, PrepareError
 from penstock.prepare.energon import share as energon
@@ -20,7 +21,7 @@ from penstock.store.place import Place, place_of
 from penstock.testing.datasets import files_in
 from penstock.work import shared
 from penstock.work.folder import WorkFolder, is_real_folder
-from penstock.work.parts import PartMeta, PartName, encode_end, finish_part, put_part
+from penstock.work.parts import PartMeta, PartName, encode_end, put_part
 from penstock.work.plan import Plan, require_same
 from penstock.work.status import status_of
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.shared_work import finish_part
 
 from penstock.errors import Corrupt, NotFound
 from penstock.store.local import LocalStore
@@ -19,7 +20,6 @@ from penstock.work.parts import (
     PieceMeta,
     Probe,
     encode_end,
-    finish_part,
     parse_part_name,
     read_part,
 )

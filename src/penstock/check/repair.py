@@ -8,7 +8,7 @@ from typing import Any, get_args
 from penstock.check.verify import open_options
 from penstock.errors import ConfigError, Unsupported
 from penstock.formats import files_at, find_format
-from penstock.store.outputs import claimed_data
+from penstock.store.outputs import claimed
 from penstock.store.place import dataset_at
 from penstock.types import Action, Depth
 
@@ -42,7 +42,7 @@ def repair(
     chosen = find_format(place, format, opened)
     if not chosen.traits.repair:
         raise Unsupported(f"the format {chosen.name!r} has no repair", path=place.path)
-    with claimed_data(place.store, *files_at(chosen.name, place.path) if write else ()) as held:
+    with claimed(place.store, *files_at(chosen.name, place.path) if write else ()) as held:
         findings = list(chosen.check(held, place.path, opened, depth))
         done = chosen.repair(held, place.path, opened, findings, write=write)
         if write and place.is_local and place.is_folder():

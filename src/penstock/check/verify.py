@@ -14,7 +14,7 @@ from penstock.executors import AnyExecutor, make_executor
 from penstock.formats import files_at, find_format
 from penstock.formats._side_checks import Run
 from penstock.store.cache import CachedStore
-from penstock.store.outputs import claimed_data
+from penstock.store.outputs import claimed
 from penstock.store.place import Given, Place, dataset_at, place_of
 from penstock.types import Depth, Finding, OpenOptions
 from penstock.work.plan import CHECK, Plan
@@ -212,5 +212,5 @@ def write_side_file(
     if not isinstance(chosen, _MakesManifest):
         raise Unsupported(f"the format {chosen.name!r} keeps no side file", path=place.path)
     more = {"replace": True} if replace else {}  # formats of plug-ins may not know the word
-    with claimed_data(place.store, *files_at(chosen.name, place.path)) as held:
+    with claimed(place.store, *files_at(chosen.name, place.path)) as held:
         return chosen.write_manifest(held, place.path, given, **more)

@@ -11,9 +11,12 @@ import shutil
 from importlib import metadata
 from typing import Any
 
-from penstock import __version__
+from penstock import __version__, executors, formats
+from penstock._plug_ins import imported
 from penstock._secrets import redact
-from penstock._settings import SECRETS, SETTINGS, said_by, settings_path
+from penstock._settings import SECRETS, SETTINGS, has_settings_file, said_by, settings_path
+from penstock.errors import PenstockError
+from penstock.formats._plugged import of_plug_in
 from penstock.store.derived import cache_folder
 from penstock.store.tidy import cache_use
 
@@ -44,8 +47,9 @@ def facts() -> dict[str, Any]:
             "size_bytes": sum(one.size_bytes for one in cache_use()),
             "free_bytes": shutil.disk_usage(_existing(cache)).free,
         },
+        "plug_ins": plug_ins(),
         "engines": [one for one in ENGINES if versions[one]],
-        "settings_file": {"path": settings_path(), "is_there": os.path.exists(settings_path() or "")},
+        "settings_file": {"path": settings_path(), "is_there": has_settings_file()},
         "settings": {name: value for name, (value, _) in set_.items()},
         "settings_from": {name: where for name, (_, where) in set_.items() if where is not None},
     }
@@ -55,6 +59,25 @@ def _set(variable: str) -> tuple[str | None, str | None]:
     """What a setting is, without secrets, and who says so."""
     value, where = said_by(variable)
     return ("***" if value and variable in SECRETS else value and redact(value)), where
+
+
+def plug_ins() -> list[dict[str, str | None]]:
+    """What other packages add, and what is wrong with it; each is imported."""
+    kinds = (
+        ("format", formats.ENTRY_POINT_GROUP, formats.BUILT_IN, of_plug_in),
+        ("executor", executors.ENTRY_POINT_GROUP, executors.EXECUTORS, imported),
+    )
+    found: list[dict[str, str | None]] = []
+    for kind, group, own, load in kinds:
+        for point in metadata.entry_points(group=group):
+            fault = "not used: this is a name of Penstock's own" if point.name in own else None
+            try:
+                load(point)
+            except PenstockError as error:
+                fault = fault or str(error)
+            package = f"{point.dist.name} {point.dist.version}" if point.dist else None
+            found.append({"name": point.name, "kind": kind, "package": package, "fault": fault})
+    return found
 
 
 def version_of(package: str) -> str | None:

@@ -7,6 +7,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
+from penstock.cli._energon import refuse_given
 from penstock.cli._output import follow_links_option
 from penstock.errors import ConfigError, FormatError, PenstockError, UnsafeData
 
@@ -38,6 +39,7 @@ def recipe_options(command: Command) -> Command:
 
 def open_run(recipe: str, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The stream or source that a run over a recipe reads, and its batch: `global_batch` and `world`."""
+    from penstock._kinds import is_lane_stream, is_stream
     from penstock.recipe import open_recipe, read_recipe
     from penstock.recipe.metadataset import is_metadataset
 
@@ -47,11 +49,15 @@ def open_run(recipe: str, options: Mapping[str, Any]) -> tuple[Any, dict[str, An
         raise _no_recipe(recipe) or error from None
     split, seed, lanes = options["split"], options["seed"], options["lanes"]
     theirs = is_metadataset(read.node)
+    if not theirs:
+        refuse_given(click.get_current_context(), ("split", "mode"), "The recipe is no metadataset, which has them")
     mode = options["mode"] or ("val" if split.startswith(("val", "test")) else "train")
     functions = {} if options["trust"] else Unread()
     given: dict[str, Any] = {"trust": options["trust"], "follow_links": options["follow_links"]}
     given |= {"lanes": lanes} if theirs and lanes else {}
     data = open_recipe(read, functions=functions, split=split, mode=mode, seed=seed, **given)
+    if not theirs and (is_stream(data) or is_lane_stream(data)):
+        refuse_given(click.get_current_context(), ("seed", "lanes"), "The recipe has an order of its own")
     data = _ordered(data, (mode == "train") if theirs else seed is not None, seed, lanes)
     batch = {key: value for key, value in read.batch.items() if key in ("global_batch", "world")}
     return data, batch | {key: options[key] for key in ("global_batch", "world") if options[key] is not None}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import dataclasses
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -10,6 +12,7 @@ import click
 from penstock.cli._dry import foreseen, said
 from penstock.cli._opening import opening_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option
+from penstock.cli._sharing import array_expression, end_unfinished, keeping, restart_option, sharing_options
 
 if TYPE_CHECKING:
     from penstock.reshape.rewrite import Written
@@ -50,12 +53,40 @@ token_bytes_option = click.option(
 )
 
 
+def shares_options(command: Command) -> Command:
+    """`--part --finish --no-work --restart`."""
+    shared: Any = sharing_options(command)
+    return restart_option(shared)
+
+
+@contextlib.contextmanager
+def kept(output: str, options: dict[str, Any]) -> Generator[None]:
+    """Say at an interrupt what shared work keeps."""
+    with keeping(output) if options["part"] is not None or options["finish"] else contextlib.nullcontext():
+        yield
+
+
 def known(options: dict[str, Any]) -> dict[str, Any]:
     """The options that were given; `token_bytes` as a number."""
     given = {name: value for name, value in options.items() if value is not None}
     if "token_bytes" in given:
         given["token_bytes"] = int(given["token_bytes"])
     return given
+
+
+def emit_shared(
+    data: dict[str, Any], written: Sequence[Written], lines: list[str], reads: Sequence[str], options: dict[str, Any],
+    *, as_json: bool,
+) -> None:  # fmt: skip
+    """`emit_written`, or what there is to say of a share; ends with 14 where shares are missing."""
+    first = written[0]
+    if first.missing:
+        emit(data, as_json=as_json, text=f"--array={array_expression(first.missing)}")
+    elif first.part is not None or first.was_complete:
+        emit(data, as_json=as_json, text="\n".join(map(describe, written)))
+    else:
+        emit_written(data, lines, reads, [one.path for one in written], options, as_json=as_json)
+    end_unfinished(first.missing)
 
 
 def emit_written(
@@ -79,7 +110,13 @@ def emit_written(
 
 
 def describe(written: Written) -> str:
-    """`out.pbin: 69 documents, 7,123 tokens, 14.3 kB`."""
+    """`out.pbin: 69 documents, 7,123 tokens, 14.3 kB`; of a share `out.pbin: part 1 of 8: …`."""
+    if written.was_complete:
+        return "complete already: " + describe(dataclasses.replace(written, was_complete=False, part=None))
+    if written.part is not None:
+        index, count = written.part
+        whole = describe(dataclasses.replace(written, part=None))
+        return whole.replace(": ", f": part {index} of {count}: ", 1)
     size = human_bytes(written.size_bytes)
     if written.tokens is None:
         unit = "lines" if written.format == "jsonl" else "samples"

@@ -12,7 +12,7 @@ from penstock.cli._output import emit, human_bytes, json_option
 @click.command()
 @json_option
 def command(as_json: bool) -> None:
-    """What this machine has: versions, extras, cores, memory, file systems, limits, the cache folder, and settings."""
+    """What this machine has: versions, extras, plug-ins, cores, memory, file systems, limits, cache and settings."""
     from penstock.cli._machine import facts
 
     found = facts()
@@ -25,6 +25,7 @@ def _text(found: dict[str, Any]) -> str:
     missing = [f"{extra} ({', '.join(lacks)})" for extra, lacks in found["extras"].items() if lacks]
     rows += [("extras", ", ".join(extra for extra, lacks in found["extras"].items() if not lacks) or "none")]
     rows += [("extras that lack", ", ".join(missing) or "none"), ("engines", ", ".join(found["engines"]) or "none")]
+    rows += [("plug-ins", ", ".join(map(_plug_in, found["plug_ins"])) or "none")]
     rows += [("cores", str(found["cores"])), ("open files", _limit(found["limits"]["open_files"]))]
     rows += [("memory a process", _limit(found["limits"]["memory_bytes"], human_bytes))]
     rows += [("this folder", f"{found['folder']['path']} on {found['folder']['file_system']}")]
@@ -40,6 +41,11 @@ def _text(found: dict[str, Any]) -> str:
 
 def _said(value: str | None, where: str | None) -> str:
     return "not set" if where is None else f"{value or 'empty'}, from {where}"
+
+
+def _plug_in(found: dict[str, str | None]) -> str:
+    fault = f": {found['fault']}" if found["fault"] else ""
+    return f"{found['kind']} {found['name']} of {found['package'] or 'no package'}{fault}"
 
 
 def _limit(value: int | None, shown: Any = "{:,}".format) -> str:

@@ -9,7 +9,7 @@ import click
 from penstock.cli._dry import dry_run_option
 from penstock.cli._executors import optional_executor_options
 from penstock.cli._output import progress
-from penstock.cli._whole import describe, emit_written, known, token_bytes_option, whole_options
+from penstock.cli._whole import describe, emit_shared, kept, known, shares_options, token_bytes_option, whole_options
 
 
 @click.command()
@@ -24,15 +24,19 @@ from penstock.cli._whole import describe, emit_written, known, token_bytes_optio
 @click.option("--invert", is_flag=True, help="Keep those that don't fit instead.")
 @token_bytes_option
 @optional_executor_options
+@shares_options
 @dry_run_option
 @whole_options
 def command(source: str, output: str, as_json: bool, **options: Any) -> None:
-    """Keep the documents, lines or samples that fit all conditions, in their order."""
+    """Keep the documents, lines or samples that fit all conditions, in their order.
+
+    Many machines share the work by --part, with OUT where all of them see it; --finish commits it.
+    """
     import msgspec
 
     from penstock.reshape.filter import filter
 
-    with progress("filter", total=None, unit="samples") as advance:
+    with kept(output, options), progress("filter", total=None, unit="samples") as advance:
         report = filter(source, output, progress=advance, **known(options))
-    text = f"{describe(report.output)}; {report.dropped:,} left out"
-    emit_written(msgspec.to_builtins(report), [text], (source,), [output], options, as_json=as_json)
+    text, data = f"{describe(report.output)}; {report.dropped:,} left out", msgspec.to_builtins(report)
+    emit_shared(data, [report.output], [text], (source,), options, as_json=as_json)

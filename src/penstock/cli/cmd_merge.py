@@ -9,7 +9,16 @@ import click
 from penstock.cli._dry import dry_run_option
 from penstock.cli._executors import optional_executor_options
 from penstock.cli._output import emit, progress
-from penstock.cli._whole import describe, emit_written, known, tar_options, token_bytes_option, whole_options
+from penstock.cli._whole import (
+    describe,
+    emit_shared,
+    kept,
+    known,
+    shares_options,
+    tar_options,
+    token_bytes_option,
+    whole_options,
+)
 
 
 @click.command()
@@ -24,19 +33,23 @@ from penstock.cli._whole import describe, emit_written, known, tar_options, toke
 )
 @tar_options
 @optional_executor_options
+@shares_options
 @dry_run_option
 @whole_options
 def command(sources: tuple[str, ...], output: str, as_json: bool, **options: Any) -> None:
-    """Join datasets of documents, JSONL files, or folders of shards, in the order given."""
+    """Join datasets of documents, JSONL files, or folders of shards, in the order given.
+
+    Many machines share the work on documents and lines by --part; --finish commits it.
+    """
     import msgspec
 
     from penstock.reshape.merge import merge
 
-    with progress("merge", total=None, unit="samples") as advance:
+    with kept(output, options), progress("merge", total=None, unit="samples") as advance:
         report = merge(sources, output, progress=advance, **known(options))
     if report.shards is not None:
         data = {"path": output, "shards": report.shards}
         emit(data, as_json=as_json, text=f"{output}: an index of {report.shards:,} shards")
         return
-    text = f"{describe(report.output)}, from {len(report.inputs)} sources"
-    emit_written(msgspec.to_builtins(report), [text], sources, [output], options, as_json=as_json)
+    text, data = f"{describe(report.output)}, from {len(report.inputs)} sources", msgspec.to_builtins(report)
+    emit_shared(data, [report.output], [text], sources, options, as_json=as_json)

@@ -8,7 +8,8 @@ import click
 
 from penstock.cli._executors import optional_executor_options
 from penstock.cli._output import emit, human_bytes, note, progress
-from penstock.cli._whole import describe, known, tar_options, token_bytes_option, whole_options
+from penstock.cli._sharing import array_expression, end_unfinished
+from penstock.cli._whole import describe, kept, known, shares_options, tar_options, token_bytes_option, whole_options
 
 if TYPE_CHECKING:
     from penstock.reshape.cost import ShuffleCost
@@ -24,11 +25,14 @@ if TYPE_CHECKING:
 )
 @tar_options
 @optional_executor_options
+@shares_options
 @whole_options
 def command(source: str, output: str, memory_mb: int | None, as_json: bool, **options: Any) -> None:
     """Write documents, lines or samples in a random order, in bounded memory; data may be larger than memory.
 
     What will be read is said first, on standard error, or as `cost` with --json.
+
+    Many machines share the work by --part, each a range of the new order; --finish commits it.
     """
     import msgspec
 
@@ -42,10 +46,12 @@ def command(source: str, output: str, memory_mb: int | None, as_json: bool, **op
             note(_said(cost))
 
     given: dict[str, Any] = known(options) | ({} if memory_mb is None else {"memory_bytes": memory_mb << 20})
-    with progress("shuffle", total=None, unit="samples") as advance:
+    with kept(output, options), progress("shuffle", total=None, unit="samples") as advance:
         written = shuffle(source, output, progress=advance, announce=announce, **given)
     data = msgspec.to_builtins(written) | {"cost": msgspec.to_builtins(costs[0]) if costs else None}
-    emit(data, as_json=as_json, text=describe(written))
+    missing = f"--array={array_expression(written.missing)}" if written.missing else None
+    emit(data, as_json=as_json, text=missing or describe(written))
+    end_unfinished(written.missing)
 
 
 def _said(cost: ShuffleCost) -> str:

@@ -9,7 +9,7 @@ import click
 from penstock.cli._dry import dry_run_option
 from penstock.cli._executors import optional_executor_options
 from penstock.cli._output import progress
-from penstock.cli._whole import describe, emit_written, known, tar_options, whole_options
+from penstock.cli._whole import describe, emit_shared, kept, known, shares_options, tar_options, whole_options
 
 
 @click.command()
@@ -27,10 +27,14 @@ from penstock.cli._whole import describe, emit_written, known, tar_options, whol
 )
 @tar_options
 @optional_executor_options
+@shares_options
 @dry_run_option
 @whole_options
 def command(source: str, output: str, ratio: str, names: str | None, as_json: bool, **options: Any) -> None:
-    """Assign documents, lines or samples to parts: each goes to exactly one, and keeps its order there."""
+    """Assign documents, lines or samples to parts: each goes to exactly one, and keeps its order there.
+
+    Many machines share the work by --part, with DIR where all of them see it; --finish commits it.
+    """
     import msgspec
 
     from penstock.errors import ConfigError
@@ -41,8 +45,7 @@ def command(source: str, output: str, ratio: str, names: str | None, as_json: bo
     except ValueError:
         raise ConfigError("not shares of a split", found=ratio, expected="numbers such as 8,1,1") from None
     named = None if names is None else names.split(",")
-    with progress("split", total=None, unit="samples") as advance:
+    with kept(output, options), progress("split", total=None, unit="samples") as advance:
         parts = split(source, output, ratio=shares, names=named, progress=advance, **known(options))
     data = {"parts": [msgspec.to_builtins(part) for part in parts]}
-    lines, paths = list(map(describe, parts)), [part.path for part in parts]
-    emit_written(data, lines, (source,), paths, options, as_json=as_json)
+    emit_shared(data, parts, list(map(describe, parts)), (source,), options, as_json=as_json)

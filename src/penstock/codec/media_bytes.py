@@ -69,9 +69,9 @@ def media_bytes(data: bytes) -> MediaBytes:
     return MediaBytes(len(data), data, _nothing)
 
 
-def stored_media(store: Store, path: str, start_bytes: int, size_bytes: int, head: bytes = b"") -> MediaBytes:
-    """A file that lies in `path[start_bytes : start_bytes + size_bytes]`; `head` are first bytes read already."""
-    return MediaBytes(size_bytes, head, lambda start, length: store.get(path, start_bytes + start, length))
+def stored_media(store: Store, path: str, start_bytes: int, size_bytes: int) -> MediaBytes:
+    """A file that lies in `path[start_bytes : start_bytes + size_bytes]`."""
+    return MediaBytes(size_bytes, b"", lambda start, length: store.get(path, start_bytes + start, length))
 
 
 def _nothing(_start_bytes: int, _length_bytes: int) -> bytes:

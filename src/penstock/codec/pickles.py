@@ -68,7 +68,7 @@ _TAKEN_PAIRS = 1 << 16
 _REPEAT = -1
 
 
-def decode_pairs(buffer: NDArray[np.uint8], *, path: str, offset_bytes: int = 0, limit: int | None = None) -> IntArray:
+def decode_pairs(buffer: NDArray[np.uint8], *, path: str, offset_bytes: int = 0) -> IntArray:
     """int64[k, 2]: the pairs of a pickled list that fills `buffer` exactly.
 
     Memory: 16 bytes a pair, so at most 4 times the buffer, and 24 times where the list holds tuples twice.
@@ -77,7 +77,6 @@ def decode_pairs(buffer: NDArray[np.uint8], *, path: str, offset_bytes: int = 0,
         buffer: uint8[n_bytes], such as a mapped file.
         path: file that the bytes come from, for errors.
         offset_bytes: place of the buffer in that file, for errors.
-        limit: stop after this many pairs and leave the rest unread.
 
     Raises:
         UnsafeData: an opcode that would run code.
@@ -85,7 +84,7 @@ def decode_pairs(buffer: NDArray[np.uint8], *, path: str, offset_bytes: int = 0,
         TooLarge: a number of 2^63 or more.
         Corrupt: anything else that no such list holds.
     """
-    reader = _Reader(np.ascontiguousarray(buffer), path, offset_bytes, limit)
+    reader = _Reader(np.ascontiguousarray(buffer), path, offset_bytes)
     reader.read_list()
     return reader.pairs()
 
@@ -100,7 +99,7 @@ def feed_pairs(
     Returns:
         False where the list holds a tuple twice: then not all pairs were passed on, and only `decode_pairs` reads it.
     """
-    reader = _Reader(np.ascontiguousarray(buffer), path, offset_bytes, None, take)
+    reader = _Reader(np.ascontiguousarray(buffer), path, offset_bytes, take)
     try:
         reader.read_list()
     except _RepeatedTuple:
@@ -132,7 +131,7 @@ class _Reader:
     """Runs of plain pairs by numpy; whatever stands between them opcode by opcode."""
 
     __slots__ = (
-        "_base_bytes", "_buffer", "_count", "_list_memos", "_memos", "_most", "_pairs", "_path",
+        "_base_bytes", "_buffer", "_count", "_list_memos", "_memos", "_pairs", "_path",
         "_place", "_repeats", "_size", "_slow_pairs", "_take", "_taken", "_view",
     )  # fmt: skip
 
@@ -141,7 +140,6 @@ class _Reader:
         buffer: NDArray[np.uint8],
         path: str,
         offset_bytes: int,
-        limit: int | None,
         take: Callable[[IntArray], None] | None = None,
     ) -> None:
         self._buffer = buffer
@@ -149,18 +147,17 @@ class _Reader:
         self._size = len(buffer)
         self._path = path
         self._base_bytes = offset_bytes
-        self._most = MAX if limit is None else limit
         self._take = take
         self._taken = 0
         # Each tuple ends in a TUPLE2 and takes five bytes or more.
-        most_tuples = min(self._most, self._size // 5, _TAKEN_PAIRS if take else _count_byte(buffer, TUPLE2))
+        most_tuples = min(self._size // 5, _TAKEN_PAIRS if take else _count_byte(buffer, TUPLE2))
         self._pairs = np.empty((most_tuples, 2), np.int64)
         self._count = 0
         self._repeats = 0
         self._memos = 0
         self._list_memos = 0
         self._place = 0
-        self._slow_pairs = 0 if limit is None else limit  # few are read sooner without numpy
+        self._slow_pairs = 0
 
     def pairs(self) -> IntArray:
         """What was read so far, with tuples that stand there again put in."""
@@ -176,7 +173,7 @@ class _Reader:
         if (opcode := self._opcode()) != LIST:
             raise self._refusal(opcode, "a list")
         self._list_memos = int(self._memo_put())
-        while self._count < self._most:
+        while True:
             opcode = self._opcode()
             if opcode == STOP:
                 if self._place != self._size:
@@ -191,7 +188,7 @@ class _Reader:
 
     def _read_group(self) -> None:
         """Pairs up to APPENDS, or more groups of them."""
-        while self._count < self._most:
+        while True:
             if self._slow_pairs:
                 self._slow_pairs -= 1
             else:
@@ -207,7 +204,6 @@ class _Reader:
         if len(pairs) < _SHORT_RUN:
             # Odd opcodes or unlucky numbers: go on one by one for a while, so that the time stays linear.
             self._slow_pairs = _SLOW_PAIRS
-        pairs = pairs[: self._most - self._count]
         self._reserve(len(pairs))
         held = self._count - self._taken
         self._pairs[held : held + len(pairs)] = pairs

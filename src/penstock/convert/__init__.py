@@ -6,8 +6,8 @@ processes: in each about 150 MB, and a few times its largest sample. Killed and 
 
 Files: `run` the one way in · `asked` what its arguments mean · of tokens: `plan`, `eos`, `tokens`, and `documents`
 written and read back · of samples: `plan_samples`, `forms` and `columns` of values, `rows` read, `samples` written by
-one writer and read back, `groups` by many workers, `assemble` one dataset of them · `output` what is there of the
-target, and how it becomes visible · `partitions` for workers of others.
+one writer and read back, `groups` by many workers · `output` what is there of the target, and how it becomes visible ·
+`partitions` for workers of others.
 """
 
 from penstock.convert.documents import token_digest

@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 
 from penstock.abc import Staged, Store
-from penstock.convert.assemble import Group, read_group
 from penstock.errors import ConfigError, PrepareError
 from penstock.formats._manifest import FileDigests, file_digests
 from penstock.formats.samples.folder.files import SIDE_SUFFIX
@@ -35,6 +34,7 @@ from penstock.store.powers import StagedFolder
 from penstock.store.put import aborting, put, put_local_file
 from penstock.store.side_file import encode_manifest
 from penstock.types import IntArray, Manifest
+from penstock.work.groups import Group, read_group
 from penstock.work.parts import PartName
 from penstock.work.shared import SCRATCH, scratch
 

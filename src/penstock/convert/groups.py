@@ -22,15 +22,6 @@ import xxhash
 
 from penstock._pool import Pool
 from penstock.abc import Executor, Writer
-from penstock.convert.assemble import (
-    GroupPart,
-    assemble,
-    copy_group,
-    files_of,
-    kept_shards,
-    publish,
-    read_group,
-)
 from penstock.convert.columns import RowMaker
 from penstock.convert.families import FAMILIES, Assembly, Second
 from penstock.convert.output import Advance, Written
@@ -42,7 +33,6 @@ from penstock.formats import get_format
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.formats.shards.side import SIDE_NAME
 from penstock.formats.shards.source import own_files
-from penstock.store._files import is_free
 from penstock.store.cache import CachedStore
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.outputs import claimed, sweep_killed
@@ -51,6 +41,17 @@ from penstock.store.put import put_local_file, put_new
 from penstock.store.side_file import load_manifest
 from penstock.types import Manifest, Sample
 from penstock.work.folder import WorkFolder, local_store
+from penstock.work.groups import (
+    GroupPart,
+    assemble,
+    copy_group,
+    files_of,
+    is_free_place,
+    kept_shards,
+    publish,
+    read_group,
+    require_no_object,
+)
 from penstock.work.parts import PartName
 from penstock.work.plan import require_same
 from penstock.work.shared import (
@@ -90,7 +91,7 @@ def write_groups(plan: SamplePlan, advance: Advance, verify: Callable[[Written],
         made = None if sharing.restart else _made(plan, folder)
         if made is not None:
             return _known_again(plan, place, made, folder, verify)
-        if not plan.output.overwrite and not _is_free(plan, place):
+        if not plan.output.overwrite and not is_free_place(place, _last(plan)):
             raise output_exists(place.path)
         while True:
             try:
@@ -113,7 +114,7 @@ def _write(
     opened = open_shared(place, folder, restart=sharing.restart, shared=sharing.joins)
     with plain_errors(place, folder), opened as work:
         if work.head is None:
-            _require_no_object(plan, place, left=had)
+            require_no_object(place, _last(plan), left=had)
         join(work, plan.shared, 0 if rows is None else -(-len(rows) // plan.group_rows), sharing)
         with kept_or_not(work, joins=sharing.joins):
             return _Pass(plan, place, work, advance).run(verify)
@@ -123,12 +124,12 @@ def require_writable(plan: SamplePlan) -> None:
     """That the output can be made, or unfinished work for it be gone on with; raises as `write_groups`."""
     place, rows = plan.output.place, plan.given.rows
     folder = work_folder(place, inside=False)
-    if not plan.output.overwrite and not _is_free(plan, place):
+    if not plan.output.overwrite and not is_free_place(place, _last(plan)):
         raise output_exists(place.path)
     before = None if plan.sharing.restart else peek(folder)
     if before is None:
         refuse_old(place)
-        _require_no_object(plan, place, left=False)
+        require_no_object(place, _last(plan), left=False)
     require_same(before, plan.shared, place.path)
     if rows is not None and not len(rows) and _last(plan) == INDEX_NAME:
         raise _no_sample(plan)
@@ -181,33 +182,6 @@ def _last(plan: SamplePlan) -> str:
     """The file that makes the output visible."""
     family = FAMILIES.get(plan.output.dataset.format)
     return INDEX_NAME if family is None else family.last
-
-
-def _is_free(plan: SamplePlan, place: Place) -> bool:
-    return is_free(place.path) if place.is_local else not place.child(_last(plan)).exists()
-
-
-def _require_no_object(plan: SamplePlan, place: Place, *, left: bool) -> None:
-    """That nothing lies where files of new work would go, in a store that can't make a folder visible at once.
-
-    Args:
-        plan: what is written.
-        place: the output.
-        left: shards there are of work that was thrown away, and go.
-    """
-    if place.is_local:
-        return
-    remote = Place(place.store.remote if isinstance(place.store, CachedStore) else place.store, place.path)
-    if place.child(_last(plan)).exists():
-        hint = "Write it beside it: between the first file and the last, readers would see a mixture"
-        raise ConfigError("a dataset in this store can't be replaced in one step", path=place.path, hint=hint)
-    if left and _last(plan) == INDEX_NAME:
-        for name in remote.names():
-            if name.startswith("shard.") or name == SIDE_NAME:
-                remote.store.delete(remote.child(name).path)
-    if there := remote.names():
-        what, hint = f"files are there, and no {_last(plan)}", "Name another output; if they are of no use, delete them"
-        raise ConfigError(what, path=place.path, found=", ".join(there[:3]), hint=hint)
 
 
 # --- one run ---------------------------------------------------------------------------------------------------------

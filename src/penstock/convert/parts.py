@@ -339,7 +339,7 @@ class _Pass:
         scratch = work.place.child(SCRATCH)
         job = FileJob(plan.output.place, work.parts, scratch, plan.to, plan.token_bytes, options)
         overwrite = plan.output.overwrite
-        return TokenFiles(job, plan.file_tokens or 1, overwrite, given, work, self.pool, lambda probes: None)
+        return TokenFiles(job, plan.file_tokens or 1, overwrite, given, work, self.pool)
 
     def _told(self, names: Sequence[PartName], listed: dict[int, PartName], missing: Sequence[int] = ()) -> Written:
         """What there is to say of a share, or of work that is not all there."""

@@ -66,7 +66,10 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
 }
 """The `traits.suffixes` of each built-in format, here so that a path's name can be looked at without importing it."""
 
-_LISTS = {"parquet": "parquet"}
+_LISTS = {
+    "parquet": "parquet",
+    **dict.fromkeys(("token-files", "pbin", "megatron", "flat-tokens"), "token-files"),
+}
 """Format → the format that opens a list of its files; others are taken for JSONL."""
 
 _SHARD_FORMATS = ("mds", "csv", "tsv", "xsv", "json-shards")
@@ -201,10 +204,11 @@ def open_source(
     """Open a dataset in any known format.
 
     Opening reads no data before the first sample, fingerprint or document is read. A folder or a pattern of JSONL
-    files, also compressed ones, or of Parquet files is one dataset: all files in byte order of their paths.
+    files, also compressed ones, of Parquet files or of token files is one dataset: all files in byte order of their
+    paths.
 
     Args:
-        path: file, folder or URL; or a list of JSONL or Parquet files, folders and patterns, all of one store.
+        path: file, folder or URL; or a list of JSONL, Parquet or token files, folders and patterns, all of one store.
         format: format name; found by sniffing where it is None.
         split: split to open, for formats that have splits.
         flavor: whose rules hold for a JSONL: `"modalities"` or `"energon"`.
@@ -257,9 +261,10 @@ def _open_list(paths: list[str], format: str | None, options: OpenOptions) -> So
     kinds = {name for path in paths for name in _built_in_of_name(path)}
     if len(kinds & {"jsonl", "parquet"}) > 1:
         raise ConfigError("JSONL and Parquet are not one dataset", hint="Open each by itself, and join them: ps.Concat")
-    chosen = get_format(_LISTS.get(format or _format_of_first(paths[0]), "jsonl-files"))
-    if format not in (None, "jsonl", chosen.name):
-        what, hint = "a list of paths is JSONL or Parquet", "Open each by itself, and join them: ps.Concat"
+    several = _LISTS.get(format or _format_of_first(paths[0]), "jsonl-files")
+    chosen = get_format(several)
+    if format not in (None, "jsonl", several) and _LISTS.get(format or "") != several:
+        what, hint = "a list of paths is JSONL, Parquet or token files", "Open each by itself, and join them: ps.Concat"
         raise ConfigError(what, found=f"format={format!r}", hint=hint)
     require_taken(chosen, paths[0], options)
     return cast(_OpensLists, chosen).open_list(paths, options)

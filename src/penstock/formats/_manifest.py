@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,13 +72,14 @@ class FileDigests:
         header_bytes: so many bytes at its start are set at the end.
     """
 
-    __slots__ = ("_block_bytes", "_hasher", "_header_bytes", "_size_bytes", "_staged")
+    __slots__ = ("_block_bytes", "_hasher", "_header_bytes", "_known", "_size_bytes", "_staged")
 
     def __init__(self, staged: Staged, header_bytes: int = 0, *, block_bytes: int = BLOCK_BYTES) -> None:
         self._staged = staged
         self._header_bytes = header_bytes
         self._block_bytes = block_bytes
         self._hasher = BlockHasher(block_bytes)
+        self._known: tuple[str, ...] = ()
         self._size_bytes = 0
 
     def update(self, data: Buffer) -> None:
@@ -87,6 +88,21 @@ class FileDigests:
         late_bytes = max(0, self._block_bytes - self._size_bytes) if self._header_bytes else 0
         self._size_bytes += len(view)
         self._hasher.update(view[late_bytes:])
+
+    def take(self, size_bytes: int, blocks: Sequence[str], rest: Iterable[Buffer]) -> None:
+        """Take the file's bytes so far as known, its header among them, which is no longer set at the end.
+
+        Args:
+            size_bytes: how many these are.
+            blocks: digests of the whole blocks.
+            rest: what lies behind these.
+        """
+        self._header_bytes = 0
+        self._size_bytes = size_bytes
+        self._known = tuple(blocks)
+        self._hasher = BlockHasher(self._block_bytes)
+        for data in rest:
+            self._hasher.update(data)
 
     def finish(self) -> tuple[tuple[str, ...], str]:
         """`(block digests, binding)`, once everything is written."""
@@ -97,7 +113,7 @@ class FileDigests:
             first.update(staged.read_at(start_bytes, min(_READ_BYTES, late_bytes - start_bytes)))
         head = staged.read_at(0, EDGE_BYTES)
         tail = staged.read_at(max(0, size_bytes - EDGE_BYTES), EDGE_BYTES)
-        return first.finish() + self._hasher.finish(), edge_binding(size_bytes, head, tail)
+        return first.finish() + self._known + self._hasher.finish(), edge_binding(size_bytes, head, tail)
 
 
 def commit_with_side_file(

@@ -36,7 +36,7 @@ _MARKS: Mapping[str, str] = {
 }
 """A file of a folder → what the folder is."""
 
-_NOT_ONLY_NO = ("jsonl-files: JSONL files and", "flat-tokens: a zarr")
+_NOT_ONLY_NO = ("jsonl-files: JSONL files and", "token-files: token files and", "flat-tokens: a zarr")
 """How the reasons of a format begin that has seen something of its own."""
 
 _RECIPE = re.compile(

@@ -80,22 +80,6 @@ def permute_one(value: int, n: int, key: int) -> int:
             return value
 
 
-def unpermute_one(value: int, n: int, key: int) -> int:
-    """`unpermute` for one value, in Python integers."""
-    if n <= SORTED_UP_TO:
-        return _sorted_places_one(n, key).index(value)
-    a, b = _shape(n)
-    keys = [_mix_one(key + (i + 1) * GOLDEN) for i in range(ROUNDS)]
-    while True:
-        left, right = divmod(value, b)
-        for i in range(ROUNDS - 2, -2, -2):
-            right = (right - (_hash_one(left, keys[i + 1]) * b >> 32)) % b
-            left = (left - (_hash_one(right, keys[i]) * a >> 32)) % a
-        value = left * b + right
-        if value < n:
-            return value
-
-
 def subkeys(key: Keys, counters: IntArray) -> U64Array:
     """uint64[k]: a key for each counter (epoch, lane, window, …), hashed from its key."""
     base = np.uint64(key) if isinstance(key, int) else key

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.reshape.reorder import Passes
-from penstock.reshape.rows import PIECE_UNITS, RUN_BYTES, Rows
+from penstock.reshape.rows import PIECE_UNITS, RUN_BYTES, Rows, total_units
 
 _BY_BLOCKS = "shuffle while you train instead, by blocks: penstock.Shuffle(source, seed, mode='blocks')"
 
@@ -44,6 +44,12 @@ def cost_of_rows(rows: Rows, passes: Passes, *, is_remote: bool) -> ShuffleCost:
         return ShuffleCost(len(rows), total, 0, is_remote, _BY_BLOCKS if len(passes.windows) > 1 else None)
     pieces = -(-total // rows.dtype.itemsize // PIECE_UNITS)
     return ShuffleCost(max(shards, pieces + 1), total, 0, is_remote, None)
+
+
+def cost_of_places(rows: Rows, *, is_remote: bool) -> ShuffleCost:
+    """The cost of shares of the new order, all of them together: each row is read where it lies."""
+    total = total_units(rows) * rows.dtype.itemsize
+    return ShuffleCost(len(rows), total, 0, is_remote, _BY_BLOCKS)
 
 
 def cost_of_samples(count: int, total_bytes: int, *, is_remote: bool) -> ShuffleCost:

@@ -27,10 +27,12 @@ from penstock.reshape.pieces import Groups, Range, Workers, hands_for, pieces_fo
 from penstock.reshape.reorder import grouped
 from penstock.reshape.rewrite import Counter, Output, Progress, Written, append_made, write_output, write_rows
 from penstock.reshape.rows import AnyRows, LineRows, RowsAt, SampleRows, TokenRows, open_rows, read_run, rows_at, runs
+from penstock.reshape.shares import Asked, is_shared, share
 from penstock.reshape.time_limit import Clock, TookTooLong, each_at_most
 from penstock.store._keeping import keeping_nothing
 from penstock.store.place import Given, Place, place_of
 from penstock.types import IntArray
+from penstock.work.sharing import Sharing
 
 Fits = Callable[[Mapping[str, Any]], bool]
 """Fields of a line → whether it fits."""
@@ -53,27 +55,15 @@ class FilterReport:
 
 
 def filter(
-    source: Given,
-    target: Given,
-    *,
-    min_tokens: int | None = None,
-    max_tokens: int | None = None,
-    match: str | None = None,
-    field: str = "text",
-    where: str | None = None,
-    indices: Sequence[int] | IntArray | Given | None = None,
-    invert: bool = False,
-    to: str | None = None,
-    format: str | None = None,
-    token_bytes: int | None = None,
-    overwrite: bool = False,
-    dry_run: bool = False,
-    store: Store | None = None,
-    progress: Progress | None = None,
-    executor: AnyExecutor | None = None,
+    source: Given, target: Given, *, min_tokens: int | None = None, max_tokens: int | None = None,
+    match: str | None = None, field: str = "text", where: str | None = None,
+    indices: Sequence[int] | IntArray | Given | None = None, invert: bool = False, to: str | None = None,
+    format: str | None = None, token_bytes: int | None = None, overwrite: bool = False, dry_run: bool = False,
+    store: Store | None = None, progress: Progress | None = None, executor: AnyExecutor | None = None,
     workers: int | None = None,
+    part: tuple[int, int] | None = None, finish: bool = False, no_work: bool = False, restart: bool = False,
     **options: Any,
-) -> FilterReport:
+) -> FilterReport:  # fmt: skip
     """Write the documents, or the lines, that fit all conditions; their order is kept.
 
     Memory: some 50 MB, 64 MiB, and 8 bytes a document, or 9 where indices are given.
@@ -93,6 +83,7 @@ def filter(
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
+        part, finish, no_work, restart: shared work, as of `penstock.pack`; of documents, lines and shards.
         options: what `penstock.open` takes for the source.
 
     Raises:
@@ -100,6 +91,8 @@ def filter(
         PrepareError: the expression fails on a line, which it names.
         FormatError: the source is damaged.
     """
+    sharing = Sharing(part, finish, no_work, restart)
+    shares = is_shared(sharing, dry_run=dry_run)
     with keeping_nothing(dry_run):
         rows, place = open_rows(source, format=format, store=store, **options), place_of(target, store).bare()
     chosen = _chosen(indices)
@@ -115,7 +108,10 @@ def filter(
     wanted = None if chosen is None else _wanted(rows, chosen)
     hands = hands_for(executor, workers, dry_run=dry_run)
     work = _Work(rows, rows_at(rows, options), conditions, wanted, hands)
-    return _write_kept(work, output, made_by | conditions.more_of(chosen), Counter(len(rows), progress))
+    made_by |= conditions.more_of(chosen)
+    if shares:
+        return _share(work, output, made_by, sharing, Counter(len(rows), progress))
+    return _write_kept(work, output, made_by, Counter(len(rows), progress))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +123,15 @@ class _Work:
     conditions: Conditions
     wanted: NDArray[np.bool_] | None
     workers: Workers
+
+
+def _share(work: _Work, output: Output, made_by: Mapping[str, Any], sharing: Sharing, counter: Counter) -> FilterReport:
+    make, laid = _Kept(work.conditions), list(_tasks(work.rows, work.wanted))
+    place, at = output.place, [work.rows_at]
+    asked = Asked(place, [output], [work.rows], at, made_by, make, laid, sharing, work.workers, counter)
+    (written,) = share(asked)
+    mine = sum(one.stop - one.first for task, one in enumerate(laid) if sharing.takes(task) or written.was_complete)
+    return FilterReport(written, 0 if written.missing else mine - written.samples)
 
 
 def _write_kept(work: _Work, output: Output, made_by: Mapping[str, Any], counter: Counter) -> FilterReport:

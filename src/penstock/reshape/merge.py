@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,18 @@ from penstock.errors import ConfigError, Unsupported
 from penstock.executors import AnyExecutor
 from penstock.formats.shards.codecs import registered_name
 from penstock.formats.shards.merge import FileCopy, copy_shards, merge_parts
-from penstock.reshape.pieces import Copied, Pieces, Workers, hands_for, leave, pieces_for, ranges_of, sweep_pieces
+from penstock.reshape.in_place import InPlace, in_place
+from penstock.reshape.pieces import (
+    Copied,
+    Pieces,
+    Range,
+    Workers,
+    hands_for,
+    leave,
+    pieces_for,
+    ranges_of,
+    sweep_pieces,
+)
 from penstock.reshape.rewrite import (
     Counter,
     Output,
@@ -34,8 +45,10 @@ from penstock.reshape.rewrite import (
 )
 from penstock.reshape.rows import AnyRows, TokenRows, is_tars, open_rows, rows_at, total_units
 from penstock.reshape.samples import SampleRows
+from penstock.reshape.shares import Asked, is_shared, refuse_tars, share
 from penstock.store._keeping import keeping_nothing
 from penstock.store.place import Given, Place, place_of
+from penstock.work.sharing import Sharing
 
 
 @redacted_repr
@@ -55,22 +68,13 @@ class MergeReport:
 
 
 def merge(
-    sources: Sequence[Given],
-    target: Given,
-    *,
-    to: str | None = None,
-    format: str | None = None,
-    token_bytes: int | None = None,
-    mix_tokenizers: bool = False,
-    no_copy: bool = False,
-    overwrite: bool = False,
-    dry_run: bool = False,
-    store: Store | None = None,
-    progress: Progress | None = None,
-    executor: AnyExecutor | None = None,
-    workers: int | None = None,
+    sources: Sequence[Given], target: Given, *, to: str | None = None, format: str | None = None,
+    token_bytes: int | None = None, mix_tokenizers: bool = False, no_copy: bool = False,
+    overwrite: bool = False, dry_run: bool = False, store: Store | None = None,
+    progress: Progress | None = None, executor: AnyExecutor | None = None, workers: int | None = None,
+    part: tuple[int, int] | None = None, finish: bool = False, no_work: bool = False, restart: bool = False,
     **options: Any,
-) -> MergeReport:
+) -> MergeReport:  # fmt: skip
     """Write all documents, or all lines, of several datasets as one.
 
     Tokens go over as they are, by the kernel where formats and widths agree; lines too, and a last line without a line
@@ -90,6 +94,7 @@ def merge(
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
+        part, finish, no_work, restart: shared work, as of `penstock.pack`; of documents and lines.
         options: what `penstock.open` takes for the sources; for tars see `penstock.reshape.tars.merge_tars`.
 
     Raises:
@@ -101,30 +106,52 @@ def merge(
     if not sources:
         raise ConfigError("nothing to merge", expected="at least one dataset")
     places, place = [place_of(source, store) for source in sources], place_of(target, store).bare()
-    hands = Workers(executor, workers)
+    hands, sharing = Workers(executor, workers), Sharing(part, finish, no_work, restart)
+    shares = is_shared(sharing, dry_run=dry_run)
     if no_copy:
-        asked = {
-            "to": to,
-            "format": format,
-            "token_bytes": token_bytes,
-            "mix_tokenizers": mix_tokenizers,
-            "dry_run": dry_run,
-            **options,
-        }
+        asked = {"to": to, "format": format, "token_bytes": token_bytes, "mix_tokenizers": mix_tokenizers}
+        asked |= {"dry_run": dry_run, "part": part, "finish": finish, **options}
         return _merge_index(places, place, asked, hands, overwrite=overwrite)
     if is_tars(places[0], format):
         from penstock.reshape.tars import merge_tars  # slow
 
+        refuse_tars(places[0], sharing)
         how: dict[str, Any] = {"overwrite": overwrite, "dry_run": dry_run, "progress": progress}
+        how |= {"token_bytes": token_bytes, "mix_tokenizers": mix_tokenizers or None}
         return MergeReport(*merge_tars(places, place, hands, to=to, **how, **options))
     with keeping_nothing(dry_run):
         opened = [open_rows(one, format=format, **options) for one in places]
     output = Output(place, to, overwrite, token_bytes, mix_tokenizers, dry_run=dry_run)
     samples = [rows for rows in opened if isinstance(rows, SampleRows)]
     hands = hands_for(executor, workers, dry_run=dry_run)
+    if shares:
+        return _share(opened, options, output, hands, sharing, progress)
     if len(samples) == len(opened):
         return _merge_samples(samples, output, hands)
     return _merge_rows(opened, options, output, hands, progress)
+
+
+def _share(
+    opened: Sequence[AnyRows],
+    options: dict[str, Any],
+    output: Output,
+    workers: Workers,
+    sharing: Sharing,
+    progress: Progress | None,
+) -> MergeReport:
+    """The same as shared work: what lies in the output's store as it is to be stored is joined where it lies."""
+    if isinstance(opened[0], SampleRows):
+        hint = "Merge them in place, below the output: --no-copy writes one index; or leave --part and --finish out"
+        raise Unsupported("many workers can't share the copying of shards", path=output.place.path, hint=hint)
+    width, laid = output.token_bytes or opened[0].dtype.itemsize, list[Range | InPlace]()
+    for number, rows in enumerate(opened):
+        there = in_place(rows, output.place.store, width)
+        laid += ranges_of(number, rows) if there is None else [there]
+    at, counter = [rows_at(rows, options) for rows in opened], Counter(sum(map(len, opened)), progress)
+    made_by, digest = {"command": "merge"}, _joined_digest(opened)
+    asked = Asked(output.place, [output], opened, at, made_by, Copied(), laid, sharing, workers, counter, digest)
+    (written,) = share(asked)
+    return MergeReport(written, tuple((rows.place.path, len(rows)) for rows in opened))
 
 
 def _merge_index(
@@ -169,10 +196,16 @@ def _merge_rows(
 
 
 def _join_digests(writer: Writer, sources: Sequence[AnyRows]) -> None:
-    """Tell a writer the digest of all documents, where the side files of all sources have some that join."""
+    """Tell a writer the digest of all documents, where it is known."""
+    digest = _joined_digest(sources)
+    if isinstance(writer, ExpectsDigest) and digest is not None:
+        writer.expect_digest(digest)
+
+
+def _joined_digest(sources: Sequence[AnyRows]) -> Callable[[], str] | None:
+    """Gives the digest of all documents, where the side files of all sources have some that join; else None."""
     known = [rows.document_digest() if isinstance(rows, TokenRows) else None for rows in sources]
-    if isinstance(writer, ExpectsDigest) and all(known):
-        writer.expect_digest(lambda: join_digests(map(str, known)))
+    return (lambda: join_digests(map(str, known))) if all(known) else None
 
 
 def _merge_samples(sources: Sequence[SampleRows], output: Output, workers: Workers) -> MergeReport:

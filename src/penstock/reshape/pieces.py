@@ -40,6 +40,7 @@ from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.types import Buffer, IntArray
 from penstock.work.folder import WorkFolder, work_beside
+from penstock.work.shared import work_folder
 
 TaskT = TypeVar("TaskT")
 LeftT = TypeVar("LeftT")
@@ -129,7 +130,7 @@ class Piece:
     num_rows: int
 
 
-class _Job:
+class Job:
     """What every worker gets; it keeps the source that it opened last.
 
     Args:
@@ -147,7 +148,7 @@ class _Job:
         self._opened: tuple[int, AnyRows] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_Job, (self.sources, self.make, self.stored.itemsize))
+        return (Job, (self.sources, self.make, self.stored.itemsize))
 
     def rows(self, source: int) -> AnyRows:
         """A source, open."""
@@ -175,7 +176,7 @@ def _range(source: int, rows: Rows, first: int, stop: int) -> Range:
     return Range(source, first, stop, f"{redact(rows.place.path)}, samples {first} to {stop}")
 
 
-def make_piece(job: _Job, file: Place, task: Range) -> Piece:
+def make_piece(job: Job, file: Place, task: Range) -> Piece:
     """Do one task; runs where the executor has it."""
     rows, stored = job.rows(task.source), job.stored
     segments: list[tuple[int, int, int]] = []
@@ -282,7 +283,7 @@ class Pieces:
             PenstockError: of the first task that failed.
         """
         tasks = list(tasks)
-        job = _Job(tuple(sources), make, unit_bytes)
+        job = Job(tuple(sources), make, unit_bytes)
         left = self.files(len(tasks), [one.place for one in sources], functools.partial(make_piece, job), tasks)
         for task, (name, piece) in zip(tasks, left, strict=True):
             with self.taken(name) as file:
@@ -358,7 +359,17 @@ def pieces_for(workers: Workers, output: Place) -> Pieces:
 
 
 def sweep_pieces(output: Place) -> None:
-    """Remove what a killed run left of its pieces, where no other run has them."""
+    """Remove what a killed run left of its pieces, where no other run has them.
+
+    Raises:
+        ConfigError: shared work on the output is unfinished, of which a run alone knows nothing.
+    """
+    if work_folder(output.bare(), inside=False).is_there():
+        raise ConfigError(
+            "shared work for this output is unfinished",
+            path=output.path,
+            hint="Finish it by the command that began it, or throw that away: --finish --no-work --restart",
+        )
     folder = _folder(output)
     if folder.is_there():
         with folder.tried() as had:

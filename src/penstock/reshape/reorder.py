@@ -25,7 +25,7 @@ from penstock.codec.runs import argsort_small, copy_runs
 from penstock.errors import PrepareError
 from penstock.order.permutation import GlobalOrder
 from penstock.reshape.pieces import Groups, Range
-from penstock.reshape.rows import PIECE_UNITS, Rows, read_run, runs, total_units
+from penstock.reshape.rows import PIECE_UNITS, PicksRows, Rows, read_run, runs, total_units
 from penstock.store._copies import in_cache_folder
 from penstock.store._named import named
 from penstock.store.derived import upload_folder
@@ -140,7 +140,7 @@ def passes_of(rows: Rows, order: RowOrder, memory_bytes: int | None = None) -> P
     gathers = _gathers(rows, total_bytes, -(-total_bytes // window_bytes))
     if not gathers:  # a third is for rows as they come out of their bucket
         window_bytes = max(1, memory_bytes // 3, total_bytes // _MOST_BUCKETS)
-    return Passes(gathers, _windows(rows, order, window_bytes), total_bytes)
+    return Passes(gathers, windows_of(rows, order, window_bytes), total_bytes)
 
 
 def reordered(
@@ -192,6 +192,21 @@ class Gathered:
         indices = self.order.rows_at(task.first, task.stop)
         out = np.empty(int(rows.ranges(indices)[1].sum()), rows.dtype)
         yield 0, out, _gather(rows, indices, out)
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """The same with rows that can't be mapped: each is read where it lies."""
+
+    order: RowOrder
+
+    def __call__(self, rows: Rows, task: Range, /) -> Groups:
+        """The rows, as one group."""
+        if rows.can_view() or not isinstance(rows, PicksRows):
+            yield from Gathered(self.order)(rows, task)
+            return
+        indices = self.order.rows_at(task.first, task.stop)
+        yield 0, rows.pick(indices), rows.ranges(indices)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +297,7 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
             yield item
 
 
-def _windows(rows: Rows, order: RowOrder, window_bytes: int) -> list[Window]:
+def windows_of(rows: Rows, order: RowOrder, window_bytes: int) -> list[Window]:
     """Windows of the output, each of at most `window_bytes`, or of one longer row."""
     most = window_bytes // rows.dtype.itemsize
     windows: list[Window] = []

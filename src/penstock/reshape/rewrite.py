@@ -43,6 +43,9 @@ class Written:
         samples: documents or lines in it.
         tokens: tokens in it; None for lines.
         size_bytes: bytes of its data.
+        part: `(i, n)` where this run did a share of the work: then the counts are of that share.
+        missing: shares that are not done, where nothing was to be done but the commit; nothing is committed then.
+        was_complete: all was there already.
     """
 
     path: str
@@ -50,6 +53,9 @@ class Written:
     samples: int
     tokens: int | None
     size_bytes: int
+    part: tuple[int, int] | None = None
+    missing: tuple[int, ...] = ()
+    was_complete: bool = False
 
     @classmethod
     def of(cls, place: Place, manifest: Manifest) -> Written:
@@ -139,7 +145,8 @@ def rehearse(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, A
 def once_of(
     output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any], num_samples: int | None = None
 ) -> Once[Manifest]:
-    """The work that makes an output, to be known again."""
+    """The work that makes an output, to be known again; raises `ConfigError` for options of other rows."""
+    _require_own_options(output, sources)
     what: dict[str, Any] = {
         **made_by,
         **output.what,
@@ -150,6 +157,15 @@ def once_of(
     return once_dataset(output.place, what["to"], what, made_by, num_samples)
 
 
+def _require_own_options(output: Output, sources: Sequence[AnyRows]) -> None:
+    """That options of documents of tokens are given for such rows; raises `ConfigError`."""
+    asked = {"token_bytes": output.token_bytes, "mix_tokenizers": output.mix_tokenizers or None}
+    given = ", ".join(name for name, value in asked.items() if value is not None)
+    if given and not isinstance(sources[0], TokenRows):
+        what = "these rows are no documents of tokens"
+        raise ConfigError(what, path=sources[0].place.path, found=given, hint="Leave it out")
+
+
 def _known_by(rows: AnyRows) -> list[Any]:
     """Where rows come from, how many they are, and a look at them."""
     content = rows.source.fingerprint if isinstance(rows, TokenRows) else None
@@ -157,24 +173,35 @@ def _known_by(rows: AnyRows) -> list[Any]:
 
 
 def open_writer(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any]) -> Writer:
-    """A writer for rows of `sources`.
+    """A writer for rows of `sources`; arguments as of `writer_options`.
+
+    Raises:
+        ConfigError: the output exists or is an input; sources of different widths, tokenizers or EOS ids.
+        Unsupported: the format can't hold these rows.
+    """
+    options = writer_options(output, sources, made_by)
+    chosen = get_format(format_for(output, sources))
+    return chosen.create(output.place.store, output.place.path, options, overwrite=output.overwrite)
+
+
+def writer_options(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a writer for rows of `sources`, with all checks but that of what stands in the output's place.
 
     Args:
         output: what is to be made.
         sources: at least one.
         made_by: verb and options, for the side file.
 
-    Raises:
-        ConfigError: the output exists or is an input; sources of different widths, tokenizers or EOS ids.
-        Unsupported: the format can't hold these rows.
+    Raises: as `open_writer`.
     """
+    _require_own_options(output, sources)
     other = next((rows for rows in sources if type(rows) is not type(sources[0])), None)
     if other is not None:
         what = f"{sources[0].format} and {other.format} don't mix"
         raise ConfigError(what, path=other.place.path, hint="Convert or pack one of them first")
     samples = [rows for rows in sources if isinstance(rows, SampleRows)]
     if samples:
-        return _sample_writer(output, samples, made_by)
+        return _sample_options(output, samples, made_by)
     documents = [rows for rows in sources if isinstance(rows, TokenRows)]
     chosen = get_format(format_for(output, sources))
     holds = chosen.traits.tokens if documents else chosen.name == sources[0].format
@@ -185,8 +212,7 @@ def open_writer(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str
         )
     require_other_dataset(sources, output.place, chosen.name, output.reads)
     options = _token_options(documents, output) if documents else dict[str, Any]()
-    options |= lineage(sources, made_by) if documents or chosen.name == "jsonl" else {}
-    return chosen.create(output.place.store, output.place.path, options, overwrite=output.overwrite)
+    return options | (lineage(sources, made_by) if documents or chosen.name == "jsonl" else {})
 
 
 def lineage(sources: Sequence[AnyRows], made_by: Mapping[str, Any]) -> dict[str, Any]:
@@ -204,8 +230,8 @@ def require_other_dataset(inputs: Sequence[AnyRows], output: Place, name: str, r
     require_other([*files, *(one.path for one in reads)], output.path, *files_at(name, output.path))
 
 
-def _sample_writer(output: Output, sources: Sequence[SampleRows], made_by: Mapping[str, Any]) -> Writer:
-    """A writer of the same format, columns and options as the sources have."""
+def _sample_options(output: Output, sources: Sequence[SampleRows], made_by: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a writer of the same format, columns and options as the sources have."""
     first = sources[0]
     require_other_dataset(sources, output.place, first.format, output.reads)
     for rows in sources:
@@ -216,8 +242,7 @@ def _sample_writer(output: Output, sources: Sequence[SampleRows], made_by: Mappi
         raise Unsupported(
             what, path=output.place.path, found=f"--to {output.to}", hint="Use `penstock convert` before or after it"
         )
-    options = first.writer_options() | lineage(sources, made_by)
-    return get_format(first.format).create(output.place.store, output.place.path, options, overwrite=output.overwrite)
+    return first.writer_options() | lineage(sources, made_by)
 
 
 def append_rows(
@@ -301,6 +326,15 @@ def write_rows(
     Raises:
         Corrupt: a line does not end where its index says.
     """
+    require_whole(source, data, lengths, place)
+    if isinstance(writer, SupportsRuns):
+        writer.write_run(data, lengths)
+    else:
+        writer.write_batch({"tokens": np.split(data, np.cumsum(lengths)[:-1])})
+
+
+def require_whole(source: AnyRows, data: NDArray[Any], lengths: IntArray, place: Place | None = None) -> None:
+    """That rows which are lines end as lines do; arguments as of `write_rows`, raises as it does."""
     if isinstance(source, LineRows):
         at = place or source.place
         wrong = np.flatnonzero(data[np.cumsum(lengths) - 1] != _NEWLINE)
@@ -311,10 +345,6 @@ def write_rows(
                 found=f"{len(wrong)} of {len(lengths)} lines",
                 hint=f"Make it again: `penstock index {at.path} --overwrite`",
             )
-    if isinstance(writer, SupportsRuns):
-        writer.write_run(data, lengths)
-    else:
-        writer.write_batch({"tokens": np.split(data, np.cumsum(lengths)[:-1])})
 
 
 def format_for(output: Output, sources: Sequence[AnyRows]) -> str:

@@ -78,7 +78,20 @@ class Rows(Protocol):
 
 
 @runtime_checkable
-class _OneRun(Protocol):
+class PicksRows(Protocol):
+    """Rows some of which can be read wherever they lie, without what is between them."""
+
+    def can_pick(self) -> bool:
+        """Whether these can."""
+        ...
+
+    def pick(self, rows: IntArray) -> NDArray[Any]:
+        """The rows at these indices, back to back."""
+        ...
+
+
+@runtime_checkable
+class OneRun(Protocol):
     """A token source whose tokens may lie in one file as a writer of the same width would put them there."""
 
     def token_run(self) -> Extent | None:
@@ -121,7 +134,7 @@ class TokenRows:
         self.place = place
         self.format = format
         self.dtype = source.dtype
-        run = source.token_run() if place.is_local and isinstance(source, _OneRun) else None
+        run = source.token_run() if place.is_local and isinstance(source, OneRun) else None
         self._run = None if run is None else replace(run, path=real_path(place.store, run.path))
         self._map: MappedFile | None = None
 
@@ -174,6 +187,20 @@ class TokenRows:
         """Give back mapped pages."""
         if self._map is not None:
             self._map.release()
+
+    def can_pick(self) -> bool:
+        """Whether tokens lie in one file as they are."""
+        return isinstance(self.source, OneRun) and self.source.token_run() is not None
+
+    def pick(self, rows: IntArray) -> NDArray[Any]:
+        """uint[n]: the tokens of the documents at these indices."""
+        run = self.source.token_run() if isinstance(self.source, OneRun) else None
+        if run is None:
+            return np.concatenate([np.empty(0, self.dtype), *(self.read(*one) for one in _stops(self.ranges(rows)))])
+        width = self.dtype.itemsize
+        ranges = [(run.offset_bytes + a * width, run.offset_bytes + b * width) for a, b in _stops(self.ranges(rows))]
+        data = b"".join(self.place.store.get_ranges(run.path, ranges))
+        return np.frombuffer(data, dtype_for(width, "<"))
 
 
 class LineRows:
@@ -231,6 +258,23 @@ class LineRows:
         """Give back mapped pages."""
         if self._map is not None:
             self._map.release()
+
+    def can_pick(self) -> bool:
+        """They lie in one file."""
+        return True
+
+    def pick(self, rows: IntArray) -> NDArray[np.uint8]:
+        """uint8[n]: the lines at these indices; the last of the file gets its line end."""
+        ranges = [(start, min(stop, self._size_bytes)) for start, stop in _stops(self.ranges(rows))]
+        found = self.place.store.get_ranges(self.place.path, ranges)
+        ends = (one if one.endswith(_NEWLINE) else one + _NEWLINE for one in found)
+        return np.frombuffer(b"".join(ends), np.uint8)
+
+
+def _stops(ranges: tuple[IntArray, IntArray]) -> list[tuple[int, int]]:
+    """`(start, stop)` of rows."""
+    starts, lengths = ranges
+    return list(zip(starts.tolist(), (starts + lengths).tolist(), strict=True))
 
 
 AnyRows: TypeAlias = TokenRows | LineRows | SampleRows

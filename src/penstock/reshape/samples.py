@@ -129,6 +129,24 @@ class SampleRows:
         if self._viewable:
             self._held = None
 
+    def can_pick(self) -> bool:
+        """Whether no shard is compressed."""
+        return all(shard.zip_data is None for shard in self._shards)
+
+    def pick(self, rows: IntArray) -> NDArray[np.uint8]:
+        """uint8[n]: the samples at these indices, each read where it lies."""
+        starts, lengths = self.ranges(rows)
+        numbers = np.searchsorted(self._bases, starts, side="right") - 1
+        found = [b""] * len(rows)
+        for number in np.unique(numbers).tolist():
+            here = np.flatnonzero(numbers == number)
+            first = starts[here] - self._bases[number]
+            ranges = list(zip(first.tolist(), (first + lengths[here]).tolist(), strict=True))
+            path = self._folder.place(self._shards[number].raw_data)
+            for place, data in zip(here.tolist(), self._folder.store.get_ranges(path, ranges), strict=True):
+                found[place] = data
+        return np.frombuffer(b"".join(found), np.uint8)
+
     def decode(self, row: memoryview) -> Sample:
         """The sample of one row; raises what its columns raise."""
         return self._decode(row, 0, len(row))

@@ -5,18 +5,31 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from penstock._secrets import redact
 from penstock.abc import Store, Writer
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, Unsupported
 from penstock.executors import AnyExecutor
-from penstock.reshape.cost import Announce, cost_of_rows
-from penstock.reshape.pieces import Range, Workers, pieces_for, ranges_of
-from penstock.reshape.reorder import Bucketed, Gathered, RowOrder, SeededOrder, Window, passes_of, reordered
+from penstock.reshape.cost import Announce, cost_of_places, cost_of_rows
+from penstock.reshape.pieces import PIECE_BYTES, Copied, Range, Workers, pieces_for, ranges_of
+from penstock.reshape.reorder import (
+    Bucketed,
+    Gathered,
+    Picked,
+    RowOrder,
+    SeededOrder,
+    Window,
+    passes_of,
+    reordered,
+    windows_of,
+)
 from penstock.reshape.rewrite import Counter, Output, Progress, Written, append_made, write_output, write_rows
 from penstock.reshape.rows import AnyRows, Rows, RowsAt, is_tars, open_rows, rows_at
+from penstock.reshape.shares import Asked, is_shared, refuse_tars, share
 from penstock.store.place import Given, place_of
+from penstock.work.sharing import Sharing
 
 _LEAST_MEMORY_BYTES = 1 << 20
 
@@ -35,6 +48,10 @@ def shuffle(
     progress: Progress | None = None,
     executor: AnyExecutor | None = None,
     workers: int | None = None,
+    part: tuple[int, int] | None = None,
+    finish: bool = False,
+    no_work: bool = False,
+    restart: bool = False,
     announce: Announce | None = None,
     **options: Any,
 ) -> Written:
@@ -56,6 +73,8 @@ def shuffle(
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
+        part, finish, no_work, restart: shared work, as of `penstock.pack`; of documents and lines. A share is of the
+            places of the output, whose rows are read where they lie.
         announce: told what will be read, once the output is taken and before anything is written.
         options: what `penstock.open` takes for the source; see `penstock.reshape.tars.merge_tars` for tars, of which
             each split is shuffled for itself.
@@ -65,22 +84,59 @@ def shuffle(
         FormatError: the source is damaged.
     """
     if memory_bytes is not None and memory_bytes < _LEAST_MEMORY_BYTES:
-        raise ConfigError(
-            "too little memory to shuffle in", found=memory_bytes, expected=f"{_LEAST_MEMORY_BYTES} or more"
-        )
+        least = f"{_LEAST_MEMORY_BYTES} or more"
+        raise ConfigError("too little memory to shuffle in", found=memory_bytes, expected=least)
     dataset, place = place_of(source, store), place_of(target, store).bare()
+    by, sharing = Workers(executor, workers), Sharing(part, finish, no_work, restart)
+    shares = is_shared(sharing)
     if is_tars(dataset, format):
         from penstock.reshape.tars import merge_tars  # slow
 
-        hands = Workers(executor, workers)
-        options |= {"overwrite": overwrite, "progress": progress, "announce": announce}
-        return merge_tars([dataset], place, hands, to=to, seed=seed, **options)[0]
+        refuse_tars(dataset, sharing)
+        how: dict[str, Any] = {"overwrite": overwrite, "progress": progress, "announce": announce}
+        how |= {"token_bytes": token_bytes, "memory_bytes": memory_bytes}
+        return merge_tars([dataset], place, by, to=to, seed=seed, **how, **options)[0]
     rows = open_rows(dataset, format=format, **options)
     output = Output(place, to, overwrite, token_bytes)
     order = SeededOrder(len(rows), seed) if len(rows) else None
-    hands = Hands(Workers(executor, workers), rows_at(rows, options), token_bytes or rows.dtype.itemsize, announce)
+    hands = Hands(by, rows_at(rows, options), token_bytes or rows.dtype.itemsize, announce)
     made_by = {"command": "shuffle", "seed": seed}
+    if shares:
+        if memory_bytes is not None:
+            what, hint = "a share of a shuffle holds 64 MiB of rows", "Leave memory_bytes (--memory-mb) out"
+            raise ConfigError(what, found=f"{memory_bytes} bytes", hint=hint)
+        return _share(rows, order, output, made_by, hands, sharing, Counter(len(rows), progress))
     return write_in_order(rows, order, [rows], output, made_by, memory_bytes, progress, hands)
+
+
+def _share(
+    rows: AnyRows,
+    order: RowOrder | None,
+    output: Output,
+    made_by: dict[str, Any],
+    hands: Hands,
+    sharing: Sharing,
+    counter: Counter,
+) -> Written:
+    """The same as shared work: a task is a range of the output, cut by bytes alone, so that it is one everywhere."""
+    if not rows.can_view() and not rows.can_pick():
+        raise Unsupported(
+            "shares of a shuffle read rows where they lie, and these lie in chunks that are read whole",
+            path=rows.place.path,
+            hint="Convert them first: to pbin, or to shards without compression; or leave --part and --finish out",
+        )
+    laid = [] if order is None else [_range(rows, one) for one in windows_of(rows, order, PIECE_BYTES)]
+    making = Copied() if order is None else Picked(order)
+    told = None if hands.announce is None else partial(_tell, hands.announce, rows)
+    common = (counter, None, told)
+    asked = Asked(
+        output.place, [output], [rows], [hands.rows_at], made_by, making, laid, sharing, hands.workers, *common
+    )
+    return share(asked)[0]
+
+
+def _tell(announce: Announce, rows: AnyRows) -> None:
+    announce(cost_of_places(rows, is_remote=not rows.place.is_local))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +184,7 @@ def write_in_order(
             if hands is not None and not hands.workers.are_alone:
                 pieces = stack.enter_context(pieces_for(hands.workers, output.place))
                 if passes.gathers:
-                    tasks = (Range(0, one.first, one.stop, _described(rows, one)) for one in passes.windows)
+                    tasks = (_range(rows, one) for one in passes.windows)
                     made = pieces.made([hands.rows_at], Gathered(order), tasks, hands.unit_bytes)
                     append_made(made, writer, sources, counter)
                     return
@@ -142,5 +198,6 @@ def write_in_order(
     return Written.of(output.place, write_output(output, sources, made_by, fill, len(rows)))
 
 
-def _described(rows: Rows, window: Window) -> str:
-    return f"{redact(rows.place.path)}, places {window.first} to {window.stop} of the output"
+def _range(rows: Rows, window: Window) -> Range:
+    described = f"{redact(rows.place.path)}, places {window.first} to {window.stop} of the output"
+    return Range(0, window.first, window.stop, described)

@@ -46,6 +46,7 @@ from penstock.reshape.rows import (
     runs,
     total_units,
 )
+from penstock.reshape.shares import Asked, is_shared, refuse_tars, share
 from penstock.reshape.tally import Tally
 from penstock.store._keeping import keeping_nothing
 from penstock.store.object_folder import take_back
@@ -53,6 +54,7 @@ from penstock.store.place import Given, Place, place_of
 from penstock.store.powers import FolderStore
 from penstock.store.unfinished import Once
 from penstock.types import IntArray, Manifest, Sample
+from penstock.work.sharing import Sharing
 
 By = Literal["position", "content"]
 
@@ -64,23 +66,13 @@ Parts = Callable[[int, int, NDArray[Any], IntArray], IntArray]
 
 
 def split(
-    source: Given,
-    folder: Given,
-    *,
-    ratio: Sequence[float],
-    names: Sequence[str] | None = None,
-    seed: int = 0,
-    by: By = "position",
-    to: str | None = None,
-    format: str | None = None,
-    overwrite: bool = False,
-    dry_run: bool = False,
-    store: Store | None = None,
-    progress: Progress | None = None,
-    executor: AnyExecutor | None = None,
-    workers: int | None = None,
+    source: Given, folder: Given, *, ratio: Sequence[float], names: Sequence[str] | None = None,
+    seed: int = 0, by: By = "position", to: str | None = None, format: str | None = None,
+    overwrite: bool = False, dry_run: bool = False, store: Store | None = None,
+    progress: Progress | None = None, executor: AnyExecutor | None = None, workers: int | None = None,
+    part: tuple[int, int] | None = None, finish: bool = False, no_work: bool = False, restart: bool = False,
     **options: Any,
-) -> tuple[Written, ...]:
+) -> tuple[Written, ...]:  # fmt: skip
     """Deal the documents, or the lines, of a dataset to parts in the order of `ratio`: `folder/<stem>_<name><suffix>`.
 
     Each is in exactly one part, and keeps its order there. By position, parts have the shares asked for to the
@@ -102,6 +94,7 @@ def split(
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
+        part, finish, no_work, restart: shared work, as of `penstock.pack`; of documents and lines.
         options: what `penstock.open` takes for the source.
 
     Raises:
@@ -112,13 +105,16 @@ def split(
     names = _checked_names(names, len(shares))
     dataset, target = place_of(source, store), place_of(folder, store)
     made_by = {"command": "split", "ratio": shares, "seed": seed, "by": by}
+    hands, sharing = Workers(executor, workers), Sharing(part, finish, no_work, restart)
+    in_shares = is_shared(sharing, dry_run=dry_run)
     if is_tars(dataset, format):
-        from penstock.reshape.tars import split_tars  # slow
+        from penstock.reshape.tars import require_tars, split_tars  # slow
 
+        refuse_tars(dataset, sharing)
         places = [target.child(f"{dataset.name}_{name}") for name in names]
         part_of = functools.partial(_parts_of_samples, shares=shares, seed=seed, by=by)
-        hands = Workers(executor, workers)
         how: dict[str, Any] = {"overwrite": overwrite, "dry_run": dry_run, "progress": progress}
+        require_tars(to)
         return split_tars(dataset, places, part_of, made_by, hands, **how, **options)
     with keeping_nothing(dry_run):
         rows = open_rows(dataset, format=format, **options)
@@ -129,6 +125,9 @@ def split(
     outputs = [Output(place, to or rows.format, overwrite) for place in _places(rows, target, names, to)]
     if dry_run:
         return _rehearsed(work, outputs, made_by, Counter(len(rows), progress))
+    if in_shares:
+        deal, laid, counter = _Dealt(parts), list(ranges_of(0, rows)), Counter(len(rows), progress)
+        return share(Asked(work.beside, outputs, [rows], [work.rows_at], made_by, deal, laid, sharing, hands, counter))
     return _written(work, outputs, made_by, Counter(len(rows), progress))
 
 

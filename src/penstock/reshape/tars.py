@@ -155,18 +155,10 @@ def _in_order(count: int, order: SeededOrder | None = None) -> Iterator[IntArray
 
 
 def merge_tars(
-    sources: Sequence[Place],
-    target: Place,
-    workers: Workers = ALONE,
-    *,
-    to: str | None = None,
-    overwrite: bool = False,
-    dry_run: bool = False,
-    progress: Progress | None = None,
-    seed: int | None = None,
-    announce: Announce | None = None,
-    **options: Any,
-) -> tuple[Written, tuple[tuple[str, int], ...]]:
+    sources: Sequence[Place], target: Place, workers: Workers = ALONE, *, to: str | None = None,
+    overwrite: bool = False, dry_run: bool = False, progress: Progress | None = None, seed: int | None = None,
+    announce: Announce | None = None, **options: Any,
+) -> tuple[Written, tuple[tuple[str, int], ...]]:  # fmt: skip
     """Write the samples of all sources into new shards, split by split. Memory: 300 bytes a part, and 256 samples.
 
     Args:
@@ -188,8 +180,7 @@ def merge_tars(
         FormatError: a shard is damaged.
     """
     given = _known(options)
-    if to not in (None, _FORMAT):
-        raise Unsupported("tars become tars", found=f"--to {to}", hint="Use `penstock convert` before or after it")
+    require_tars(to)
     split, follow_links = given.pop("split", None), given.pop("follow_links", False)
     opened = [_splits_of(one, split, follow_links) for one in sources]
     require_other([one.path for one, _ in opened], target.path)
@@ -223,6 +214,12 @@ def merge_tars(
     return Written.of(target, manifest), inputs
 
 
+def require_tars(to: str | None) -> None:
+    """That tars become tars; raises `Unsupported`."""
+    if to not in (None, _FORMAT):
+        raise Unsupported("tars become tars", found=f"--to {to}", hint="Use `penstock convert` before or after it")
+
+
 def _cost(samples: Sequence[TarSamples]) -> ShuffleCost:
     shards = [shard for one in samples for shard in one.shards]
     total_bytes = sum(one.size_bytes for one in samples)
@@ -238,17 +235,10 @@ def _require_one_typing(places: Sequence[Place], typing: Sequence[dict[str, Any]
 
 
 def split_tars(
-    source: Place,
-    places: Sequence[Place],
-    part_of: Any,
-    made_by: Mapping[str, Any],
-    workers: Workers = ALONE,
-    *,
-    overwrite: bool = False,
-    dry_run: bool = False,
-    progress: Progress | None = None,
-    **options: Any,
-) -> tuple[Written, ...]:
+    source: Place, places: Sequence[Place], part_of: Any, made_by: Mapping[str, Any],
+    workers: Workers = ALONE, *, overwrite: bool = False, dry_run: bool = False,
+    progress: Progress | None = None, **options: Any,
+) -> tuple[Written, ...]:  # fmt: skip
     """Deal the samples of one split, or of a dataset without splits, to datasets; each becomes visible on its own.
 
     Killed in between, the same work resumes: parts that are visible stay.
@@ -275,15 +265,7 @@ def split_tars(
         require_other([dataset.path], place.path)
     writer_options = given | _typing(dataset)
     if dry_run:
-        for place in places:
-            _rehearse(place, writer_options, overwrite)
-        parts = part_of(len(samples), lambda: samples.at(_in_order(len(samples))))
-        counts, mean_bytes = [int((parts == number).sum()) for number in range(len(places))], samples.size_bytes
-        mean_bytes //= max(1, len(samples))
-        return tuple(
-            Written(place.path, _FORMAT, count, None, count * mean_bytes)
-            for place, count in zip(places, counts, strict=True)
-        )
+        return _parts_foreseen(samples, places, part_of, writer_options, overwrite)
     beside = places[0].folder().child(dataset.name)
     sweep_pieces(beside)
     with pieces_for(workers, beside) as pieces:
@@ -308,6 +290,18 @@ def split_tars(
                 _fill(writers, samples, rows, _or_none(pieces), counter)
             manifests = once.commit(lambda: tuple(map(_published, writers)), goes_on=True)
     return tuple(map(Written.of, places, manifests))
+
+
+def _parts_foreseen(
+    samples: TarSamples, places: Sequence[Place], part_of: Any, options: dict[str, Any], overwrite: bool
+) -> tuple[Written, ...]:
+    """What each part would hold, by the mean size of a sample."""
+    for place in places:
+        _rehearse(place, options, overwrite)
+    parts = part_of(len(samples), lambda: samples.at(_in_order(len(samples))))
+    counts, mean_bytes = np.bincount(parts, minlength=len(places)), samples.size_bytes // max(1, len(samples))
+    found = zip(places, counts.tolist(), strict=True)
+    return tuple(Written(place.path, _FORMAT, count, None, count * mean_bytes) for place, count in found)
 
 
 def _fill(

@@ -17,6 +17,7 @@ class Heads:
 
     Attributes:
         sizes: path → size that an index states.
+        guesses: path → size that it has at least, and roughly.
 
     Args:
         ask: requests size and version of a file.
@@ -24,7 +25,18 @@ class Heads:
         forget: called when so much is known that all of it is forgotten.
     """
 
-    __slots__ = ("_ask", "_asked", "_folder", "_forget", "_known", "_noted", "_opened_s", "sizes")
+    __slots__ = (
+        "_ask",
+        "_asked",
+        "_changed",
+        "_folder",
+        "_forget",
+        "_known",
+        "_noted",
+        "_opened_s",
+        "guesses",
+        "sizes",
+    )
 
     def __init__(self, ask: Callable[[str], Head], folder: Callable[[], str], forget: Callable[[], object]) -> None:
         self._ask = ask
@@ -34,7 +46,9 @@ class Heads:
         self._known: dict[str, Head] = {}
         self._asked: set[str] = set()
         self._noted: set[str] = set()
+        self._changed: set[str] = set()
         self.sizes: dict[str, int] = {}
+        self.guesses: dict[str, int] = {}
 
     def __contains__(self, path: str) -> bool:
         return path in self._known
@@ -61,7 +75,7 @@ class Heads:
     def remember(self, path: str, head: Head) -> None:
         """Keep what a server said."""
         if len(self._known) >= _MOST_HEADS:
-            for known in (self._known, self._asked, self._noted, self.sizes):
+            for known in (self._known, self._asked, self._noted, self.sizes, self.guesses):
                 known.clear()
             self._forget()
         self._known[path] = head
@@ -74,18 +88,22 @@ class Heads:
             self.remember(path, now)
 
     def forget(self, path: str) -> None:
-        """Forget what is known of a file."""
+        """Forget what is known of a file, which this process changed: what others saw of it counts no more."""
         self._known.pop(path, None)
         self.sizes.pop(path, None)
         self._asked.discard(path)
         self._noted.discard(path)
+        self._changed.add(path)
 
-    def seen(self, path: str, size_bytes: int) -> Head | None:
+    def seen(self, path: str) -> Head | None:
         """Size and version of a file as some process of this host saw them, if one did."""
+        if path in self._changed:
+            return None
+        size_bytes = self.sizes.get(path)
         found, is_young = noted(self._folder(), path, size_bytes, self._opened_s)
         if found is not None and not is_young:
             found = self._ask(path)
-            note(self._folder(), path, found)
+            note(self._folder(), path, size_bytes, found)
         if found is not None:
             self.remember(path, found)
         return found
@@ -94,8 +112,9 @@ class Heads:
         """Say to other processes what was seen, once: only when the copy is there, lest they fetch it too."""
         if path not in self._noted:
             self._noted.add(path)
-            if noted(self._folder(), path, head.size_bytes, self._opened_s)[0] is None:
-                note(self._folder(), path, head)
+            size_bytes = self.sizes.get(path)
+            if noted(self._folder(), path, size_bytes, self._opened_s)[0] is None:
+                note(self._folder(), path, size_bytes, head)
 
     def of_size(self, path: str, size_bytes: int | None) -> Head:
         head = self.head(path)

@@ -2,7 +2,8 @@
 
 `<name>.seen` in the folder of the copies says size and version of a file, and when a server named them. It counts for a
 store that was opened before, or at most a minute after; of an older one the version is asked for once more, for all.
-The name is a digest of URL and size. One that is lost or torn costs a request.
+The name is a digest of URL and of the size that an index states. Where none does, the file may be the one that says
+which dataset this is: then it counts for stores that were opened before. One that is lost or torn costs a request.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class _Seen(msgspec.Struct, frozen=True):
     seen_s: float
 
 
-def noted(folder: str, url: str, size_bytes: int, opened_s: float) -> tuple[Head | None, bool]:
+def noted(folder: str, url: str, size_bytes: int | None, opened_s: float) -> tuple[Head | None, bool]:
     """What was seen of a file, None where there is no note; and whether it counts for a store opened at `opened_s`."""
     with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
         fd = os.open(_path(folder, url, size_bytes), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -50,20 +51,21 @@ def noted(folder: str, url: str, size_bytes: int, opened_s: float) -> tuple[Head
             one = msgspec.json.decode(os.read(fd, _MOST_BYTES), type=_Seen)
         finally:
             os.close(fd)
-        if one.url == digest(url) and one.size_bytes == size_bytes and (one.version or one.modified):
-            is_young = opened_s - _BEFORE_S <= one.seen_s <= time.time() + _CLOCK_S
+        if one.url == digest(url) and size_bytes in (None, one.size_bytes) and (one.version or one.modified):
+            before_s = 0.0 if size_bytes is None else _BEFORE_S
+            is_young = opened_s - before_s <= one.seen_s <= time.time() + _CLOCK_S
             return Head(one.size_bytes, one.version, one.modified), is_young
     return None, False
 
 
-def note(folder: str, url: str, head: Head) -> None:
+def note(folder: str, url: str, size_bytes: int | None, head: Head) -> None:
     """Note what a server said just now, where the folder takes it and a version was named."""
     if not head.identity:
         return
     data = msgspec.json.encode(_Seen(digest(url), head.size_bytes, head.version, head.modified, time.time()))
     with contextlib.suppress(OSError):
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        fd = os.open(_path(folder, url, head.size_bytes), flags, 0o644)
+        fd = os.open(_path(folder, url, size_bytes), flags, 0o644)
         try:
             if os.fstat(fd).st_nlink == 1:
                 os.ftruncate(fd, 0)
@@ -72,16 +74,17 @@ def note(folder: str, url: str, head: Head) -> None:
             os.close(fd)
 
 
-def deciding_path(folder: str, url: str, size_bytes: int) -> str:
+def deciding_path(folder: str, url: str, size_bytes: int | None) -> str:
     """The file that is locked by the process that asks for the first bytes of a file that nobody has seen."""
     return _path(folder, url, size_bytes).removesuffix("seen") + "lock"
 
 
-def drop_lock(folder: str, url: str, size_bytes: int) -> None:
+def drop_lock(folder: str, url: str, size_bytes: int | None) -> None:
     """Remove that lock, which its process holds still."""
     with contextlib.suppress(OSError):
         os.unlink(deciding_path(folder, url, size_bytes))
 
 
-def _path(folder: str, url: str, size_bytes: int) -> str:
-    return os.path.join(folder, f"{digest('seen', url, size_bytes)[:32]}.seen")
+def _path(folder: str, url: str, size_bytes: int | None) -> str:
+    known = digest("seen", url) if size_bytes is None else digest("seen", url, size_bytes)
+    return os.path.join(folder, f"{known[:32]}.seen")

@@ -21,15 +21,14 @@ import multiprocessing
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Generator, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock._pool import Pool
 from penstock._secrets import logger
-from penstock.abc import Staged, Store
+from penstock.abc import Staged
 from penstock.errors import Truncated
 from penstock.store._copies import RUN, Copies, NoCopy, copy_name, in_memory, share_run
 from penstock.store._forgetting import Forgetting
@@ -40,9 +39,9 @@ from penstock.store._published import Mapped, Published, note_use
 from penstock.store._ranges import Range, plan_requests, require_inside
 from penstock.store._remote_options import REQUEST_BYTES, whole_number
 from penstock.store._sweep import sweep_folder, sweep_output
-from penstock.store._traffic import Counters, Traffic
+from penstock.store._traffic import Traffic
 from penstock.store.lock import hold_lock
-from penstock.store.powers import PeekingStore
+from penstock.store.powers import FetchesStarts, PeekingStore, Remote
 from penstock.types import Buffer
 
 _MOST_MAPPED = 128
@@ -51,27 +50,6 @@ _TOUCH_S = 30.0
 _AGAIN_S = 60.0  # a cache folder that took no copy is asked again then
 _IN_MEMORY_BYTES = 1 << 30  # up to here a file that is needed whole and does not fit the cache folder is in memory
 _log = logger()
-
-
-class Remote(Store, Protocol):
-    """A store that is far away."""
-
-    def head(self, path: str) -> Head:
-        """Size and version of a file; raises `NotFound`."""
-        ...
-
-    def fetch(self, path: str, ranges: Sequence[Range]) -> tuple[list[bytes], Head]:
-        """`get_ranges`, and size and version of the file that they are of.
-
-        Raises:
-            RangesIgnored: only whole files can be had.
-        """
-        ...
-
-    @property
-    def counters(self) -> Counters:
-        """Counts the requests and bytes."""
-        ...
 
 
 class CachedStore:
@@ -122,6 +100,8 @@ class CachedStore:
 
     def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
         """Bytes `[start, start + length)`, fewer only at the end of the file; raises `NotFound`."""
+        if length_bytes is None and path not in self._heads and path not in self._heads.sizes:
+            self._learn(path)
         size_bytes = self.size(path)
         stop_bytes = size_bytes if length_bytes is None else min(size_bytes, start_bytes + length_bytes)
         return self.get_ranges(path, [(start_bytes, stop_bytes)])[0] if start_bytes < stop_bytes else b""
@@ -131,11 +111,11 @@ class CachedStore:
         asked_bytes = sum(max(0, stop - start) for start, stop in ranges)
         self.remote.counters.mine.asked_bytes += asked_bytes
         if path not in self._heads and asked_bytes > 0:
-            if path in self._heads.sizes and not self._ranges_ignored:
-                first = self._unseen_ranges(path, ranges, self._heads.sizes[path])
+            if not self._ranges_ignored and (path in self._heads.sizes or path in self._heads.guesses):
+                first = self._unseen_ranges(path, ranges)
             else:
                 small = path not in self._coming and asked_bytes <= REQUEST_BYTES
-                first = self._first_look(path, ranges) if small else None
+                first = self._first_look(path, ranges) if small and self._heads.seen(path) is None else None
             if first is not None:
                 return first
         head = self.head(path)
@@ -186,9 +166,9 @@ class CachedStore:
             self.expect_hashes(path, hashes)
         return self._copy_of_size(path, size_bytes, again=True).path
 
-    def expect_size(self, path: str, size_bytes: int) -> None:
+    def expect_size(self, path: str, size_bytes: int, *, exact: bool = True) -> None:
         """What an index states of a file, so that its size is not asked for; see `store.powers.CopyingStore`."""
-        self._heads.sizes[path] = size_bytes
+        (self._heads.sizes if exact else self._heads.guesses)[path] = size_bytes
 
     def expect_hashes(self, path: str, hashes: Mapping[str, str]) -> None:
         """What an index states of a file, by which every copy of it is checked; see `store.powers.CopyingStore`."""
@@ -209,7 +189,7 @@ class CachedStore:
         return self._heads.head(path)
 
     def prefetch(self, reads: Mapping[str, tuple[int, int]]) -> None:
-        """Hint what `get_ranges` will read: path → number of requests, and bytes of all of them."""
+        """Hint what `get_ranges` will read; see `store.powers.CopyingStore`."""
         for path, (requests, size_bytes) in reads.items():
             self._coming[path] = self._coming.get(path, 0) + size_bytes + requests * REQUEST_BYTES
 
@@ -318,43 +298,63 @@ class CachedStore:
         """A few ranges of a file that nothing is known of: the answer has its size and version too."""
         if self._ranges_ignored:
             return None
+        found = self._fetched(path, ranges)
+        if found is not None:
+            self._spend(path, ranges)
+        return found
+
+    def _fetched(self, path: str, ranges: Sequence[Range]) -> list[bytes] | None:
+        """Ranges out of the store, which tells size and version too; None where it gives none."""
         try:
             found, head = self.remote.fetch(path, ranges)
         except RangesIgnored:
             self._ranges_ignored = True
             return None
         self._heads.remember(path, head)
-        self._spend(path, ranges)
         return found
 
-    def _unseen_ranges(self, path: str, ranges: Sequence[Range], size_bytes: int) -> list[bytes] | None:
-        """Ranges of a file of which only the size is known; None where its version is known after all."""
-        if self._heads.seen(path, size_bytes) is not None:
+    def _learn(self, path: str) -> None:
+        """Read the beginning of a file of which nothing is known, rather than ask for its size: its copy begins so."""
+        if not self._ranges_ignored and self._heads.seen(path) is None:
+            with contextlib.suppress(NoCopy), self._looked_at(path, None) as head:
+                if self._fits(head):
+                    self._copy(path, head, whole=False)
+
+    def _unseen_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes] | None:
+        """Ranges of a file of which only the size is known, or guessed; None where its version is known after all."""
+        if self._heads.seen(path) is not None:
             return None
-        require_inside(path, ranges, size_bytes)
-        if self._is_whole_cheaper(path, Head(size_bytes, ""), ranges):
+        size_bytes = self._heads.sizes.get(path)
+        require_inside(path, ranges, 1 << 62 if size_bytes is None else size_bytes)
+        if self._is_whole_cheaper(path, Head(size_bytes or self._heads.guesses[path], ""), ranges):
             try:
                 view = self._copy_of_size(path, size_bytes, whole=False).data
+                require_inside(path, ranges, len(view))
                 return [bytes(view[start:stop]) for start, stop in ranges]
             except NoCopy as error:
                 self._note_no_copies(error)
-        try:
-            found, head = self.remote.fetch(path, ranges)
-        except RangesIgnored:
-            self._ranges_ignored = True
-            return None
-        self._heads.remember(path, head)
-        self._heads.of_size(path, size_bytes)
+        found = self._fetched(path, ranges)
+        if found is not None:
+            self._heads.of_size(path, size_bytes)
         return found
 
     def _copy_of_size(self, path: str, size_bytes: int | None, *, whole: bool = True, again: bool = False) -> Published:
-        """The copy of a file whose size an index may state. Where nobody here has seen it, its version comes with it.
+        """The copy of a file whose size an index may state.
 
         With `again` it is looked for on the disk in any case; `whole` as of `_copy`.
         """
+        with self._looked_at(path, size_bytes) as head:
+            return self._copy_on_disk(path, head, whole=whole) if again else self._copy(path, head, whole=whole)
+
+    @contextlib.contextmanager
+    def _looked_at(self, path: str, size_bytes: int | None) -> Generator[Head]:
+        """Size and version of a file; where nobody here saw it, they come with its first bytes, kept for a copy."""
+        if size_bytes:
+            self._heads.sizes.setdefault(path, size_bytes)
         with contextlib.ExitStack() as stack:
-            unseen = size_bytes and path not in self._heads and not self._versionless
-            if size_bytes and unseen and self._heads.seen(path, size_bytes) is None:
+            unseen = path not in self._heads and not self._versionless
+            known = size_bytes is None and path in self._stated  # its copy may be there: that costs no bytes
+            if unseen and size_bytes != 0 and not known and self._heads.seen(path) is None:
                 try:
                     stack.enter_context(hold_lock(deciding_path(self._folder.folder, path, size_bytes)))
                 except OSError:
@@ -363,22 +363,26 @@ class CachedStore:
                     stack.callback(drop_lock, self._folder.folder, path, size_bytes)
                     stack.callback(self._first.pop, path, None)
                     self._first_bytes(path, size_bytes)
-            head = self._heads.of_size(path, size_bytes)
-            return self._copy_on_disk(path, head, whole=whole) if again else self._copy(path, head, whole=whole)
+            yield self._heads.of_size(path, size_bytes)
 
-    def _first_bytes(self, path: str, size_bytes: int) -> None:
+    def _first_bytes(self, path: str, size_bytes: int | None) -> None:
         """Fetch the beginning of a file, and what the server says of all of it."""
-        if self._heads.seen(path, size_bytes) is not None:  # another process did meanwhile
+        if self._heads.seen(path) is not None:  # another process did meanwhile
             return
         try:
-            found, head = self.remote.fetch(path, [(0, min(size_bytes, _AT_ONCE_BYTES))])
+            if size_bytes is not None:
+                (found,), head = self.remote.fetch(path, [(0, min(size_bytes, _AT_ONCE_BYTES))])
+            elif isinstance(self.remote, FetchesStarts):
+                found, head = self.remote.fetch_start(path)
+            else:
+                found, head = b"", self.remote.head(path)
         except RangesIgnored:
             self._ranges_ignored = True
         except Truncated:
             self._heads.remember(path, self.remote.head(path))
         else:
             self._heads.remember(path, head)
-            self._first[path] = found[0]
+            self._first[path] = found
             self._versionless = not head.identity  # then its copies are those of this run, and have to be looked for
 
     def _known_copy(self, path: str, head: Head) -> NDArray[np.uint8] | None:
@@ -398,8 +402,8 @@ class CachedStore:
 
     def _is_copied(self, path: str) -> bool:
         """Whether a copy can be had without a request."""
-        if path not in self._heads and path in self._heads.sizes:
-            self._heads.seen(path, self._heads.sizes[path])
+        if path not in self._heads:
+            self._heads.seen(path)
         return path in self._heads and self._known_copy(path, self._heads.head(path)) is not None
 
     def _keep(self, path: str, copy: Published, whole: bool) -> Published:
@@ -411,11 +415,13 @@ class CachedStore:
         return copy
 
     def _is_whole_cheaper(self, path: str, head: Head, ranges: Sequence[Range]) -> bool:
-        spent_bytes = self._spend(path, ranges)
+        spent_bytes = self._spend(path, ranges) + self._coming.get(path, 0)
+        fits = self._fits(head) and time.monotonic() >= self._no_copies
+        return fits and spent_bytes >= head.size_bytes + REQUEST_BYTES
+
+    def _fits(self, head: Head) -> bool:
         budget_bytes = self._folder.budget_bytes
-        fits = budget_bytes is None or head.size_bytes <= budget_bytes // 2
-        fits = fits and time.monotonic() >= self._no_copies
-        return fits and spent_bytes + self._coming.get(path, 0) >= head.size_bytes + REQUEST_BYTES
+        return budget_bytes is None or head.size_bytes <= budget_bytes // 2
 
     def _spend(self, path: str, ranges: Sequence[Range]) -> int:
         """Add the cost of ranges of a file to its sum, in bytes; returns the sum."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
@@ -26,7 +26,6 @@ from penstock.store.put import aborting
 from penstock.store.remote import RemoteStore
 
 LEAST_PART_BYTES = 5 << 20
-MOST_PART_BYTES = 5 << 30
 MOST_PARTS = 10_000
 _STEP_BYTES = 1 << 28
 """A longer range is several parts, which the store copies at once."""
@@ -96,22 +95,25 @@ def _stream(store: Store, ranges: Sequence[Extent], target: str, here: str) -> N
         staged.commit()
 
 
-def compose(store: Store, parts: Sequence[Extent], target: str, *, here: str | None = None) -> bool:
+def compose(
+    store: Store, parts: Sequence[Extent], target: str, *, here: str | None = None, create: bool = True
+) -> bool:
     """Make the object `target` of ranges, in their order, where the store can do that by itself.
 
-    Nothing of it is visible before all of it is there, and it never takes the place of another one.
+    Nothing of it is visible before all of it is there.
 
     Args:
         store: where all of them are.
         parts: ranges; those that lie back to back in one object count as one.
         target: the object to be made.
         here: path of a file of this machine; ranges of it are uploaded.
+        create: it never takes the place of another one.
 
     Returns:
         Whether it was made; False where this store can't, or would need too many parts: then stream the bytes.
 
     Raises:
-        ConfigError: `target` exists.
+        ConfigError: `target` exists, where it is to be new.
         NotFound: a range is of an object that is not there.
         Unreachable: the store refused a part; what was uploaded is removed.
     """
@@ -126,12 +128,12 @@ def compose(store: Store, parts: Sequence[Extent], target: str, *, here: str | N
     except MissingExtra:
         return False
     try:
-        _Composition(client, remote, target, here).make(planned)
+        _Composition(client, remote, target, here).make(planned, create=create)
     except Unreachable as error:
         if not is_expired(error):
             raise
         client = _client(remote.base.removeprefix("s3://"), anew=True)
-        _Composition(client, remote, target, here).make(planned)
+        _Composition(client, remote, target, here).make(planned, create=create)
     if isinstance(store, CachedStore):
         store.forget(target)
     return True
@@ -226,7 +228,7 @@ class _Composition:
         self._target = target
         self._where = {"Bucket": remote.base.removeprefix("s3://"), "Key": remote.key_of(target)}
 
-    def make(self, parts: Sequence[ObjectPart]) -> None:
+    def make(self, parts: Sequence[ObjectPart], *, create: bool) -> None:
         errors = require("botocore.exceptions", extra="s3")
         client, where = self._client, self._where
         try:
@@ -235,7 +237,8 @@ class _Composition:
                 with thread_pool(_THREADS) as pool:
                     tags = list(pool.map(partial(self._put, upload), range(1, len(parts) + 1), parts))
                 done = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(tags, 1)]
-                client.complete_multipart_upload(**upload, MultipartUpload={"Parts": done}, IfNoneMatch="*")
+                condition = {"IfNoneMatch": "*"} if create else {}
+                client.complete_multipart_upload(**upload, MultipartUpload={"Parts": done}, **condition)
             except BaseException:
                 with contextlib.suppress(errors.ClientError, errors.BotoCoreError):
                     client.abort_multipart_upload(**upload)
@@ -244,7 +247,7 @@ class _Composition:
             code = str(error.response.get("Error", {}).get("Code", ""))
             taken = code in ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
             # A completion whose answer was lost is asked for again, and then there is no such upload.
-            if taken or (code == "NoSuchUpload" and self._remote.exists(self._target)):
+            if create and (taken or (code == "NoSuchUpload" and self._remote.exists(self._target))):
                 raise output_exists(self._target) from None
             raise Unreachable("the store refused a part of a copy", path=self._target, found=str(error)) from None
         except errors.BotoCoreError as error:
@@ -281,3 +284,55 @@ def _client(bucket: str, *, anew: bool = False) -> Any:
     region = os.environ.get("AWS_REGION")
     given |= {"region_name": region} if region else {}
     return (boto3.Session() if anew else boto3).client("s3", endpoint_url=endpoint, **given)
+
+
+# --- uploads that were never ended ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OpenUpload:
+    """An upload in parts, begun for `path`, and neither completed nor given up: its parts are kept, and paid for."""
+
+    path: str
+    key: str
+    upload_id: str
+
+
+def open_uploads(store: Store, paths: Sequence[str]) -> list[OpenUpload]:
+    """Uploads that are open for objects at or below some paths of an S3 bucket; none where the store has no such thing.
+
+    Those of workers that go on are among them. One request a path.
+    """
+    remote = store.remote if isinstance(store, CachedStore) else store
+    if not isinstance(remote, RemoteStore) or not remote.base.startswith("s3://"):
+        return []
+    bucket, found = remote.base.removeprefix("s3://"), dict[str, OpenUpload]()
+    with contextlib.suppress(MissingExtra), _no_matter():
+        pages = _client(bucket).get_paginator("list_multipart_uploads")
+        for path in paths:
+            key = remote.key_of(path)
+            for page in pages.paginate(Bucket=bucket, Prefix=key):
+                for one in page.get("Uploads", ()):
+                    if one["Key"] == key or one["Key"].startswith(f"{key}/"):
+                        name, upload_id = str(one["Key"]), str(one["UploadId"])
+                        found[upload_id] = OpenUpload(f"{remote.base}/{name}", name, upload_id)
+    return list(found.values())
+
+
+def abort_uploads(store: Store, uploads: Sequence[OpenUpload]) -> None:
+    """Give up these uploads; what the store refuses stays."""
+    remote = store.remote if isinstance(store, CachedStore) else store
+    if not uploads or not isinstance(remote, RemoteStore):
+        return
+    bucket = remote.base.removeprefix("s3://")
+    for one in uploads:
+        with _no_matter():
+            _client(bucket).abort_multipart_upload(Bucket=bucket, Key=one.key, UploadId=one.upload_id)
+
+
+@contextlib.contextmanager
+def _no_matter() -> Generator[None]:
+    """What a store refuses while it is tidied, as to list uploads, is no reason to fail."""
+    errors = require("botocore.exceptions", extra="s3")
+    with contextlib.suppress(errors.ClientError, errors.BotoCoreError):
+        yield

@@ -8,13 +8,15 @@ import itertools
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound
 from penstock.store._files import status_of
 from penstock.store._links import LinkGuard
+from penstock.store.local import LocalStore
 from penstock.store.place import place_of
+from penstock.store.powers import PeekingStore
 from penstock.store.remote import base_of
 from penstock.store.resolve import absolute, is_url, local_path
 
@@ -26,6 +28,7 @@ def find_files(
     *,
     follow_links: bool = False,
     statuses: dict[str, os.stat_result] | None = None,
+    folders: tuple[str, ...] = (),
 ) -> Iterator[str]:
     """The files that a path or URL means: itself, or those of a folder or a glob.
 
@@ -38,6 +41,7 @@ def find_files(
         what: is looked for, for errors.
         follow_links: take files through links that lead out of a folder.
         statuses: takes those of the files of a folder that are no links, by their paths.
+        folders: what the names of folders end in that count as one file.
 
     Raises:
         NotFound: nothing is there, or nothing fits.
@@ -45,13 +49,14 @@ def find_files(
         UnsafeData: a link leads out of a folder that is searched.
     """
     if is_url(given) and not given.lower().startswith("file://"):
-        yield from _far(given, kinds, what)
+        yield from _far(given, kinds, what, folders)
         return
     path = local_path(given, "what is read")
     status = status_of(os.stat, path)
-    if status is not None and stat.S_ISDIR(status.st_mode):
+    if status is not None and stat.S_ISDIR(status.st_mode) and not (folders and path.rstrip("/").endswith(folders)):
         above, guard = (os.path.realpath(path),), None if follow_links else LinkGuard(path)
-        found = next(filter(None, (list(_walk(path, above, tuple(kind), guard, statuses)) for kind in kinds)), None)
+        walks = (list(_walk(path, above, tuple(kind), guard, statuses, folders)) for kind in kinds)
+        found = next(filter(None, walks), None)
         if found is None:
             raise NotFound(f"no {what} file in this folder", path=given, expected=", ".join(kinds[0]))
         yield from found
@@ -63,7 +68,9 @@ def find_files(
         if not matches:
             raise NotFound("no file fits this pattern", path=given, hint="Check the path")
         expanded = (
-            find_files(one, kinds, what, follow_links=follow_links, statuses=statuses) if os.path.isdir(one) else [one]
+            find_files(one, kinds, what, follow_links=follow_links, statuses=statuses, folders=folders)
+            if os.path.isdir(one)
+            else [one]
             for one in matches
         )
         # A pattern may fit a folder and what is in it.
@@ -94,20 +101,68 @@ def files_of_all(paths: Sequence[str], suffixes: Sequence[str], what: str, *, fo
     return files
 
 
-def _far(given: str, kinds: Sequence[Sequence[str]], what: str) -> Iterator[str]:
+def peek_names(store: Store, root: str, most: int, folders: tuple[str, ...] = ()) -> Iterator[str]:
+    """Names of the first `most` files of a folder, and of those in it, below it; hidden ones are left out.
+
+    Args:
+        store: where it is; one that is far away is asked once.
+        root: the folder.
+        most: entries that are looked at.
+        folders: as of `find_files`.
+    """
+    if not isinstance(store, LocalStore):
+        names = store.first_names(root) if isinstance(store, PeekingStore) else []
+        yield from (name for name in _as_files(names[:most], folders) if not _is_hidden(name))
+        return
+    left, waiting = most, [""]
+    while waiting and left > 0:
+        above = waiting.pop(0)
+        with os.scandir(os.path.join(root, above)) as entries:
+            for entry in entries:
+                left -= 1
+                name = os.path.join(above, entry.name)
+                if left < 0 or entry.name.startswith("."):
+                    continue
+                if entry.is_dir(follow_symlinks=False) and not (folders and entry.name.endswith(folders)):
+                    waiting.append(name)
+                else:
+                    yield name
+
+
+def _as_files(names: Iterable[str], folders: tuple[str, ...]) -> Iterator[str]:
+    """Names of files with slashes in them; of those in a folder that counts as one file, that folder's, once."""
+    if not folders:
+        yield from names
+        return
+    last = None
+    for name in names:
+        parts = name.split("/")
+        end = next((place + 1 for place, part in enumerate(parts[:-1]) if part.endswith(folders)), len(parts))
+        one = "/".join(parts[:end])
+        if one != last:
+            yield one
+        last = one
+
+
+def _is_hidden(name: str) -> bool:
+    return name.rpartition("/")[2].startswith(".")
+
+
+def _far(given: str, kinds: Sequence[Sequence[str]], what: str, folders: tuple[str, ...]) -> Iterator[str]:
     """The files of a URL: itself, what lies under it, or what fits it as a pattern; one listing."""
     place = place_of(given)
     if glob.has_magic(place.path):
         root = place.path[: re.search(r"[*?[]", place.path).start()].rpartition("/")[0]  # type: ignore[union-attr]
-        found = [path for path in place.store.list(root) if fnmatch.fnmatchcase(path, place.path)]
+        found = [path for path in _as_files(place.store.list(root), folders) if fnmatch.fnmatchcase(path, place.path)]
         if not found:
             raise NotFound("no file fits this pattern", path=given, hint="Check the URL")
         yield from found
         return
-    if place.exists() and not place.is_folder():
+    taken_whole = folders and place.path.rstrip("/").endswith(folders)
+    if place.exists() and (taken_whole or not place.is_folder()):
         yield place.path
         return
-    names = [path for path in place.store.list(place.path) if not path.rpartition("/")[2].startswith(".")]
+    names = [path for path in _as_files(place.store.list(place.path), folders) if not _is_hidden(path)]
     found = next(filter(None, ([path for path in names if path.endswith(tuple(kind))] for kind in kinds)), None)
     if found is None:
         raise NotFound(f"no {what} file under this URL", path=given, expected=", ".join(kinds[0]))
@@ -150,6 +205,7 @@ def _walk(
     suffixes: tuple[str, ...],
     guard: LinkGuard | None,
     statuses: dict[str, os.stat_result] | None,
+    folders: tuple[str, ...],
 ) -> Iterator[str]:
     # Unlike with os.walk, an unreadable folder is an error: its documents would be missing without a word.
     with os.scandir(folder) as entries:
@@ -159,7 +215,7 @@ def _walk(
             is_folder = _is_folder(entry)
             if guard is not None and entry.is_symlink() and (is_folder or entry.name.endswith(suffixes)):
                 guard.require(entry.path)
-            if not is_folder:
+            if not is_folder or (folders and entry.name.endswith(folders)):
                 if entry.name.endswith(suffixes):
                     if statuses is not None and not entry.is_symlink():
                         statuses[entry.path] = entry.stat(follow_symlinks=False)
@@ -168,7 +224,7 @@ def _walk(
             real = os.path.realpath(entry.path)
             if real in above:
                 raise ConfigError("a link leads back to a folder above it", path=entry.path)
-            yield from _walk(entry.path, (*above, real), suffixes, guard, statuses)
+            yield from _walk(entry.path, (*above, real), suffixes, guard, statuses, folders)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -168,7 +168,7 @@ class LocalStore:
         """Hold an output until it is released; raises `PrepareError` where another writer holds it."""
         require_no_url(path)
         self.require_target(path)
-        if self._claim is not None and os.path.abspath(path) == os.path.abspath(self._claim.path):
+        if self._claim is not None and os.path.realpath(path) == os.path.realpath(self._claim.path):
             return JoinedClaim()
         return LocalClaim(NamingOs(self._os, path), path, shared=shared)
 

@@ -102,21 +102,8 @@ def sweep_killed(store: Store, paths: Iterable[str]) -> None:
 
 
 @contextlib.contextmanager
-def claimed(store: StoreT, path: str) -> Generator[StoreT]:
-    """Hold a local output for a whole verb; yields the store whose writers join the claim. Raises as `claim`."""
-    if not isinstance(store, LocalStore):
-        yield store
-        return
-    held = store.claim(path)
-    try:
-        yield cast(StoreT, store.holding(held) if isinstance(held, LocalClaim) else store)
-    finally:
-        held.release()
-
-
-@contextlib.contextmanager
-def claimed_data(store: StoreT, *paths: str, shared: bool = False) -> Generator[StoreT]:
-    """Hold a dataset while a verb changes what stands beside its data, or its metadata; yields the store for that.
+def claimed(store: StoreT, *paths: str, shared: bool = False) -> Generator[StoreT]:
+    """Hold an output, or a dataset, for a whole verb; yields the store whose writers join the claim.
 
     Args:
         store: where it is.
@@ -129,7 +116,7 @@ def claimed_data(store: StoreT, *paths: str, shared: bool = False) -> Generator[
     with contextlib.ExitStack() as stack:
         first: Claim | None = None
         for path in paths:
-            held = _claim_data(store, path, shared=shared)
+            held = _claim_real(store, path, shared=shared)
             stack.callback(held.release)
             first = first or held
         if isinstance(store, LocalStore) and isinstance(first, LocalClaim):
@@ -138,7 +125,8 @@ def claimed_data(store: StoreT, *paths: str, shared: bool = False) -> Generator[
             yield store
 
 
-def _claim_data(store: Store, path: str, *, shared: bool = False) -> Claim:
+def _claim_real(store: Store, path: str, *, shared: bool = False) -> Claim:
+    """Take what a path leads to, so that its other names, by links, are taken too."""
     if not isinstance(store, LocalStore):
         return claim(store, path, shared=shared)
     real = os.path.realpath(path)
@@ -292,7 +280,7 @@ def filled_folder(store: Store, path: str, kind: Filled, *, overwrite: bool, sha
         ConfigError: something stands there that may not be replaced.
         PrepareError: another writer has it.
     """
-    held = _claim_data(store, path, shared=shared)
+    held = _claim_real(store, path, shared=shared)
     try:
         require_fillable(store, path, kind, overwrite=overwrite)
         yield

@@ -8,8 +8,10 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import Staged
-from penstock.store._traffic import Traffic
+from penstock.abc import Staged, Store
+from penstock.store._objects import Head
+from penstock.store._ranges import Range
+from penstock.store._traffic import Counters, Traffic
 
 
 @runtime_checkable
@@ -36,8 +38,11 @@ class CopyingStore(Protocol):
         """Set the hashes that an index states for a file: every copy of it, present or later, is checked by them."""
         ...
 
-    def expect_size(self, path: str, size_bytes: int) -> None:
-        """Set the size that an index states for a file: it is not asked for, and held against the first answer."""
+    def expect_size(self, path: str, size_bytes: int, *, exact: bool = True) -> None:
+        """Set the size that an index states for a file: it is not asked for, and held against the first answer.
+
+        Without `exact` it is what the file has at least, and roughly: by it the way to read it is chosen.
+        """
         ...
 
     def local_copy(self, path: str, *, size_bytes: int | None = None, hashes: Mapping[str, str] | None = None) -> str:
@@ -76,6 +81,36 @@ class PeekingStore(Protocol):
 
     def first_names(self, path: str) -> list[str]:
         """Some files under a folder, by their paths in it; none where the store does not list."""
+        ...
+
+
+class Remote(Store, Protocol):
+    """A store that is far away."""
+
+    def head(self, path: str) -> Head:
+        """Size and version of a file; raises `NotFound`."""
+        ...
+
+    def fetch(self, path: str, ranges: Sequence[Range]) -> tuple[list[bytes], Head]:
+        """`get_ranges`, and size and version of the file that they are of.
+
+        Raises:
+            RangesIgnored: only whole files can be had.
+        """
+        ...
+
+    @property
+    def counters(self) -> Counters:
+        """Counts the requests and bytes."""
+        ...
+
+
+@runtime_checkable
+class FetchesStarts(Protocol):
+    """A remote store that gives the beginning of a file of which nothing is known, and what it is, by one request."""
+
+    def fetch_start(self, path: str, /) -> tuple[bytes, Head]:
+        """The first bytes, all of a small file, and size and version; raises `NotFound` and `RangesIgnored`."""
         ...
 
 

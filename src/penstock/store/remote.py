@@ -100,6 +100,24 @@ class RemoteStore:
         require_inside(path, ranges, reply.head.size_bytes)
         return cut_answers(ranges, requests, reply.data), reply.head
 
+    def fetch_start(self, path: str) -> tuple[bytes, Head]:
+        """The first bytes of a file, all of a small one, and what the server says of it; by one request.
+
+        Raises:
+            NotFound: no such file.
+            RangesIgnored: the server sends whole files only.
+        """
+        try:
+            reply = self._count(self._transport.read(self._key(path), [(0, self.options.part_bytes)]))
+        except (NotFound, Denied, RangesIgnored):
+            raise
+        except OSError:
+            head = self.head(path)  # no range lies in an empty file
+            if head.size_bytes:
+                raise
+            return b"", head
+        return bytes(reply.data[0]), reply.head
+
     def head(self, path: str) -> Head:
         """Size and version of a file; raises `NotFound`."""
         self.counters.mine.requests += 1

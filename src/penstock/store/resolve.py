@@ -47,12 +47,6 @@ def resolve(url: str | os.PathLike[str]) -> tuple[Store, str]:
     return _remote(scheme, text.rstrip("/"))
 
 
-def resolve_dataset(url: str | os.PathLike[str], *, follow_links: bool = False) -> tuple[Store, str]:
-    """The store of a dataset that is to be read or mended, and the path in it; see `resolve` and `within`."""
-    store, path = resolve(url)
-    return within(store, path, follow_links=follow_links), path
-
-
 def within(store: Store, path: str, *, follow_links: bool = False) -> Store:
     """A store for the dataset at `path`: a local one then refuses links out of its folder, unless they are meant."""
     return store.within(path) if isinstance(store, LocalStore) and not follow_links else store

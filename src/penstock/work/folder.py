@@ -67,10 +67,6 @@ class WorkFolder:
             return sorted({path[start:].partition("/")[0] for path in self.store.list(self.path)})
         return []
 
-    def has_ours(self) -> bool:
-        """Whether it holds what work of this kind makes."""
-        return any(map(self.is_ours, self.names()))
-
     @contextlib.contextmanager
     def tried(self, *, shared: bool = False) -> Generator[bool]:
         """Hold its lock, `shared` with others that do; the folder is made where missing.

@@ -22,7 +22,6 @@ import msgspec
 import numpy as np
 import xxhash
 
-from penstock.abc import Staged
 from penstock.errors import Corrupt
 from penstock.store.place import Place
 from penstock.store.put import put_new
@@ -185,12 +184,6 @@ def encode_end(lengths: IntArray, meta: PartMeta) -> bytes:
     tail = np.ascontiguousarray(lengths, "<i8").tobytes()
     note = msgspec.json.encode(meta)
     return tail + note + _FOOTER.pack(_MAGIC, len(lengths), len(note), xxhash.xxh3_64_intdigest(tail + note))
-
-
-def finish_part(staged: Staged, end: bytes) -> None:
-    """Append what follows the tokens, and publish."""
-    staged.write(end)
-    staged.commit()
 
 
 def read_part(part: Place, token_bytes: int) -> tuple[PartMeta, IntArray]:

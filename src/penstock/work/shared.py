@@ -23,7 +23,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -32,6 +32,7 @@ from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError, Unsupported
 from penstock.store._replaced import is_staged_name
 from penstock.store.cache import CachedStore
+from penstock.store.compose import OpenUpload, abort_uploads, open_uploads
 from penstock.store.derived import upload_folder
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
@@ -186,11 +187,33 @@ class SharedWork:
         return False
 
     def clear(self) -> None:
-        """Throw all work away, the plan first; raises the first error after the last file."""
+        """Throw all work away, the plan first; raises the first error after the last file.
+
+        Of an output in an S3 bucket also uploads that were never ended.
+        """
         try:
             self.folder.clear(first=HEAD_NAME)
+            abort_uploads(self.folder.store, left_uploads(self.output, self.folder))
         finally:
             self.head = self.plan = None
+
+
+def left_uploads(
+    output: Place, folder: WorkFolder, is_ours: Callable[[str], bool] = is_staged_name
+) -> list[OpenUpload]:
+    """Uploads that no work needs, where none is unfinished: of work, of hidden names, and of objects that are there.
+
+    Args:
+        output: what was made.
+        folder: its work folder.
+        is_ours: whether work may have begun an object of this name that is not there.
+    """
+    found = open_uploads(folder.store, list(dict.fromkeys((output.path.rstrip("/"), folder.path))))
+
+    def is_left(path: str) -> bool:
+        return path.startswith(f"{folder.path}/") or is_ours(path.rpartition("/")[2]) or folder.store.exists(path)
+
+    return [one for one in found if is_left(one.path)]
 
 
 def is_complete(parts: Sequence[PartName]) -> bool:

@@ -80,20 +80,6 @@ def join(work: SharedWork, plan: Plan, tasks: int, sharing: Sharing) -> None:
         work.share_among(sharing.part[1])
 
 
-@contextlib.contextmanager
-def kept_or_not(work: SharedWork, *, joins: bool) -> Generator[None]:
-    """What is finished stays where a run is interrupted; not where it is refused, unless others are at work too."""
-    try:
-        yield
-    except (OSError, KeyboardInterrupt, PrepareError):
-        raise
-    except BaseException:
-        if not joins:
-            with contextlib.suppress(OSError, PenstockError):
-                work.clear()
-        raise
-
-
 def wait_for_another(output: Place, folder: WorkFolder, sharing: Sharing) -> bool:
     """Wait while another finisher of the same plan writes the output, of which this is the first file.
 
@@ -117,6 +103,20 @@ def _is_held(output: Place) -> bool:
     except PrepareError:
         return True
     return False
+
+
+@contextlib.contextmanager
+def kept_or_not(work: SharedWork, *, joins: bool) -> Generator[None]:
+    """What is finished stays where a run is interrupted; not where it is refused, unless others are at work too."""
+    try:
+        yield
+    except (OSError, KeyboardInterrupt, PrepareError):
+        raise
+    except BaseException:
+        if not joins:
+            with contextlib.suppress(OSError, PenstockError):
+                work.clear()
+        raise
 
 
 @contextlib.contextmanager

@@ -11,7 +11,9 @@ from penstock.formats import sniff
 from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, meta_path
 from penstock.formats.tokens.folder.files import is_token_file_name, own_files, unlisted_names
 from penstock.formats.tokens.folder.index import INDEX_NAME
-from penstock.store.outputs import claimed_data, drop_listed
+from penstock.store._replaced import is_staged_name
+from penstock.store.compose import OpenUpload, abort_uploads
+from penstock.store.outputs import claimed, drop_listed
 from penstock.store.place import Place
 from penstock.work.folder import WorkFolder
 from penstock.work.plan import CHECK
@@ -20,6 +22,7 @@ from penstock.work.shared import (
     INSIDE,
     OF_METADATA,
     SharedWork,
+    left_uploads,
     open_shared,
     peek,
     read_head,
@@ -121,16 +124,20 @@ def sweep(output: Place) -> list[str]:
     """
     status_of(output)  # raises where nothing is
     with contextlib.ExitStack() as held:
-        held.enter_context(claimed_data(output.store, output.path))
+        held.enter_context(claimed(output.store, output.path))
         found = status_of(output)
         folder = next(iter(_folders(output)), None)
         if folder is not None:
             work = held.enter_context(open_shared(output, folder, restart=False, shared=False))
             if found.plan is None:
                 work.clear()
+        uploads = _left_uploads(output, folder, found.plan)
+        aborted = {one.path for one in uploads}
+        abort_uploads(output.store, uploads)
         for path in found.left_over:
-            _remove(output, folder, Place(output.store, path))
-    return [path for path in found.left_over if not output.store.exists(path)]
+            if path not in aborted:
+                _remove(output, folder, Place(output.store, path))
+    return [path for path in found.left_over if path in aborted or not output.store.exists(path)]
 
 
 def _remove(output: Place, folder: WorkFolder | None, left: Place) -> None:
@@ -172,7 +179,16 @@ def _left_over(output: Place, folder: WorkFolder | None, digest: str | None) -> 
             found += [
                 output.child(name).path for name in output.names() if is_token_file_name(name) and name not in own
             ]
+    found += [one.path for one in _left_uploads(output, folder, digest) if one.path not in found]
     return found
+
+
+def _left_uploads(output: Place, folder: WorkFolder | None, digest: str | None) -> list[OpenUpload]:
+    """Uploads in parts that nobody will end, where no work is."""
+    if digest is not None:
+        return []
+    folder = folder or work_folder(output, inside=output.is_folder())
+    return left_uploads(output, folder, lambda name: is_staged_name(name) or is_token_file_name(name))
 
 
 def _holds_dataset(output: Place) -> bool:

@@ -30,16 +30,6 @@ ORDERS = json.loads((GOLDEN / "orders.json").read_text())
 RESUMED = ORDERS["resume_with_dataloader"][0]
 
 
-@pytest.fixture
-def small(tmp_path: Path) -> Path:
-    """Two streams of 60 and 40 samples, several shards each."""
-    for name, first, count in (("a", 0, 60), ("b", 100, 40)):
-        with ps.create(tmp_path / name, format="mds", columns={"id": "int", "text": "str"}, size_limit=400) as writer:
-            for number in range(first, first + count):
-                writer.write({"id": number, "text": "x" * (number % 7)})
-    return tmp_path
-
-
 def main_dataset(**more: Any) -> StreamingDataset:
     return StreamingDataset(local=MAIN, **{"batch_size": 16, "shuffle": True, **more})
 

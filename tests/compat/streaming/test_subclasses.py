@@ -51,15 +51,6 @@ class Pairs(StreamingDataset):
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Path:
-    for name, first, count in (("a", 0, 60), ("b", 100, 40)):
-        with ps.create(tmp_path / name, format="mds", columns={"id": "int", "text": "str"}, size_limit=400) as writer:
-            for number in range(first, first + count):
-                writer.write({"id": number, "text": "x" * (number % 7)})
-    return tmp_path
-
-
-@pytest.fixture
 def served(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
     with FileServer() as server:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.store.objects import objects
 
 import penstock as ps
 from penstock.cli.main import main
@@ -66,15 +67,6 @@ def write(target: str, shards: int, format: str = "mds", **options: Any) -> None
 
 def one_a_shard(target: str, shards: int, **options: Any) -> None:
     write(target, shards, size_limit=200, **options)
-
-
-def objects(url: str) -> dict[str, bytes]:
-    """All that is there, hidden objects too."""
-    store, root = resolve(url)
-    remote: Any = getattr(store, "remote", store)
-    keys = Objects(remote.base, remote.options).list(remote._key(root), first_only=False)
-    prefix = remote._key(root) + "/"
-    return {key.removeprefix(prefix): bytes(remote.get(f"{remote.base}/{key}")) for key in keys}
 
 
 def open_paths() -> Iterator[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.shared_work import Dying, files_of
 
 import penstock as ps
 from penstock.cli.main import main
@@ -56,24 +57,6 @@ def root(request: pytest.FixtureRequest, bare: Path, tmp_path: Path, monkeypatch
 
 def share(root: Any, **options: Any) -> PrepareSummary:
     return prepare_webdataset(root, **{"split_ratio": (5, 1, 1), "executor": "inline"} | options)
-
-
-def files_of(root: str) -> dict[str, bytes]:
-    place = place_of(root)
-    return {path[len(place.path) + 1 :]: place.store.get(path) for path in place.store.list(place.path)}
-
-
-class Dying:
-    """An executor whose process is stopped after so many results."""
-
-    def __init__(self, after: int) -> None:
-        self.after = after
-
-    def map(self, fn: Any, tasks: Any) -> Iterator[Any]:
-        for number, result in enumerate(InlineExecutor().map(fn, tasks)):
-            if number == self.after:
-                raise KeyboardInterrupt
-            yield result
 
 
 def test_an_array_with_a_killed_a_doubled_and_a_missing_part(root: str, whole: dict[str, bytes]) -> None:

@@ -18,7 +18,8 @@ from tests.codec.pictures import encoded, picture
 import penstock as ps
 from penstock.errors import ConfigError, NotFound, PrepareError
 from penstock.executors.inline import InlineExecutor
-from penstock.prepare.media import run as module
+from penstock.prepare.media import run as media_run
+from penstock.prepare.media import tasks
 from penstock.prepare.media.run import MediaSummary, prepare_media
 from penstock.store.local import LocalStore
 from penstock.store.place import Place, place_of
@@ -218,7 +219,7 @@ def test_faults_leave_the_old_index(folder: Path, mode: Any, monkeypatch: pytest
     (folder / "new.png").write_bytes(encoded(picture("L", 4, 2), "PNG") or b"")
 
     def run(store: Any) -> None:
-        monkeypatch.setattr(module, "dataset_at", lambda path, **_: Place(store, str(path)))
+        monkeypatch.setattr(media_run, "dataset_at", lambda path, **_: Place(store, str(path)))
         prepare_media(folder, workers=1)
 
     def restore() -> None:
@@ -244,7 +245,7 @@ def test_faults_leave_the_old_index(folder: Path, mode: Any, monkeypatch: pytest
 def test_an_array_with_a_killed_a_doubled_and_a_missing_part(
     where: str, folder: Path, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_FILES_A_TASK", 1)
+    monkeypatch.setattr(tasks, "FILES_A_TASK", 1)
     whole: Any = shutil.copytree(folder, tmp_path / "whole", copy_function=shutil.copy2)
     root = str(folder)
     if where == "s3":
@@ -282,16 +283,16 @@ def test_an_array_with_a_killed_a_doubled_and_a_missing_part(
 
 
 def test_alone_goes_on_but_with_other_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_FILES_A_TASK", 1)
+    monkeypatch.setattr(tasks, "FILES_A_TASK", 1)
     prepare_media(folder, part=(0, 2), executor="inline")
     read: list[str] = []
-    real = module.read_rows
+    real = tasks.read_rows
 
     def reading(place: Any, files: Any, *given: Any, **more: Any) -> Any:
         read.extend(file.name for file in files)
         return real(place, files, *given, **more)
 
-    monkeypatch.setattr(module, "read_rows", reading)
+    monkeypatch.setattr(tasks, "read_rows", reading)
     prepare_media(folder, part=(0, 2), executor="inline")
     assert read == []
     os.utime(folder / "a.jpg", (5, 5))
@@ -301,15 +302,20 @@ def test_alone_goes_on_but_with_other_files(folder: Path, monkeypatch: pytest.Mo
     assert rows(folder) == sorted(ROWS["filesystem"])
 
 
+@pytest.mark.parametrize("with_old", [False, True])
 @pytest.mark.parametrize("at", ["before its side file", "before the work is thrown away", "at the last folder"])
 def test_a_finisher_that_is_killed_when_the_index_is_there(
-    at: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    at: str, with_old: bool, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same array again ends well, in the same files, and leaves nothing."""
     whole: Any = shutil.copytree(folder, tmp_path / "whole", copy_function=shutil.copy2)
     shares: list[dict[str, Any]] = [{"part": (0, 2)}, {"part": (1, 2)}, {"finish": True}]
-    monkeypatch.setattr(module, "_FILES_A_TASK", 1)
+    monkeypatch.setattr(tasks, "FILES_A_TASK", 1)
     prepare_media(whole, executor="inline")
+    if with_old:  # of all files but one
+        (folder / "a.jpg").rename(tmp_path / "a.jpg")
+        prepare_media(folder, executor="inline")
+        (tmp_path / "a.jpg").rename(folder / "a.jpg")
 
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -319,7 +325,7 @@ def test_a_finisher_that_is_killed_when_the_index_is_there(
             real = LocalStore.commit
             patched.setattr(LocalStore, "commit", lambda store, staged: (real(store, staged[:1]), killed()))
         elif at == "before the work is thrown away":
-            patched.setattr(module.SharedWork, "clear", killed)
+            patched.setattr(media_run.SharedWork, "clear", killed)
         for share in shares:
             prepare_media(folder, executor="inline", **share)
         (folder / ".nv-meta.work").mkdir()
@@ -327,6 +333,6 @@ def test_a_finisher_that_is_killed_when_the_index_is_there(
     assert (folder / ".nv-meta.work").exists()
     for share in shares:
         prepare_media(folder, executor="inline", **share)
-    assert (folder / INDEX).read_bytes() == (whole / INDEX).read_bytes()
+    assert rows(folder) == rows(whole)
     assert sorted(os.listdir(folder)) == sorted(os.listdir(whole))
     assert sorted(os.listdir(folder / ".nv-meta")) == sorted(os.listdir(whole / ".nv-meta"))

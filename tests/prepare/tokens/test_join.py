@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.shared_work import finish_part
 from tests.store.between import Between, between
 
 import penstock as ps
@@ -22,7 +23,7 @@ from penstock.store import compose
 from penstock.store.cache import CachedStore
 from penstock.store.place import Place, place_of
 from penstock.testing.datasets import files_in
-from penstock.work.parts import DocumentRun, PartMeta, PartName, encode_end, finish_part
+from penstock.work.parts import DocumentRun, PartMeta, PartName, encode_end
 from penstock.work.tokens.assemble import FileJob, FileTask, assemble_file
 from penstock.work.tokens.join import PartRange
 

@@ -23,15 +23,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.prepare.conftest import TEXTS, expected_tokens, names_in, write_lines
+from tests.shared_work import finish_part
 from tests.store.between import between
 
 import penstock as ps
 from penstock.cli._sharing import array_expression
-from penstock.cli.main import main
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.prepare import PackReport, pack
 from penstock.prepare.tokens import understand
 from penstock.store._replaced import mark_path
+from penstock.store.compose import _client
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
 from penstock.store.object_folder import Mark
@@ -39,7 +40,7 @@ from penstock.store.place import Place, place_of
 from penstock.store.put import put
 from penstock.testing.datasets import files_in
 from penstock.work import sharing
-from penstock.work.parts import PartMeta, PartName, encode_end, finish_part
+from penstock.work.parts import PartMeta, PartName, encode_end
 from penstock.work.shared import SharedWork
 from penstock.work.status import status_of
 from penstock.work.tokens import files
@@ -618,6 +619,33 @@ def test_faults_of_a_store_all_the_way(
     assert len(seen) > 5 * every
 
 
+def test_uploads_that_were_never_ended(tmp_path: Path, share: Pack, s3_bucket: str, cli: Any) -> None:
+    url = f"{s3_bucket}/out"
+    client, prefix = _client("bucket"), url.removeprefix("s3://bucket/")
+
+    def begin(*names: str) -> None:  # as when the answer to the request that opens an upload is lost
+        for name in names:
+            client.create_multipart_upload(Bucket="bucket", Key=f"{prefix}{name}")
+
+    def still_open() -> list[str]:
+        found = client.list_multipart_uploads(Bucket="bucket", Prefix=prefix).get("Uploads", ())
+        return sorted(one["Key"].removeprefix(prefix) for one in found)
+
+    share(url + "/", part=(0, 2))
+    begin("/.work/x/parts/1.part", "/index.json", "/theirs.bin", "2/index.json")
+    assert share(url + "/", finish=True).documents == len(TEXTS)
+    theirs = ["/theirs.bin", "2/index.json"]
+    assert still_open() == theirs
+    begin("/part-00009-0123abcd.pbin", "/index.json")
+    assert sorted(json.loads(cli("status", url, "--json")[1])["left_over"]) == [
+        f"{url}/index.json",
+        f"{url}/part-00009-0123abcd.pbin",
+    ]
+    assert cli("status", url, "--sweep")[0] == 0
+    assert still_open() == theirs
+    assert len(ps.open(url)) == len(TEXTS)
+
+
 def test_one_file_in_an_object_store(tmp_path: Path, share: Pack, s3_bucket: str) -> None:
     one = {"file_tokens": None}
     share(tmp_path / "out.pbin", **one)
@@ -844,19 +872,6 @@ def test_the_command(tmp_path: Path, corpus: Path, bpe2: Path, cli: Any, monkeyp
 def test_shares_as_an_array() -> None:
     assert array_expression([90, 3, 17, 91, 92, 95]) == "3,17,90-92,95"
     assert array_expression([]) == ""
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
-    """Runs the command line here; its status, and what it said."""
-
-    def run(*arguments: str) -> tuple[int, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(list(arguments))
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out + said.err
-
-    return run
 
 
 @pytest.mark.parametrize("output", ["out/", "out.pbin"])

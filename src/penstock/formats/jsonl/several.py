@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound, Unsupported
+from penstock.formats._other_data import other_data
 from penstock.formats._read_only import refuse_to_create, repair_nothing
 from penstock.formats.jsonl.check import NO_INDEX, check_file
 from penstock.formats.jsonl.source import JsonlSource, open_text
@@ -27,9 +28,6 @@ from penstock.types import Depth, Finding, OpenOptions, Sniff, Traits
 NAME = "jsonl-files"
 _PLAIN = (".jsonl", ".ndjson")
 SUFFIXES = (*_PLAIN, *(plain + suffix for plain in _PLAIN for suffix in COMPRESSED))
-_OTHERS = ("index.json", ".zgroup", "zarr.json", "state.json", "dataset_dict.json")
-_OTHER_SUFFIXES = (".parquet", ".pq", ".arrow", ".tar", ".mds", ".pbin", ".bin", ".npy", ".ds")
-"""Files of datasets of other kinds: a folder that has one is not taken for one dataset."""
 
 
 def open_several(store: Store, given: str | Sequence[str], options: OpenOptions) -> JsonlSource:
@@ -62,7 +60,8 @@ class _JsonlFiles:
             return Sniff(False, "no JSONL file can be seen in it")
         if not all(file.endswith(SUFFIXES) for file in files):
             return Sniff(False, "not all of the files are JSONL")
-        other = _other_data(store, path) if store.is_folder(path) else None
+        names = (file[len(path.rstrip("/")) + 1 :] for file in store.list(path)) if store.is_folder(path) else ()
+        other = other_data(names, SUFFIXES)
         if other is not None:
             return Sniff(False, f"JSONL files and other data ({other}): name them by a pattern, {path}/**/*.jsonl")
         return Sniff(True, f"{len(files)} JSONL files")
@@ -89,15 +88,6 @@ class _JsonlFiles:
 
 def _files(path: str, *, follow_links: bool) -> list[str]:
     return list(find_files(path, [SUFFIXES], "JSONL", follow_links=follow_links))
-
-
-def _other_data(store: Store, root: str) -> str | None:
-    """A file in a folder that belongs to a dataset of another kind, if there is one."""
-    for path in store.list(root):
-        name = path.rpartition("/")[2]
-        if name in _OTHERS or name.endswith(_OTHER_SUFFIXES) or "/.nv-meta/" in path:
-            return path[len(root.rstrip("/")) + 1 :]
-    return None
 
 
 FORMAT = _JsonlFiles()

@@ -23,7 +23,7 @@ from penstock.formats.jsonl.energon import EnergonJsonlSource
 from penstock.formats.jsonl.index import load_lines, remake, spread
 from penstock.formats.jsonl.scan import fault_of
 from penstock.formats.jsonl.text import Text, compression_of
-from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.store.held import Held
 from penstock.store.side_file import file_facts, fitting_manifest
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema
@@ -135,7 +135,13 @@ class JsonlSource:
             places = spread(lines, _FINGERPRINT_LINES).tolist()
             index = digest(self._options.flavor, len(lines), places).encode()
             if isinstance(self._store, Text):
-                self._fingerprint = sample_fingerprint(self._store.base, "jsonl", index, self._store.named())
+                text = self._store
+                self._fingerprint = once_a_host(
+                    text.base,
+                    text.files,
+                    f"jsonl {digest(index.hex())}",
+                    lambda: sample_fingerprint(text.base, "jsonl", index, text.named()),
+                )
                 return self._fingerprint
             self._fingerprint = data_fingerprint(self._store, "jsonl", index, self._path, self.manifest)
         return self._fingerprint

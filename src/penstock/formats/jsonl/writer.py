@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import penstock
+from penstock._kinds import JoinedRows
 from penstock.abc import Store
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, NotFound, PenstockError
@@ -22,6 +23,7 @@ from penstock.formats.jsonl.index import decode_index
 from penstock.formats.jsonl.owner import own_index_of_other_flavor, require_own_index
 from penstock.formats.jsonl.source import require_flavor
 from penstock.formats.jsonl.text import compression_of
+from penstock.store.joining import append_range
 from penstock.store.local import output_exists
 from penstock.store.outputs import claim_files, output_path
 from penstock.store.side_file import load_manifest, stage_beside
@@ -140,6 +142,15 @@ class JsonlWriter:
             raise ConfigError("lines and their lengths differ", path=self._path, found=f"{len(data)} bytes")
         self._append(data, lengths - 1)
 
+    def write_joined(self, rows: JoinedRows, /) -> None:
+        """See `penstock._kinds.JoinsRows`: lines, each with its end."""
+        require_open(self._open, self._path)
+        for run in rows.lengths():
+            self._count(run - 1)
+        for extent in rows.ranges:
+            append_range(self._staged, self._store, extent)
+        self._digests.take(rows.size_bytes, rows.blocks, rows.rest())
+
     def commit(self) -> Manifest:
         """Make index, side file and file visible, durably, in this order: see `penstock.store.side_file`."""
         require_open(self._open, self._path)
@@ -182,16 +193,20 @@ class JsonlWriter:
         self._append(data, lengths - 1)
 
     def _append(self, data: bytes | NDArray[np.uint8], line_lengths: IntArray) -> None:
-        starts = np.cumsum(line_lengths + 1) - line_lengths - 1 + self._size_bytes
         try:
             self._staged.write(data)
-            self._index.write(self._encoder.encode(np.stack([starts, line_lengths], 1)))
+            self._count(line_lengths)
         except BaseException:
             # What is in the files is no longer what was counted: nobody may go on with them.
             self.abort()
             raise
         self._digests.update(data)
-        self._size_bytes += len(data)
+
+    def _count(self, line_lengths: IntArray) -> None:
+        """Put lines into the index, by their lengths without their ends."""
+        ends = np.cumsum(line_lengths + 1) + self._size_bytes
+        self._index.write(self._encoder.encode(np.stack([ends - line_lengths - 1, line_lengths], 1)))
+        self._size_bytes = int(ends[-1]) if len(ends) else self._size_bytes
         self._num_lines += len(line_lengths)
 
     def _manifest(self) -> Manifest:

@@ -202,6 +202,25 @@ class ShardWriter:
             self._num_samples += stop - at
             at = stop
 
+    def borders(self, lengths: IntArray) -> list[int]:
+        """First row of each shard, where rows of int64[n] bytes are all that is written; raises `TooLarge`.
+
+        As in the original, the first shard is empty where the first row is too long by itself.
+        """
+        firsts, counted, at = [0], self._encoder.start_bytes, 0
+        counts = np.cumsum(lengths + self._row_bytes)
+        while at < len(lengths):
+            before = int(counts[at - 1]) if at else 0
+            stop = int(np.searchsorted(counts, before + self._limit - counted, side="right"))
+            if stop <= at:
+                counted = self._first_counted(int(lengths[at]), counted)
+                firsts.append(at)
+                stop = at + 1
+            else:
+                counted += int(counts[stop - 1]) - before
+            at = stop
+        return firsts if len(lengths) else []
+
     def commit(self) -> Manifest:
         """Write the last shard, the side file and the index, and make them visible, durably, the index last."""
         require_open(self._open, self._path)
@@ -246,18 +265,26 @@ class ShardWriter:
 
     def _next_shard(self, size: int, keep: int) -> int:
         """Finish the shard of the first `keep` parts; returns what the next one, with a row of `size`, counts."""
+        try:
+            counted = self._first_counted(size, self._counted)
+        except TooLarge:
+            del self._parts[keep:]
+            raise
+        self._flush(keep)
+        return counted
+
+    def _first_counted(self, size: int, before: int) -> int:
+        """What a shard counts that begins with a row of `size`, where that before it counts so much."""
         counted = self._encoder.start_bytes + self._row_bytes + size
         if counted > self._most or self._endless:
-            del self._parts[keep:]
             hint = "Cut the sample" if counted > self._most else "Give a size_limit, so that several shards are made"
             raise TooLarge(
                 f"sample {self._num_samples} would lie beyond byte 2^32 of its shard",
                 path=self._path,
-                found=f"{max(counted, self._counted + size)} bytes",
+                found=f"{max(counted, before + size)} bytes",
                 expected=f"at most {self._most} bytes a shard",
                 hint=hint,
             )
-        self._flush(keep)
         return counted
 
     def _flush(self, keep: int) -> None:

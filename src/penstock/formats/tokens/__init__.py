@@ -15,7 +15,7 @@ are ranges of tokens, and a window (`penstock.pack`) is cut from it without know
 | `flat_tokens/` | zarr groups |
 | `megatron/` | `.bin` and `.idx` pairs |
 | `raw_tokens.py`, `datatrove.py` | read only |
-| `folder/` | folders of files of the three above that are one dataset: each is opened through the registry |
+| `folder/` | files of the three above that are one dataset, listed or found: each is opened through the registry |
 
 A format imports these files and nothing of another format. Others go through the registry, and may import `common`,
 `joined`, `folder.index`, `folder.files` and `folder.side` to make such a folder, and `pbin.index`, `pbin.layout`,

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from penstock._columns import column
 from penstock._index import as_index, as_indices
-from penstock._secrets import logger
+from penstock._secrets import logger, redact
 from penstock.abc import Store, TokenSource
 from penstock.errors import ConfigError, TooLarge
 from penstock.formats._modes import Mode, map_least, preferred_mode, way_to_read
 from penstock.store.held import Held
-from penstock.types import Batch, Extent, Field, IntArray, Manifest, ReadMode, Sample, Schema, TokenArray
+from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, ReadMode, Sample, Schema, TokenArray
 
 RUN_TOKENS = 1 << 24
 """Tokens that are read at once where a whole dataset is read."""
@@ -271,3 +271,17 @@ def require_eos(path: str, dtype: np.dtype[Any], eos_id: int | None) -> None:
     """Refuse an EOS id that these tokens can't hold; raises `ConfigError`."""
     if eos_id is not None and not 0 <= eos_id < 1 << 8 * dtype.itemsize:
         raise ConfigError("no such EOS id", path=path, found=eos_id, expected=f"0 to {(1 << 8 * dtype.itemsize) - 1}")
+
+
+def eos_of(options: OpenOptions, manifest: Manifest | None) -> int | None:
+    """Id that ends each document: as given, else as the side file says."""
+    if options.eos_id is not None:
+        return options.eos_id
+    return None if manifest is None else manifest.eos_id
+
+
+def recipe_of(format: str, path: str, options: OpenOptions, **params: Any) -> dict[str, Any]:
+    """`recipe()` of a source: format, path and what it was opened with; `params` that are None are left out."""
+    given = {**params, "eos_id": options.eos_id, "follow_links": options.follow_links or None}
+    known = {name: value for name, value in given.items() if value is not None}
+    return {"kind": "open", "format": format, "path": redact(path), **known}

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._secrets import logger, redact
+from penstock._secrets import logger
 from penstock._tree import brief, line, tree
 from penstock.abc import Source, Store
 from penstock.errors import ConfigError
@@ -19,6 +19,7 @@ from penstock.formats.tokens.common import (
     document,
     document_batch,
     flags_of_starts,
+    recipe_of,
     require_eos,
     token_schema,
 )
@@ -282,9 +283,7 @@ class RunSource:
     def recipe(self) -> dict[str, Any]:
         """Format, path and options."""
         one = self._opening
-        known = {} if one.options.eos_id is None else {"eos_id": one.options.eos_id}
-        known |= {"follow_links": True} if one.options.follow_links else {}
-        return {"kind": "open", "format": one.format, "path": redact(one.path), **dict(one.params), **known}
+        return recipe_of(one.format, one.path, one.options, **dict(one.params))
 
     def summary(self) -> str:
         """One line: path, tokens, width."""

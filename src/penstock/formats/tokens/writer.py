@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 import penstock
+from penstock._kinds import JoinedRows
 from penstock._pool import thread_pool
-from penstock.abc import Staged
+from penstock.abc import Staged, Store
 from penstock.codec.hashes import DocumentDigest
 from penstock.codec.tokens import as_tokens
 from penstock.errors import ConfigError, TooLarge, Truncated
 from penstock.formats._manifest import FileDigests, Provenance
 from penstock.formats._writers import require_known
+from penstock.store.joining import append_range
 from penstock.store.local import LocalStore
 from penstock.types import Batch, IntArray, Manifest, Sample
 
@@ -205,6 +207,39 @@ def append_part(
     if highest >= limit:
         raise TooLarge("a token id does not fit", path=path, found=highest, expected=f"below {limit}")
     return highest
+
+
+def take_joined(
+    rows: JoinedRows,
+    store: Store,
+    staged: Staged,
+    head_bytes: int,
+    digests: FileDigests,
+    tally: TokenTally,
+    limit: int,
+) -> None:
+    """Append documents that lie in ranges of files of the store, of which all is known; see `JoinedRows`.
+
+    Args:
+        rows: all documents.
+        store: where they lie, and the file will be.
+        staged: the file, which holds its head.
+        head_bytes: of that head.
+        digests: of the file.
+        tally: gets what is known.
+        limit: ids must be below it.
+
+    Raises:
+        TooLarge: an id is not.
+    """
+    if rows.max_token_id >= limit:
+        raise TooLarge("a token id does not fit", path=staged.path, found=rows.max_token_id, expected=f"below {limit}")
+    tally.expected = lambda: rows.digest
+    for run in rows.lengths():
+        tally.add_lengths(run, rows.max_token_id)
+    for extent in rows.ranges:
+        append_range(staged, store, extent)
+    digests.take(head_bytes + rows.size_bytes, rows.blocks, rows.rest())
 
 
 def document_run(batch: Batch, path: str) -> tuple[NDArray[Any], IntArray]:

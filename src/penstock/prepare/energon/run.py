@@ -53,7 +53,7 @@ from penstock.prepare.energon.request import Asked, How, PrepareSummary, Progres
 from penstock.prepare.energon.scan import MediaReader, ShardTask, scan_task
 from penstock.prepare.energon.share import folder_of, forget, plan_of, take_over
 from penstock.prepare.raw import IndexReport, build_index
-from penstock.store.outputs import claimed_data
+from penstock.store.outputs import claimed
 from penstock.store.place import Given, Place, dataset_at
 from penstock.store.state import states_of
 from penstock.store.unfinished import Once
@@ -199,7 +199,7 @@ def prepare_jsonl(path: Given, *, workers: int | None = None, overwrite: bool = 
 def _prepare(request: Request) -> PrepareSummary:
     dataset, sharing = request.plan.dataset, request.how.sharing
     folder = folder_of(dataset)
-    with plain_errors(dataset, folder), claimed_data(dataset.store, dataset.path, shared=sharing.joins):
+    with plain_errors(dataset, folder), claimed(dataset.store, dataset.path, shared=sharing.joins):
         started_s = time.monotonic()
         with open_shared(dataset, folder, restart=sharing.restart, shared=sharing.joins) as work:
             is_new = work.plan is None

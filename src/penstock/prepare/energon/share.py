@@ -7,7 +7,7 @@ import dataclasses
 from penstock._printable import recordable
 from penstock.prepare.energon.request import Request
 from penstock.store.local import LocalStore
-from penstock.store.outputs import claimed_data
+from penstock.store.outputs import claimed
 from penstock.store.place import Place
 from penstock.store.put import put_new
 from penstock.store.side_file import file_binding
@@ -31,7 +31,7 @@ def forget(dataset: Place) -> None:
         PrepareError: another run is at work there.
     """
     folder = folder_of(dataset)
-    with claimed_data(dataset.store, dataset.path):  # whose lock a killed run may have left
+    with claimed(dataset.store, dataset.path):  # whose lock a killed run may have left
         if not folder.is_there():
             return
         with open_shared(dataset, folder, restart=False, shared=False) as work:

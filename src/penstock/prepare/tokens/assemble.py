@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock._kinds import TokenParts
@@ -10,10 +10,21 @@ from penstock.abc import Writer
 from penstock.errors import PrepareError
 from penstock.formats import get_format
 from penstock.prepare.tokens.columns import COLUMN, ColumnParts
+from penstock.prepare.tokens.engines import load_reference
 from penstock.prepare.tokens.inputs import InputFile
+from penstock.prepare.tokens.oracle import disagreement
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.store.place import Place
-from penstock.work.parts import BadLine
+from penstock.work.parts import BadLine, Probe
+
+
+def differs(spec: TokenizerSpec, probes: Sequence[Probe]) -> tuple[int, str] | None:
+    """The input of a text that parts remember, of which the tokenizer's own library gives other ids, and where."""
+    for probe in probes:
+        difference = disagreement(load_reference(spec), [probe])
+        if difference is not None:
+            return probe.file, difference
+    return None
 
 
 def create_writer(to: str, place: Place, spec: TokenizerSpec, recorded: Mapping[str, Any], **how: Any) -> Writer:

@@ -8,8 +8,8 @@ from typing import Any
 
 from penstock._optional import require
 from penstock.errors import Corrupt, NotFound, PenstockError
-from penstock.prepare.tokens.hub import located
 from penstock.prepare.tokens.tokenizer_json import parse_tokenizer, require_loadable
+from penstock.store.hub_cache import located
 from penstock.store.local import LocalStore
 from penstock.store.resolve import local_path
 

@@ -16,7 +16,7 @@ from penstock.prepare.tokens.inputs import InputFile
 from penstock.prepare.tokens.oracle import check_probes
 from penstock.prepare.tokens.report import Dropped, PackProgress
 from penstock.prepare.tokens.tasks import Task, cut_parts, cut_tasks, text_bytes
-from penstock.prepare.tokens.tokenize import MOST_DROPPED, Done, Job, Result, encode_task
+from penstock.prepare.tokens.tokenize import MOST_DROPPED, Done, Job, Result, encode_task, is_compared_by_worker
 from penstock.prepare.tokens.understand import Material, Request
 from penstock.work.parts import BadLine, PartMeta, PartName, read_part
 from penstock.work.plan import Plan
@@ -32,6 +32,7 @@ class Books:
         tasks: so far, of which `reused_tasks` were finished before.
         documents, tokens, num_dropped: in their parts.
         dropped: the first lines that were left out.
+        compared: the workers of which the texts of a part were compared here.
     """
 
     request: Request
@@ -43,6 +44,7 @@ class Books:
     tokens: int = 0
     num_dropped: int = 0
     dropped: list[Dropped] = field(default_factory=list[Dropped])
+    compared: set[str] = field(default_factory=set[str])
     _done_bytes: int = 0
     _total_bytes: int = field(init=False)
     _of_file: list[PartName] = field(default_factory=list[PartName])
@@ -151,8 +153,8 @@ class Encoding:
     engine: EngineName
     chosen: Callable[[int], bool]
 
-    def run(self, books: Books) -> Iterator[PartName]:
-        """The parts of the chosen tasks, in order, once they are there.
+    def run(self, books: Books) -> Iterator[tuple[PartName, bool]]:
+        """The parts of the chosen tasks, in order, once they are there, and whether they were made now.
 
         Raises:
             PrepareError: a bad line that is not to be skipped, or the reference disagrees.
@@ -168,27 +170,33 @@ class Encoding:
                 continue
             old, count, is_over = listed.get(task.number, []), 0, False
             sent = task.number not in there or not self._trusts(task)
-            new = (done for result in self._of_task(task, results, held, sent=sent) for done in result.parts)
+            new = (
+                (done, result.worker)
+                for result in self._of_task(task, results, held, sent=sent)
+                for done in result.parts
+            )
             for part, meta in self._in_order(task, old, new, books, all_before=all_before):
                 if part.piece != count:
                     break
                 books.add(task, part, meta, all_before=all_before)
                 count, is_over = count + 1, part.last
-                yield part
+                yield part, meta is not None
             if not is_over:
                 raise PrepareError("a task ended without a part", path=task.pieces[0].place.path)
 
     def _in_order(
-        self, task: Task, old: Sequence[PartName], new: Iterator[Done], books: Books, *, all_before: bool
+        self, task: Task, old: Sequence[PartName], new: Iterator[tuple[Done, str]], books: Books, *, all_before: bool
     ) -> Iterator[tuple[PartName, PartMeta | None]]:
         """The parts of a task that were there, and those that are made, by their numbers."""
         waiting = list(reversed(old))
-        for done in new:
+        for done, worker in new:
             if done.bad is not None or done.meta is None or done.name is None:
                 while waiting:
                     yield waiting.pop(), None
                 raise books.refuse(task, done, all_before=all_before)
-            if self.reference is not None:
+            here = worker not in books.compared or not is_compared_by_worker(task.number, done.name.piece)
+            if self.reference is not None and here:
+                books.compared.add(worker)
                 check_probes(self.reference, done.meta.probes, self.material.inputs)
             while waiting and waiting[-1].piece < done.name.piece:
                 yield waiting.pop(), None
@@ -213,7 +221,9 @@ class Encoding:
     def _results(self, listed: Mapping[int, list[PartName]], there: Mapping[int, list[PartName]]) -> Iterator[Result]:
         spec, plan = self.material.spec, self.plan
         request, parts = self.request, self.work.parts
-        job = Job(spec, self.engine, request.selection, request.skip, parts, plan.task_bytes, request.keep_map)
+        compared = self.engine == "gigatoken"
+        how = (request.skip, parts, plan.task_bytes, request.keep_map, compared)
+        job = Job(spec, self.engine, request.selection, *how)
         return self.executor.map(functools.partial(encode_task, job), self._missing(listed, there))
 
     def _missing(self, listed: Mapping[int, list[PartName]], there: Mapping[int, list[PartName]]) -> Iterator[Task]:

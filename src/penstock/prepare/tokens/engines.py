@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -226,6 +226,11 @@ def _put_around(ids: NDArray[np.uint32], lengths: IntArray, prefix: Sequence[int
 def load_engine(name: EngineName, spec: TokenizerSpec) -> Engine:
     """The engine of this process for a tokenizer; loaded once."""
     return GigatokenEngine(spec) if name == "gigatoken" else make_reference(spec)
+
+
+def load_reference(spec: TokenizerSpec) -> Reference:
+    """The tokenizer's own library, in this process; loaded once."""
+    return cast(Reference, load_engine(spec.kind, spec))
 
 
 def try_gigatoken(spec: TokenizerSpec, texts: Sequence[bytes]) -> Encoded | str:

@@ -12,8 +12,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from stat import S_ISREG
 from types import MappingProxyType
@@ -72,7 +72,8 @@ class InputFile:
         size_bytes: its size.
         mtime_ns: time of its last change; 0 where it is not on this machine.
         compression: how it is compressed.
-        digest: `"xxh3:…"` over all bytes, `"sample:…"` over a few, or `"version:…"`, what its store calls this one.
+        digest: `"xxh3:…"` over all bytes, `"sample:…"` over a few, or `"version:…"`, what its store calls this one;
+            empty where it is to be made (`with_digests`).
         kind: how it is read.
         held: all its bytes, of a small one that was read for its digest: it is not opened again.
     """
@@ -173,6 +174,7 @@ def describe_inputs(
     known: Mapping[str, PlannedInput] = NOTHING_KNOWN,
     statuses: Mapping[str, os.stat_result] = NO_STATUS,
     hold_bytes: int = 0,
+    digests: bool = True,
 ) -> list[InputFile]:
     """What there is to know about the files; up to 4 GiB in all are read for their digests.
 
@@ -183,6 +185,7 @@ def describe_inputs(
         known: digests by name, which are taken where size and time of change are the same.
         statuses: of those of which it is known, by path.
         hold_bytes: of small files so many are kept, and not read again.
+        digests: whether files that are read whole for them have theirs; see `with_digests`.
 
     Raises:
         Corrupt: a file is not the format or the compression that it should be.
@@ -195,7 +198,16 @@ def describe_inputs(
     for file, name, state in zip(files, names, stats, strict=True):
         found.append(_describe(file, name, state, how, hold=state.size_bytes <= hold_bytes))
         hold_bytes -= len(found[-1].held or b"")
-    return found
+    return with_digests(found) if digests else found
+
+
+def with_digests(
+    inputs: Sequence[InputFile], run: Callable[[Callable[[Place], str], Iterable[Place]], Iterator[str]] = map
+) -> list[InputFile]:
+    """The same inputs with the digests that are missing; each is a task of `run`, which reads the file."""
+    files = [one.place for one in inputs if not one.digest]
+    found = iter(list(run(_whole_digest, files)) if files else ())
+    return [one if one.digest else replace(one, digest=next(found)) for one in inputs]
 
 
 def changed_since(inputs: Sequence[InputFile]) -> InputFile | None:
@@ -250,7 +262,7 @@ def _describe(file: Place, name: str, state: FileState, how: _How, *, hold: bool
     elif at_once:
         digest = f"xxh3:{xxhash.xxh3_128_hexdigest(data)}"
     elif how.whole:
-        digest = _whole_digest(file)
+        digest = ""
     else:
         digest = f"sample:{sample_fingerprint(file.store, 'input', b'', [('', file.path)])}"
     held = data if hold and at_once and kind != "parquet" else None

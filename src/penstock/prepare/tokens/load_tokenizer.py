@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from penstock.errors import ConfigError
 from penstock.prepare.tokens.engines import Reference, make_reference
-from penstock.prepare.tokens.hub import located
 from penstock.prepare.tokens.sp_model import sentencepiece_spec
 from penstock.prepare.tokens.tiktoken_ranks import is_rank_file, tiktoken_spec
 from penstock.prepare.tokens.tokenizer import TokenizerSpec, load_spec, read_config
+from penstock.store.hub_cache import located
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.store.resolve import absolute, local_path

@@ -69,18 +69,29 @@ def choose_engine(
 
 def check_probes(reference: Reference, probes: Sequence[Probe], inputs: Sequence[InputFile]) -> None:
     """Raise `PrepareError` where the reference gives texts that parts remember other ids."""
+    difference = disagreement(reference, probes)
+    if difference is not None:
+        raise disagreed(inputs[probes[0].file].path, difference)
+
+
+def disagreement(reference: Reference, probes: Sequence[Probe]) -> str | None:
+    """Where the reference gives texts that parts remember other ids; None where it gives the same."""
     if not probes:
-        return
+        return None
     texts = [probe.text.encode() for probe in probes]
     lengths = np.array([len(probe.ids) for probe in probes], np.int64)
     ids = np.array([token for probe in probes for token in probe.ids], np.uint32)
     difference = find_difference(texts, (ids, lengths), reference.encode(texts))
-    if difference is not None:
-        raise PrepareError(
-            f"gigatoken and the tokenizer's own library disagree on a text of this input, {difference}",
-            path=inputs[probes[0].file].path,
-            hint="Encode all of it with the reference: --engine tokenizers --restart",
-        )
+    return None if difference is None else str(difference)
+
+
+def disagreed(path: str, difference: str) -> PrepareError:
+    """The error for an input on which the engines disagree."""
+    return PrepareError(
+        f"gigatoken and the tokenizer's own library disagree on a text of this input, {difference}",
+        path=path,
+        hint="Encode all of it with the reference: --engine tokenizers --restart",
+    )
 
 
 def _objection(sample: Sequence[bytes], found: Encoded | str, expected: Encoded) -> str | None:

@@ -20,13 +20,13 @@ from typing import Literal
 from penstock.abc import Executor
 from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor, require_executor
-from penstock.formats._manifest import Provenance
 from penstock.formats.tokens.folder.index import INDEX_NAME
-from penstock.prepare.tokens.assemble import create_writer, writer_options
+from penstock.prepare.tokens.assemble import create_writer
 from penstock.prepare.tokens.complete import find_complete, made_by_another
 from penstock.prepare.tokens.encode import Books, Encoding
 from penstock.prepare.tokens.engines import EngineName
-from penstock.prepare.tokens.inputs import STDIN, InputFormat, changed_since, spooled
+from penstock.prepare.tokens.files import held_output, token_files
+from penstock.prepare.tokens.inputs import STDIN, InputFormat, changed_since, spooled, with_digests
 from penstock.prepare.tokens.oracle import EngineChoice, check_probes, choose_engine
 from penstock.prepare.tokens.output import DEFAULT_FILE_TOKENS, understand_output
 from penstock.prepare.tokens.report import PackProgress, PackReport
@@ -40,7 +40,6 @@ from penstock.prepare.tokens.understand import (
     Request,
     find_inputs,
     recorded_of,
-    recorded_of_output,
     understand,
 )
 from penstock.store._keeping import keeping_nothing
@@ -49,12 +48,12 @@ from penstock.store.local import LocalStore, output_exists
 from penstock.store.object_folder import require_no_writer
 from penstock.store.place import Given, Place
 from penstock.types import Manifest
-from penstock.work.parts import PartName, Probe
+from penstock.work.parts import PartName
 from penstock.work.plan import Plan, PlannedInput, require_same
-from penstock.work.shared import SCRATCH, SharedWork, is_complete, open_shared, peek, work_folder
+from penstock.work.shared import SharedWork, is_complete, open_shared, peek, work_folder
 from penstock.work.sharing import Sharing, join, plain_errors, wait_for_another
-from penstock.work.tokens.assemble import FileJob, append_range, as_parts
-from penstock.work.tokens.files import TokenFiles, held_folder
+from penstock.work.tokens.assemble import append_range, as_parts
+from penstock.work.tokens.files import held_folder
 from penstock.work.tokens.join import PartRange
 
 OnError = Literal["raise", "skip"]
@@ -228,11 +227,14 @@ def _run(request: Request) -> PackReport:
     with plain_errors(request.output, folder), contextlib.ExitStack() as workers:
         executor = workers.enter_context(_workers_for(request, found))
         material = understand(request, found, None if sharing.restart else peek(folder))
-        held = _held(request)
+        held = held_output(request)
         opened = open_shared(request.output, folder, restart=sharing.restart, shared=sharing.joins)
         # Workers end before the work folder is left: nothing more comes into it then.
         with held, opened as work, workers.pop_all():
-            planned = _plan(request, material, work, executor)
+            engine = _choose(request, material, work.plan, executor)
+            inputs = with_digests(material.inputs, executor.map)  # workers are there: what they share is loaded
+            material = dataclasses.replace(material, inputs=inputs)
+            planned = _plan(request, material, work, *engine)
             pass_ = _Pass(request, material, planned, work, executor)
             if request.is_folder:
                 return _into_files(pass_)
@@ -246,7 +248,9 @@ def _rehearsed(request: Request) -> PackReport:
         raise output_exists(request.output.path)
     before = None if request.sharing.restart else peek(work_folder(request.output, inside=request.is_folder))
     material = understand(request, find_inputs(request), before)
-    require_same(before, _asked(request, material, before), request.output.path)
+    if before is not None:
+        material = dataclasses.replace(material, inputs=with_digests(material.inputs))
+        require_same(before, _asked(request, material, before), request.output.path)
     dry, recorded = dry_place(request.output), recorded_of(request, material)
     if request.is_folder:
         with held_folder(dry, overwrite=request.overwrite, shared=False):
@@ -293,14 +297,20 @@ class _Pass:
 # --- plan ------------------------------------------------------------------------------------------------------------
 
 
-def _plan(request: Request, material: Material, work: SharedWork, executor: Executor) -> _Planned:
-    """Compare what is asked for with the work that is there, choose the engine, and make the plan durable."""
+def _choose(
+    request: Request, material: Material, before: Plan | None, executor: Executor
+) -> tuple[EngineName, str | None]:
+    """The engine, and why it is not gigatoken; that of work that is there, unless it is gigatoken's."""
+    wanted: EngineChoice = "tokenizers" if before is not None and before.engine != "gigatoken" else request.engine
+    texts = sample_texts(material.inputs, request.selection, request.oracle_bytes)
+    return choose_engine(wanted, material.spec, material.reference, texts, executor)
+
+
+def _plan(request: Request, material: Material, work: SharedWork, engine: EngineName, note: str | None) -> _Planned:
+    """Compare what is asked for with the work that is there, and make the plan durable."""
     before = work.plan
     asked = _asked(request, material, before)
     require_same(before, asked, request.output.path)
-    wanted: EngineChoice = "tokenizers" if before is not None and before.engine != "gigatoken" else request.engine
-    texts = sample_texts(material.inputs, request.selection, request.oracle_bytes)
-    engine, note = choose_engine(wanted, material.spec, material.reference, texts, executor)
     plan = dataclasses.replace(asked, engine=engine)
     if before is not None and engine != before.engine:
         raise PrepareError(
@@ -360,11 +370,11 @@ def _into_one(run: _Pass) -> PackReport:
     recorded = recorded_of(request, material)
     with create_writer(request.to, request.output, spec, recorded, overwrite=request.overwrite) as writer:
         taker, parts = as_parts(writer), list[PartName]()
-        for name in encoding.run(books):
+        for name, is_new in encoding.run(books):
             if request.keep_map:
                 parts.append(name)
             probes = append_range(taker, work.parts, PartRange(name, 0, name.documents), spec.token_bytes).probes
-            if encoding.reference is not None:
+            if encoding.reference is not None and not is_new:
                 check_probes(encoding.reference, probes, material.inputs)
         _require_documents(run, books)
         times.append(time.perf_counter())
@@ -377,7 +387,8 @@ def _into_files(run: _Pass) -> PackReport:
     """Encode what is missing, then assemble the token files that are, and make the folder visible."""
     request, work = run.request, run.work
     books, times = Books(request, run.material, work), [time.perf_counter()]
-    files = _files(run)
+    about = (request, run.material, work, run.executor, run.planned.engine, books)
+    files = token_files(*about)
     require_no_writer(request.output.store, request.output.child(INDEX_NAME).path)  # now our plan is there to be seen
     if request.sharing.no_work:
         missing = work.shares_of(work.missing()) or files.missing_shares(_all_parts(run))
@@ -386,7 +397,7 @@ def _into_files(run: _Pass) -> PackReport:
     for _ in run.encoding(only_share=True).run(books):  # of what is there it tells what was left out
         pass
     times.append(time.perf_counter())
-    parts = _all_parts(run)
+    parts, files = _all_parts(run), token_files(*about)  # whose parts are of others is known now
     if request.sharing.part is not None:
         if parts is not None:
             files.make(parts, request.sharing.part)
@@ -397,27 +408,6 @@ def _into_files(run: _Pass) -> PackReport:
     with kept_rows(request, run.material, work, parts or []):
         manifest = files.commit()
     return _finished(run, books, manifest, times)
-
-
-def _held(request: Request) -> AbstractContextManager[None]:
-    if not request.is_folder:
-        return contextlib.nullcontext()
-    return held_folder(request.output, overwrite=request.overwrite, shared=request.sharing.joins)
-
-
-def _files(run: _Pass) -> TokenFiles:
-    """The token files that are made of parts."""
-    request, spec, work, reference = run.request, run.material.spec, run.work, run.encoding().reference
-    of_file, of_folder = recorded_of(request, run.material), recorded_of_output(request, run.material)
-    options = writer_options(request.to, spec, of_file | {"inputs": {}})  # the folder's own side file names them
-    job = FileJob(request.output, work.parts, work.place.child(SCRATCH), request.to, spec.token_bytes, options)
-    given = Provenance(spec.eos_id, spec.name, of_folder["tokenizer_digest"], of_folder["inputs"], of_folder["options"])
-
-    def check(probes: Sequence[Probe]) -> None:
-        if reference is not None:
-            check_probes(reference, probes, run.material.inputs)
-
-    return TokenFiles(job, request.file_tokens or 1, request.overwrite, given, work, run.executor, check)
 
 
 def _all_parts(run: _Pass) -> list[PartName] | None:

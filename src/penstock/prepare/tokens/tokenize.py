@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,7 +17,8 @@ from penstock.errors import PenstockError, PrepareError
 from penstock.formats.jsonl.decompress import blocks_of, cut_stream
 from penstock.formats.jsonl.scan import LineRange, line_blocks
 from penstock.prepare.tokens.documents import Texts
-from penstock.prepare.tokens.engines import Encoded, EngineName, load_engine
+from penstock.prepare.tokens.engines import Encoded, EngineName, load_engine, load_reference
+from penstock.prepare.tokens.oracle import disagreed, disagreement
 from penstock.prepare.tokens.parquet import groups_in, row_lines
 from penstock.prepare.tokens.select import Reader, Selection, make_reader
 from penstock.prepare.tokens.tasks import Piece, Task, cut_parts
@@ -35,6 +37,7 @@ _PROBE_BYTES = 4 * _PROBE_CHARS
 _LONG_TOKENS = 1 << 20
 _AT_ONCE_BYTES = 1 << 20
 _ALL = 1 << 62
+_COMPARED_BY_DRIVER = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ class Job:
         folder: where parts go.
         task_bytes: size of the parts of a compressed file.
         keep_map: whether parts remember which lines gave no document.
+        compared: whether the tokenizer's own library gets texts of each part too; see `is_compared_by_worker`.
     """
 
     spec: TokenizerSpec
@@ -58,6 +62,7 @@ class Job:
     folder: Place
     task_bytes: int
     keep_map: bool = False
+    compared: bool = False
 
     @property
     def selection(self) -> Selection:
@@ -71,7 +76,7 @@ class Done:
 
     Attributes:
         name: of the part; None where a bad line ended it.
-        meta: what the part holds.
+        meta: what the part holds, without its runs of documents.
         bad: that line, in `bad_piece`.
         bad_piece: see there.
     """
@@ -89,10 +94,12 @@ class Result:
     Attributes:
         task: its number.
         parts: that were made, in order.
+        worker: names the process that made them.
     """
 
     task: int
     parts: tuple[Done, ...]
+    worker: str = ""
 
 
 def encode_task(job: Job, task: Task) -> Result:
@@ -110,14 +117,32 @@ def encode_task(job: Job, task: Task) -> Result:
         _require_unchanged(job, task)
         return Result(task.number, ())
     if not task.in_parts or task.lines is not None:
-        return Result(task.number, (_encode_part(job, task),))
+        return Result(task.number, (_encode_part(job, task),), _worker())
     found: list[Done] = []
     for one in cut_parts(task, job.task_bytes):
         if one.part not in task.done:
             found.append(_encode_part(job, one))
             if found[-1].bad is not None:
                 break
-    return Result(task.number, tuple(found))
+    return Result(task.number, tuple(found), _worker())
+
+
+def is_compared_by_worker(task: int, part: int) -> bool:
+    """Whether who makes a part compares its texts by itself: whoever gave the task does so with the first ones.
+
+    A worker that has a few parts to make need not load the tokenizer's own library.
+    """
+    return task + part >= _COMPARED_BY_DRIVER
+
+
+def _require_agreement(job: Job, task: Task, probes: Sequence[Probe]) -> None:
+    difference = disagreement(load_reference(job.spec), probes)
+    if difference is not None:
+        raise disagreed(next(one.place.path for one in task.pieces if one.file == probes[0].file), difference)
+
+
+def _worker() -> str:
+    return f"{os.uname().nodename}:{os.getpid()}"
 
 
 def _require_unchanged(job: Job, task: Task) -> None:
@@ -150,8 +175,10 @@ def _encode_part(job: Job, task: Task) -> Done:
                     return Done(None, None, tally.bad, piece)
             tally.end()
         name, meta = tally.finish()
+        if job.compared and is_compared_by_worker(task.number, task.part):
+            _require_agreement(job, task, meta.probes)
         commit_as(staged, job.folder.child(name.path).path)
-    return Done(name, meta)
+    return Done(name, replace(meta, runs=()))  # they are in the part, for who makes files of it
 
 
 @dataclass(slots=True)

@@ -156,17 +156,22 @@ def named_inputs(request: Request) -> Found:
 
 
 def understand(request: Request, found: Found, before: Plan | None = None) -> Material:
-    """The tokenizer, and what there is to know about the inputs; what a plan knows of unchanged ones is believed."""
+    """The tokenizer, and what there is to know about the inputs; what a plan knows of unchanged ones is believed.
+
+    Digests for which a file is read whole are left out: workers make them.
+    """
     alone = request.executor in HERE and request.sharing.part is None and not request.sharing.no_work
-    material = material_of(request, found, before, hold_bytes=_HELD_BYTES if alone else 0)
+    material = material_of(request, found, before, hold_bytes=_HELD_BYTES if alone else 0, digests=False)
     for one in material.inputs:
         if one.kind == "parquet":
             require_columns(one.place, request.selection)
     return material
 
 
-def material_of(request: Request, found: Found, before: Plan | None = None, *, hold_bytes: int = 0) -> Material:
-    """The same, without a look into Parquet files; of small files so many bytes are kept."""
+def material_of(
+    request: Request, found: Found, before: Plan | None = None, *, hold_bytes: int = 0, digests: bool = True
+) -> Material:
+    """The same, without a look into Parquet files; of small files so many bytes are kept, and `digests` are made."""
     spec, reference = load_tokenizer(
         request.tokenizer,
         request.store,
@@ -183,6 +188,7 @@ def material_of(request: Request, found: Found, before: Plan | None = None, *, h
         known=known,
         statuses=found.statuses,
         hold_bytes=hold_bytes,
+        digests=digests,
     )
     return Material(inputs, spec, reference)
 

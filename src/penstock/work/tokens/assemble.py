@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,6 +152,7 @@ class FileJob:
         to: their format.
         token_bytes: width of the tokens in the parts.
         options: of the writer.
+        differs: gives, of texts that parts remember, the number of an input on which engines disagree, and where.
     """
 
     output: Place
@@ -160,6 +161,7 @@ class FileJob:
     to: str
     token_bytes: int
     options: Mapping[str, Any]
+    differs: Callable[[Sequence[Probe]], tuple[int, str] | None] | None = None
 
 
 class FileMark(msgspec.Struct, frozen=True):
@@ -171,11 +173,11 @@ class FileMark(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class FileDone:
-    """A token file that was made, and the texts that its parts remember."""
+    """A token file that was made, and the input of one of its parts of which engines disagree, and where."""
 
     number: int
     mark: FileMark
-    probes: tuple[Probe, ...]
+    differs: tuple[int, str] | None
 
 
 def assemble_file(job: FileJob, task: FileTask) -> FileDone:
@@ -191,7 +193,7 @@ def assemble_file(job: FileJob, task: FileTask) -> FileDone:
                 gathered.add(one)
             made = join_file(kind, job.to, job.output, task.number, gathered, job.options, folder)
             if made is not None:
-                return _done(task.number, made.name, made.digest, made.manifest, gathered.probes)
+                return _done(job, task.number, made.name, made.digest, made.manifest, gathered.probes)
         return _write_file(job, task, folder)
 
 
@@ -207,13 +209,13 @@ def _write_file(job: FileJob, task: FileTask, folder: str) -> FileDone:
     for entry, path in _made(folder):
         final = name.removesuffix(f".{suffix}") + entry.removeprefix(_STEM)
         put_local_file(job.output.store, path, job.output.child(final).path)
-    return _done(task.number, name, digest.text(), manifest, probes)
+    return _done(job, task.number, name, digest.text(), manifest, probes)
 
 
-def _done(number: int, name: str, digest: str, manifest: Manifest, probes: Sequence[Probe]) -> FileDone:
+def _done(job: FileJob, number: int, name: str, digest: str, manifest: Manifest, probes: Sequence[Probe]) -> FileDone:
     highest = -1 if manifest.max_token_id is None else manifest.max_token_id
     entry = TokenFileEntry(name, manifest.num_tokens or 0, manifest.num_samples, highest, digest)
-    return FileDone(number, FileMark(entry, manifest.size_bytes), tuple(probes))
+    return FileDone(number, FileMark(entry, manifest.size_bytes), job.differs and job.differs(probes))
 
 
 def as_parts(writer: Writer) -> TokenParts:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from penstock.abc import Executor
-from penstock.errors import NotFound, PrepareError
+from penstock.errors import NotFound, PenstockError, PrepareError
 from penstock.formats._manifest import Provenance
 from penstock.formats.tokens.folder.files import (
     SIDE_NAME,
@@ -26,7 +26,7 @@ from penstock.store.place import Place
 from penstock.store.put import put
 from penstock.store.side_file import publish_beside, stage_side_file
 from penstock.types import Manifest
-from penstock.work.parts import PartName, Probe
+from penstock.work.parts import PartName
 from penstock.work.shared import SharedWork
 from penstock.work.tokens.assemble import FileJob, FileMark, FileTask, assemble_file, cut_files
 
@@ -62,7 +62,7 @@ class TokenFiles:
         given: what is said of the data, for the side file of the folder.
         work: where it is made.
         executor: assembles.
-        check: looks at what parts remember.
+        refuse: the error for an input on which engines disagree, by its number, and where.
     """
 
     job: FileJob
@@ -71,7 +71,7 @@ class TokenFiles:
     given: Provenance
     work: SharedWork
     executor: Executor
-    check: Callable[[Sequence[Probe]], None]
+    refuse: Callable[[int, str], PenstockError] | None = None
 
     def missing_shares(self, parts: Sequence[PartName] | None) -> tuple[int, ...]:
         """The shares of which a token file is missing."""
@@ -84,7 +84,8 @@ class TokenFiles:
         marks = self._marks()
         tasks = (task for task in self._tasks(parts) if task.number % count == index and task.number not in marks)
         for done in self.executor.map(functools.partial(assemble_file, self.job), tasks):
-            self.check(done.probes)
+            if done.differs is not None and self.refuse is not None:
+                raise self.refuse(*done.differs)
             put(self.work.folder.store, self._mark(done.number).path, msgspec.json.encode(done.mark))
 
     def commit(self) -> Manifest:

@@ -146,7 +146,7 @@ def test_few_files_are_open(tmp_path: Path, count: int) -> None:
 def test_places_name_the_file_within(tmp_path: Path) -> None:
     folder = write_token_files(tmp_path / "out", FILES)
     source: Any = ps.open(folder)
-    names = [one.path for one in source.index.files]
+    names = [one.path for one in source.listed.index.files]
     (extent,) = source.place_of(2).extents
     assert extent.path == str(folder / names[2])
     assert [one.path for one in source.token_extent(3, 11)] == [str(folder / names[at]) for at in (0, 2, 3)]
@@ -197,12 +197,12 @@ def test_files_of_another_run_are_refused(tmp_path: Path, other: dict[str, Any],
 def test_a_file_that_is_not_the_listed_one(tmp_path: Path) -> None:
     folder = write_token_files(tmp_path / "out", FILES)
     source: Any = ps.open(folder)
-    name = source.index.files[2].path
+    name = source.listed.index.files[2].path
     (folder / name).unlink()
     with pytest.raises(NotFound, match=name):
         source.tokens(0, 14)
     assert source.tokens(0, 4).tolist() == TOKENS[:4]
-    os.link(folder / source.index.files[3].path, folder / name)
+    os.link(folder / source.listed.index.files[3].path, folder / name)
     assert source.tokens(0, 4).tolist() == TOKENS[:4]
     os.unlink(folder / name)
     other = write_token_files(tmp_path / "other", [[[1]]])
@@ -213,14 +213,14 @@ def test_a_file_that_is_not_the_listed_one(tmp_path: Path) -> None:
 
 def ps_name(folder: Path) -> str:
     source: Any = ps.open(folder)
-    return source.index.files[0].path
+    return source.listed.index.files[0].path
 
 
 def test_document_starts_of_other_documents_are_refused(tmp_path: Path) -> None:
     folder = write_token_files(tmp_path / "out", FILES)
     source: Any = ps.open(folder)
     other = write_token_files(tmp_path / "other", [[[5, 0], [1, 4, EOS]]])  # as many tokens
-    (folder / source.index.files[2].path).write_bytes((other / ps_name(other)).read_bytes())
+    (folder / source.listed.index.files[2].path).write_bytes((other / ps_name(other)).read_bytes())
     with pytest.raises(Corrupt, match="found 2 documents, expected 1"):
         _ = source.doc_starts
 

@@ -214,9 +214,9 @@ def _check_indexes(store: Store, root: str, info: Info) -> Iterator[Problem]:
         if len(falls):
             what = "the places in the index of a shard do not rise"
             yield Problem("webdataset.index", Corrupt, path, what, REMAKE, int(falls[0] + 1) * 8)
-        elif len(shard.offsets) and not 0 <= int(shard.offsets[0]) <= int(shard.offsets[-1]) <= shard.size_bytes:
+        elif len(shard.offsets) and not 0 <= int(shard.offsets[0]) <= int(shard.offsets[-1]) <= store.size(shard.path):
             what = "the index of a shard reaches beyond the shard"
-            found, expected = f"byte {int(shard.offsets[-1])}", f"{shard.size_bytes} bytes"
+            found, expected = f"byte {int(shard.offsets[-1])}", f"{store.size(shard.path)} bytes"
             yield Problem("webdataset.index", Corrupt, path, what, REMAKE, count * 8, found, expected)
 
 

@@ -18,6 +18,7 @@ from penstock.formats.samples.webdataset.samples import Range
 from penstock.formats.samples.webdataset.shards import index_path, scan_shard
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import file_key
+from penstock.store.powers import CopyingStore
 from penstock.types import IntArray, ReadMode
 
 _log = logger()
@@ -60,6 +61,7 @@ class OpenShards:
         self._maps = way_to_read(store, root, read) == "mmap"
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._most = max(_LEAST_OPEN, min(_MOST_OPEN, limit // 4))
+        self._far = store if isinstance(store, CopyingStore) else None
         self._open: dict[str, OpenShard] = {}
         self._lock = threading.Lock()
         self._said = False
@@ -146,8 +148,16 @@ class OpenShards:
         store: Any = self._store
         path = self.path(name)
         offsets = self._index(name)
-        view = memoryview(store.mmap(path)) if self._maps else None
-        return OpenShard(path, memoryview(offsets), store.size(path) if view is None else len(view), view)
+        if self._maps:
+            view = memoryview(store.mmap(path))
+            return OpenShard(path, memoryview(offsets), len(view), view)
+        if self._far is not None:
+            # The last sample ends there; what follows is a tar's end, of which nothing is read.
+            size_bytes = int(offsets[-1])
+            self._far.expect_size(path, size_bytes, exact=False)
+        else:
+            size_bytes = store.size(path)
+        return OpenShard(path, memoryview(offsets), size_bytes, None)
 
     def _index(self, name: str) -> Any:
         """int64[n_samples + 1]: the index of a shard."""
@@ -155,7 +165,8 @@ class OpenShards:
         index = index_path(self.path(name))
         expected = (self._counts[name] + 1) * 8
         try:
-            index_bytes = store.size(index)
+            data = None if self._far is None else store.get(index)
+            index_bytes = store.size(index) if data is None else len(data)
         except NotFound:
             offsets = self._scan(name, index)
             if offsets.nbytes != expected:
@@ -172,7 +183,7 @@ class OpenShards:
             )  # fmt: skip
         if self._maps and index_bytes > _MAPPED_INDEX_BYTES:
             return store.mmap(index).view(np.int64)
-        return np.frombuffer(store.get(index), np.int64)
+        return np.frombuffer(store.get(index) if data is None else data, np.int64)
 
     def _scan(self, name: str, index: str) -> IntArray:
         """The index of a shard that has none, by its headers; kept in the cache folder."""

@@ -12,9 +12,7 @@ the order of shards and samples. Indexes are made by sorting when all rows are t
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 import sqlite3
 import uuid
 from collections.abc import Sequence
@@ -177,13 +175,6 @@ def _forget_commits(path: str) -> None:
         for place in (24, 92):
             file.seek(place)
             file.write((1).to_bytes(4, "big"))
-
-
-def remove_if_there(path: str) -> None:
-    """Remove an unfinished file of the builder, and what sqlite may have left beside it."""
-    for name in (path, f"{path}-journal", f"{path}-wal", f"{path}-shm"):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
 
 
 # --- a shard's table as bytes ------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from penstock.formats._modes import way_to_read
 from penstock.formats.tokens.flat_tokens.decode import Damage, crc32c
 from penstock.formats.tokens.flat_tokens.zarr_meta import ARRAY_FILE, ArrayMeta
 from penstock.store.held import Held
+from penstock.store.powers import CopyingStore
 from penstock.store.readahead import Advice, random_access
 from penstock.types import Buffer, IntArray, ReadMode
 
@@ -27,6 +28,7 @@ LARGE_BYTES = 1 << 15
 
 _ABSENT = (1 << 64) - 1
 _MOST_SHARDS = 1024
+_MOST_STATED = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class ChunkFiles:
     Of many files only those used last are mapped; see `penstock.store.held`.
     """
 
-    __slots__ = ("__weakref__", "_maps", "_shards", "folder", "mapped", "meta", "store")
+    __slots__ = ("__weakref__", "_far", "_maps", "_shards", "_stated", "folder", "mapped", "meta", "store")
 
     def __init__(self, store: Store, folder: str, meta: ArrayMeta, read: ReadMode) -> None:
         self.store = store
@@ -58,6 +60,8 @@ class ChunkFiles:
         self.mapped = way_to_read(store, folder, read) == "mmap"
         self._maps: dict[int, Held[Mapped]] = {}
         self._shards: dict[int, ShardIndex] = {}
+        self._far = store if isinstance(store, CopyingStore) else None
+        self._stated: set[int] = set()
 
     def path(self, number: int) -> str:
         """Path of a file."""
@@ -106,11 +110,22 @@ class ChunkFiles:
             Damage: a shard's index is damaged.
         """
         if self.meta.shard is None:
+            self._state_size(number)
             return 0, self.meta.chunk_items
         index = self.shard(number)
         if not index.flat_cells:
             return 0, 0
         return int(index.places[0, 0]), index.flat_cells * self.meta.cell_items
+
+    def _state_size(self, number: int) -> None:
+        """Say how large a file of items that stand as they are must be, where that would be asked for."""
+        if self._far is not None and number not in self._stated:
+            if len(self._stated) >= _MOST_STATED:
+                self._stated.clear()
+            self._stated.add(number)
+            meta = self.meta
+            size_bytes = meta.chunk_items * meta.chain.stored.itemsize + meta.chain.checksum_bytes
+            self._far.expect_size(self.path(number), size_bytes)
 
     def shard(self, number: int) -> ShardIndex:
         """The index of a shard; raises `NotFound` and `Damage`."""

@@ -12,13 +12,19 @@ from numpy.typing import NDArray
 from penstock._buffers import byte_view
 from penstock._columns import column
 from penstock._index import as_index, as_indices
-from penstock._secrets import redact
 from penstock._tree import brief, line, tree
 from penstock.abc import Source, Store
 from penstock.errors import Corrupt, TooLarge, Truncated
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats._problems import Problem
-from penstock.formats.tokens.common import checked_starts, document_batch, require_eos, token_schema
+from penstock.formats.tokens.common import (
+    checked_starts,
+    document_batch,
+    eos_of,
+    recipe_of,
+    require_eos,
+    token_schema,
+)
 from penstock.formats.tokens.flat_tokens.chunks import ChunkArray
 from penstock.formats.tokens.flat_tokens.foreign import ForeignArray
 from penstock.formats.tokens.flat_tokens.group import LIMIT, STARTS, Group, find_group, read_group, read_manifest
@@ -175,9 +181,7 @@ class FlatTokensSource:
     @property
     def eos_id(self) -> int | None:
         """As given, else what the side file says; the format itself marks starts and needs none."""
-        if self._options.eos_id is not None:
-            return self._options.eos_id
-        return None if self.manifest is None else self.manifest.eos_id
+        return eos_of(self._options, self.manifest)
 
     def __len__(self) -> int:
         return self._starts.meta.num_items - 1
@@ -238,13 +242,7 @@ class FlatTokensSource:
 
     def recipe(self) -> dict[str, Any]:
         """Format, path and options."""
-        given = {
-            "split": self._split,
-            "eos_id": self._options.eos_id,
-            "follow_links": self._options.follow_links or None,
-        }
-        known = {name: value for name, value in given.items() if value is not None}
-        return {"kind": "open", "format": "flat-tokens", "path": redact(self._path), **known}
+        return recipe_of("flat-tokens", self._path, self._options, split=self._split)
 
     def summary(self) -> str:
         """One line: path, split, documents, tokens."""

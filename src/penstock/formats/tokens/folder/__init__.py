@@ -1,4 +1,4 @@
-"""Folders of token files: files of one token format that are one dataset, listed by an `index.json` of ours.
+"""Many token files: files of one token format that are one dataset, listed by an `index.json` of ours or found by name.
 
 | name | content |
 |---|---|
@@ -9,28 +9,34 @@
 | `.penstock` | the side file of the whole |
 
 All documents are one run, in the order of the index; no document goes over a border of files. Where `index.json` stands
-it alone decides what is read. A folder without it that holds token files, or `.work/`, is unfinished, and refused.
+it alone decides what is read. A folder without it that holds such names, or `.work/`, is unfinished, and refused.
 
-Files: `index` · `files` what a token file is on disk, and the open ones · `unfinished` · `side` · `source` · `check` ·
-`repair` · `manifest`. Made by `penstock pack … -o FOLDER/`.
+Token files of other tools, in a folder, by a pattern or in a list, are one dataset too: see `found`.
+
+Files: `index` · `files` what a token file is on disk, and the open ones · `listed` and `found` which they are ·
+`unfinished` · `side` · `source` · `check` · `repair` · `manifest`. Made by `penstock pack … -o FOLDER/`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from penstock.abc import Store
 from penstock.errors import NotFound, PenstockError
 from penstock.formats._read_only import refuse_to_create
 from penstock.formats.tokens.folder.check import check_token_files
 from penstock.formats.tokens.folder.files import folder_of, own_files
+from penstock.formats.tokens.folder.found import sniff_found
 from penstock.formats.tokens.folder.index import INDEX_NAME, SUFFIXES
 from penstock.formats.tokens.folder.manifest import write_folder_manifest
 from penstock.formats.tokens.folder.repair import repair_token_files
 from penstock.formats.tokens.folder.side import NAME
-from penstock.formats.tokens.folder.source import open_token_files
+from penstock.formats.tokens.folder.source import TokenFilesSource, open_token_files
 from penstock.formats.tokens.folder.unfinished import find_unfinished, first_token_file
-from penstock.types import Sniff, Traits
+from penstock.store.find import one_store
+from penstock.store.place import place_of
+from penstock.types import OpenOptions, Sniff, Traits
 
 _SNIFF_BYTES = 1 << 16
 _WHOSE = re.compile(rb'"(?P<list>files|shards)"\s*:\s*\[|"format"\s*:\s*"(?:%s)"' % "|".join(SUFFIXES).encode())
@@ -44,13 +50,13 @@ class _TokenFiles:
     )
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
-        """By the head of `index.json`; without one, by token files of ours or a `.work` folder."""
+        """By the head of `index.json`; without one, by token files or a `.work` folder."""
         root = folder_of(path)
         try:
             head = store.get(f"{root}/{INDEX_NAME}", 0, _SNIFF_BYTES)
         except (NotFound, PenstockError, OSError):
             found = find_unfinished(store, root) if store.is_folder(root) else None
-            return Sniff(found is not None, f"no {INDEX_NAME}" if found is None else f"unfinished: {found}")
+            return sniff_found(store, path) if found is None else Sniff(True, f"unfinished: {found}")
         whose = _WHOSE.search(head)
         if whose is None and (name := first_token_file(store, root)) is not None:
             # Better refused by `open` and found by `verify`, which say what is wrong with it.
@@ -58,6 +64,11 @@ class _TokenFiles:
         if whose is None or whose["list"] == b"shards":
             return Sniff(False, f"an {INDEX_NAME} that lists no token files")
         return Sniff(True, f"an {INDEX_NAME} of token files")
+
+    def open_list(self, paths: Sequence[str], options: OpenOptions, /) -> TokenFilesSource:
+        """The documents of several files, folders and patterns, all of one store."""
+        # Paths that are named are meant, links too; folders are searched under a guard.
+        return open_token_files(one_store(paths), [place_of(path).path for path in paths], options)
 
     create = refuse_to_create
     own_files = staticmethod(own_files)

@@ -21,6 +21,7 @@ from penstock.formats import get_format
 from penstock.formats._side_checks import RESTORE, Run, check_side_file
 from penstock.formats.tokens.common import document_runs
 from penstock.formats.tokens.folder.files import SIDE_NAME, WORK, data_names, folder_of, manifest_of
+from penstock.formats.tokens.folder.found import find_token_files
 from penstock.formats.tokens.folder.index import (
     INDEX_NAME,
     TOKEN_FILE_NAME,
@@ -37,16 +38,21 @@ _COPY = "Copy the file again, or run the command that made it once more"
 
 
 def check_token_files(store: Store, path: str, options: OpenOptions, depth: Depth, run: Run = map) -> Iterator[Finding]:
-    """Findings in the order of the index; each file is a task. Memory: that of one file's check.
+    """Findings in the order of the index, or of the files that are found; each is a task. Memory: one file's check.
 
     Raises:
-        NotFound: no index is there, nor work that would make one.
+        NotFound: no index is there, nor work that would make one, nor a token file.
         ConfigError: an option that can't hold.
     """
     root = folder_of(path)
     where = f"{root}/{INDEX_NAME}"
     try:
         data = read_finished_index(store, root)
+    except NotFound:
+        found = find_token_files(store, path, options)
+        files = map(found.path, range(len(found)))
+        yield from _check_files([_FileTask(store, file, found.format, None, options, depth) for file in files], run)
+        return
     except PrepareError as error:
         yield Finding(f"{NAME}.unfinished", "error", where, None, str(error.found), INDEX_NAME, error.hint)
         return
@@ -62,38 +68,43 @@ def check_token_files(store: Store, path: str, options: OpenOptions, depth: Dept
     each = replace(options, split=None, eos_id=options.eos_id)
     if each.eos_id is None and manifest is not None and not findings:
         each = replace(each, eos_id=manifest.eos_id)
+    tasks = [_FileTask(store, f"{root}/{one.path}", index.format, one, each, depth) for one in index.files]
+    yield from _check_files(tasks, run)
+    yield from _check_others(store, root, index)
+
+
+def _check_files(tasks: Sequence[_FileTask], run: Run) -> Iterator[Finding]:
+    """Findings of each file, and in what one differs from the first."""
     first: Sequence[Any] | None = None
-    tasks = (_FileTask(store, root, index.format, one, each, depth) for one in index.files)
-    for one, checked in zip(index.files, run(_check_one, tasks), strict=True):
+    for task, checked in zip(tasks, run(_check_one, tasks), strict=True):
         findings, traits = checked or ((), None)
         yield from findings
         if traits is not None and first is not None:
-            yield from _check_alike(first, traits, f"{root}/{one.path}", index.files[0].path)
+            yield from _check_alike(first, traits, task.path, tasks[0].path.rpartition("/")[2])
         first = traits if first is None else first
-    yield from _check_others(store, root, index)
 
 
 @dataclass(frozen=True, slots=True)
 class _FileTask:
-    """One file to be checked."""
+    """One file to be checked, and what an index says of it."""
 
     store: Store
-    root: str
+    path: str
     format: str
-    entry: TokenFileEntry
+    entry: TokenFileEntry | None
     options: OpenOptions
     depth: Depth
 
     @property
     def described(self) -> str:
         """What an error calls it."""
-        return redact(f"{self.root}/{self.entry.path}, {self.entry.tokens} tokens")
+        return redact(self.path)
 
 
 def _check_one(task: _FileTask) -> tuple[list[Finding], Sequence[Any] | None]:
     """What is wrong with a file, and its width, EOS id and tokenizer where it can be read; runs in any worker."""
     findings: list[Finding] = []
-    checking = _check_file(task.store, task.root, task.format, task.entry, task.options, task.depth)
+    checking = _check_file(task)
     while True:
         try:
             findings.append(next(checking))
@@ -113,24 +124,24 @@ def _check_vocabulary(where: str, index: TokenFileIndex, options: OpenOptions) -
             yield Finding(f"{NAME}.token-range", "error", where, None, found, f"0 to {options.vocab_size - 1}", fix)
 
 
-def _check_file(
-    store: Store, root: str, format: str, one: TokenFileEntry, options: OpenOptions, depth: Depth
-) -> Generator[Finding, None, TokenSource | None]:
+def _check_file(task: _FileTask) -> Generator[Finding, None, TokenSource | None]:
     """Findings of one file; returns its source where it can be read."""
-    path = f"{root}/{one.path}"
+    kind, store, path, one = get_format(task.format), task.store, task.path, task.entry
     findings: list[Finding] = []
     try:
-        findings += get_format(format).check(store, path, options, depth)
-        source = cast(TokenSource, get_format(format).open(store, path, replace(options, vocab_size=None)))
+        findings += kind.check(store, path, task.options, task.depth)
+        source = cast(TokenSource, kind.open(store, path, replace(task.options, vocab_size=None)))
         yield from findings
     except NotFound:
-        yield Finding(f"{NAME}.missing", "error", path, None, "no such file", f"a file of {one.tokens} tokens", _COPY)
+        expected = None if one is None else f"a file of {one.tokens} tokens"
+        yield Finding(f"{NAME}.missing", "error", path, None, "no such file", expected, _COPY)
         return None
     except FormatError as error:
         yield from findings or [Finding(f"{NAME}.file", "error", path, None, _said(error), None, error.hint)]
         return None
-    sound = not any(finding.severity == "error" for finding in findings)
-    yield from _check_against_index(source, one, path, depth if sound else "quick")
+    if one is not None:
+        sound = not any(finding.severity == "error" for finding in findings)
+        yield from _check_against_index(source, one, path, task.depth if sound else "quick")
     return source
 
 

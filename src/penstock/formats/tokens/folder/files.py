@@ -17,13 +17,12 @@ from penstock.formats.tokens.folder.index import (
     MOST_INDEX_BYTES,
     SUFFIXES,
     TOKEN_FILE_NAME,
-    TokenFileEntry,
     TokenFileIndex,
     decode_index,
 )
 from penstock.store.local import LocalStore
 from penstock.store.side_file import NEXT
-from penstock.types import Manifest, OpenOptions
+from penstock.types import IntArray, Manifest, OpenOptions
 
 SIDE_NAME = ".penstock"
 WORK = ".work"
@@ -131,15 +130,67 @@ def manifest_of(source: object) -> Manifest | None:
     return manifest if isinstance(manifest, Manifest) else None
 
 
+class FileList(Protocol):
+    """The files of a source of token files, in order, and what each of them holds."""
+
+    @property
+    def format(self) -> str:
+        """Of all of them."""
+        ...
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """What is said of all of them together."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def path(self, number: int, /) -> str:
+        """Where file `number` is."""
+        ...
+
+    @property
+    def tokens(self) -> IntArray:
+        """int64[n_files]: tokens of each."""
+        ...
+
+    @property
+    def documents(self) -> IntArray:
+        """int64[n_files]: documents of each."""
+        ...
+
+    @property
+    def max_token_id(self) -> int | None:
+        """The largest id; None where that is not known, or there is no token."""
+        ...
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Bytes of all; None where that is not known."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hex digits."""
+        ...
+
+    def require(self, number: int, source: TokenSource, /) -> None:
+        """That an opened file is the one that is meant; raises `Corrupt`."""
+        ...
+
+    def contradiction(self, number: int, found: str, expected: str, /) -> Corrupt:
+        """The error for a file that is another one."""
+        ...
+
+
 class OpenFiles:
-    """The files of a folder as token sources, opened when they are read; those used last stay open.
+    """The files of a source of token files as token sources, opened when they are read; those used last stay open.
 
     Thread-safe, picklable, and safe after fork. An array that was handed out keeps its file's mapping until it goes.
 
     Args:
         store: where they are.
-        root: the folder.
-        index: of the folder.
+        listed: which they are.
         options: for each of them.
 
     Attributes:
@@ -147,8 +198,8 @@ class OpenFiles:
         opened: so many times a file was opened.
     """
 
-    def __init__(self, store: Store, root: str, index: TokenFileIndex, options: OpenOptions) -> None:
-        self._args = (store, root, index, options)
+    def __init__(self, store: Store, listed: FileList, options: OpenOptions) -> None:
+        self._args = (store, listed, options)
         self._open: OrderedDict[int, TokenSource] = OrderedDict()
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -161,11 +212,6 @@ class OpenFiles:
     def __len__(self) -> int:
         """How many are open."""
         return len(self._open)
-
-    def path(self, number: int) -> str:
-        """Where file `number` is."""
-        _, root, index, _ = self._args
-        return f"{root}/{index.files[number].path}"
 
     def get(self, number: int, check: Callable[[int, TokenSource], None] | None = None) -> TokenSource:
         """File `number`, which is given to `check` when it is opened.
@@ -189,10 +235,10 @@ class OpenFiles:
         return found
 
     def _read(self, number: int) -> TokenSource:
-        store, _, index, options = self._args
+        store, listed, options = self._args
         self.opened += 1
-        found = cast(TokenSource, get_format(index.format).open(store, self.path(number), options))
-        require_listed(found, index.files[number], self.path(number))
+        found = cast(TokenSource, get_format(listed.format).open(store, listed.path(number), options))
+        listed.require(number, found)
         return found
 
     def _held(self) -> threading.Lock:
@@ -200,18 +246,6 @@ class OpenFiles:
             # A thread of the parent may have held the lock when this process was forked; it does not live here.
             self._lock, self._pid = threading.Lock(), os.getpid()
         return self._lock
-
-
-def require_listed(source: TokenSource, entry: TokenFileEntry, path: str) -> None:
-    """That a file holds as many tokens as the index says; raises `Corrupt`."""
-    if source.num_tokens != entry.tokens:
-        raise Corrupt(
-            f"a token file is not the one that {INDEX_NAME} lists",
-            path=path,
-            found=f"{source.num_tokens} tokens",
-            expected=f"{entry.tokens}",
-            hint=COPY_AGAIN,
-        )
 
 
 def require_alike(what: str, found: Any, path: str, expected: Any, first: str) -> None:

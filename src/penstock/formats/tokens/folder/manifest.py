@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
 from penstock.abc import Store
-from penstock.errors import Corrupt
+from penstock.errors import Corrupt, NotFound
 from penstock.formats import get_format
 from penstock.formats._manifest import Provenance
 from penstock.formats.tokens.folder.check import check_token_files
 from penstock.formats.tokens.folder.files import SIDE_NAME, data_files, folder_of, manifest_of, read_index_bytes
+from penstock.formats.tokens.folder.found import find_token_files
 from penstock.formats.tokens.folder.index import INDEX_NAME, TokenFileIndex, decode_index
 from penstock.formats.tokens.folder.side import folder_manifest, read_manifest
 from penstock.store.side_file import replace_side_file
 from penstock.types import Manifest, OpenOptions
 
 
+@runtime_checkable
+class _WritesManifests(Protocol):
+    """A format that makes side files of foreign data."""
+
+    def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str: ...
+
+
 def write_folder_manifest(store: Store, path: str, options: OpenOptions, *, replace: bool = False) -> str:
     """Check every document against the index, and write the folder's side file; returns its path.
+
+    Where no index lists the files, each gets its own, and the folder's path is returned.
 
     What a side file that fits already says of tokenizer, inputs and options is kept; else it is what the first file's
     says, with which all others agree.
@@ -26,7 +38,10 @@ def write_folder_manifest(store: Store, path: str, options: OpenOptions, *, repl
     """
     root = folder_of(path)
     where, side = f"{root}/{INDEX_NAME}", f"{root}/{SIDE_NAME}"
-    data = read_index_bytes(store, root)
+    try:
+        data = read_index_bytes(store, root)
+    except NotFound:
+        return _of_each(store, path, options, replace=replace)
     index = decode_index(data, where)
     for one in check_token_files(store, path, options, "full"):
         if one.severity == "error" and one.path not in (where, side):
@@ -37,6 +52,15 @@ def write_folder_manifest(store: Store, path: str, options: OpenOptions, *, repl
     size_bytes = sum(store.size(f"{root}/{name}") for name in data_files(store, root, index))
     replace_side_file(store, side, folder_manifest(data, index, size_bytes, said), replace=replace)
     return side
+
+
+def _of_each(store: Store, path: str, options: OpenOptions, *, replace: bool) -> str:
+    found = find_token_files(store, path, options)
+    kind = get_format(found.format)
+    if isinstance(kind, _WritesManifests):
+        for number in range(len(found)):
+            kind.write_manifest(store, found.path(number), options, replace=replace)
+    return path
 
 
 def _of_first(store: Store, root: str, index: TokenFileIndex, options: OpenOptions) -> Manifest | None:

@@ -16,6 +16,7 @@ from penstock.errors import Corrupt, NotFound, PenstockError
 from penstock.formats import get_format
 from penstock.formats.tokens.common import document_runs
 from penstock.formats.tokens.folder.files import SIDE_NAME, WORK, folder_of, manifest_of, read_index_bytes
+from penstock.formats.tokens.folder.found import find_token_files
 from penstock.formats.tokens.folder.index import (
     INDEX_NAME,
     SUFFIXES,
@@ -33,9 +34,20 @@ from penstock.store.side_file import NEXT, encode_manifest, is_next, load_manife
 from penstock.types import Action, Finding, Manifest, OpenOptions
 
 _INDEX_CODES = (f"{NAME}.index", f"{NAME}.unfinished", f"{NAME}.max-token-id")
-_OF_FILES = ("missing", "file", "counts", "digest", "width", "eos", "tokenizer")
 _AGAIN = "copy it again, or run the command that made it once more"
 _BY_FORMAT = {suffix: format for format, suffix in SUFFIXES.items()}
+
+
+def _repair_found(
+    store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
+) -> list[Action]:
+    found = find_token_files(store, path, options)
+    kind, actions = get_format(found.format), list[Action]()
+    for number in range(len(found)):
+        file = found.path(number)
+        own = [one for one in findings if one.path.startswith(file.removesuffix(".bin"))]
+        actions += kind.repair(store, file, options, own, write=write)
+    return actions
 
 
 def repair_token_files(
@@ -45,9 +57,11 @@ def repair_token_files(
 
     It is remade where each file has its side file, none is missing between two others, and the folder's own side file
     says that these are all of them. Otherwise nothing is done, and what is in the way is named. What a killed writer
-    left of side files is swept.
+    left of side files is swept. Where no index lists the files, each is mended as its own format does.
     """
     root = folder_of(path)
+    if not any(one.code in _INDEX_CODES for one in findings) and not store.exists(f"{root}/{INDEX_NAME}"):
+        return _repair_found(store, path, options, findings, write=write)
     actions = _sweep(store, root, write=write)
     code = next((one.code for one in findings if one.code in _INDEX_CODES), None)
     if code is not None:

@@ -1,15 +1,15 @@
-"""Reading a folder of token files: one run of documents and tokens, of files that are opened when they are read."""
+"""Reading many token files: one run of documents and tokens, of files that are opened when they are read."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from penstock._columns import scatter
@@ -18,18 +18,21 @@ from penstock._places import place_of, token_extents
 from penstock._secrets import redact
 from penstock._tree import brief, line, tree
 from penstock.abc import Source, Store, TokenSource
-from penstock.errors import Corrupt
+from penstock.errors import Corrupt, NotFound
 from penstock.formats.tokens.common import (
     checked_starts,
     document,
     document_batch,
     mode_of_store,
+    recipe_of,
     require_vocabulary,
     token_schema,
 )
-from penstock.formats.tokens.folder.files import COPY_AGAIN, OpenFiles, folder_of, require_alike
-from penstock.formats.tokens.folder.index import INDEX_NAME, TokenFileIndex, decode_index
-from penstock.formats.tokens.folder.side import NAME, read_manifest
+from penstock.formats.tokens.folder.files import FileList, OpenFiles, folder_of, require_alike
+from penstock.formats.tokens.folder.found import find_token_files
+from penstock.formats.tokens.folder.index import INDEX_NAME
+from penstock.formats.tokens.folder.listed import ListedFiles
+from penstock.formats.tokens.folder.side import NAME
 from penstock.formats.tokens.folder.unfinished import read_finished_index
 from penstock.store.derived import DerivedCache, Put
 from penstock.types import Batch, Extent, IntArray, Manifest, OpenOptions, Place, Sample, TokenArray
@@ -43,39 +46,53 @@ Read = Callable[[TokenSource, IntArray, int], tuple[NDArray[Any], ...]]
 """Windows of one file: source, first tokens, length → arrays of one row each."""
 
 
-def open_token_files(store: Store, path: str, options: OpenOptions) -> TokenFilesSource:
+def open_token_files(store: Store, given: str | Sequence[str], options: OpenOptions) -> TokenFilesSource:
     """Open a folder of token files: its `index.json` is read, and no file of the data.
 
+    Where there is no such index, they are those that a folder, a pattern or a list means; these are listed.
+
     Raises:
-        NotFound: there is no index.
-        PrepareError: the run that makes it has not come to its end.
+        NotFound: there is no index, and no token file.
+        PrepareError: the run that makes them has not come to its end.
         FormatError: the index is damaged, or one of another kind.
-        TooLarge: `vocab_size=` is given, and the index records a larger id.
+        ConfigError: they are no token files of one format.
+        TooLarge: `vocab_size=` is given, and a larger id is recorded.
     """
+    if isinstance(given, str):
+        with contextlib.suppress(NotFound):
+            return _open_listed(store, given, options)
+    return TokenFilesSource(store, given, options, find_token_files(store, given, options), None)
+
+
+def _open_listed(store: Store, path: str, options: OpenOptions) -> TokenFilesSource:
     root = folder_of(path)
-    where = f"{root}/{INDEX_NAME}"
-    data = read_finished_index(store, root)
-    return TokenFilesSource(store, path, options, data, decode_index(data, where))
+    listed = ListedFiles(store, root, read_finished_index(store, root))
+    return TokenFilesSource(store, path, options, listed, f"{root}/{INDEX_NAME}")
 
 
 class TokenFilesSource:
-    """The documents and tokens of all files of a folder, in the order of its index; see `penstock.abc.TokenSource`.
+    """The documents and tokens of many files, one after the other; see `penstock.abc.TokenSource`.
 
-    Made by `penstock.open`. Memory: 16 bytes a file and its entry in the index; up to `MOST_OPEN` files are open.
+    Made by `penstock.open`. Memory: 32 bytes a file, and its entry or its path; up to `MOST_OPEN` files are open.
+
+    Args:
+        store: where they are.
+        given: folder, pattern or paths that they were opened by.
+        options: that they were opened with.
+        listed: the files.
+        index: the `index.json`, which says the largest id; None where none lists them.
     """
 
-    def __init__(self, store: Store, path: str, options: OpenOptions, data: bytes, index: TokenFileIndex) -> None:
+    def __init__(
+        self, store: Store, given: str | Sequence[str], options: OpenOptions, listed: FileList, index: str | None
+    ) -> None:
         self._store = store
-        self._path = path
-        self._root = folder_of(path)
+        self._given = given
         self._options = options
-        self._data = data
-        self.index = index
-        self._token_starts = _running([one.tokens for one in index.files])
-        self._starts = _running([one.documents for one in index.files])
+        self.listed = listed
+        self._index = index
         self._doc_starts: IntArray | None = None
         self._dtype: np.dtype[Any] | None = None
-        self._fingerprint: str | None = None
         # Largest ids stand in the index: a file need not be asked for its own.
         each = OpenOptions(
             flavor=options.flavor,
@@ -85,20 +102,34 @@ class TokenFilesSource:
             trust=options.trust,
             follow_links=options.follow_links,
         )
-        self.files = OpenFiles(store, self._root, index, each)
+        self.files = OpenFiles(store, listed, each)
         # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
-        self.gather_starts = self._gather_starts if index.format in _FLAGGED else None
-        if index.format == "flat-tokens":
+        self.gather_starts = self._gather_starts if listed.format in _FLAGGED else None
+        if listed.format == "flat-tokens":
             self.gather_flagged = self._gather_flagged
-        if options.vocab_size is not None and self.max_token_id is not None:
+        if options.vocab_size is not None and (index is None or self.max_token_id is not None):
             stated = Manifest(NAME, 0, 0, max_token_id=self.max_token_id)
-            require_vocabulary(f"{self._root}/{INDEX_NAME}", np.dtype(np.uint32), stated, options.vocab_size)
+            require_vocabulary(index or self._path, np.dtype(np.uint32), stated, options.vocab_size)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (open_token_files, (self._store, self._path, self._options))
+        if self._index is not None:
+            return (open_token_files, (self._store, self._given, self._options))
+        return (TokenFilesSource, (self._store, self._given, self._options, self.listed, None))
 
     schema = token_schema
     preferred_mode = mode_of_store
+
+    @cached_property
+    def _token_starts(self) -> IntArray:
+        return _running(self.listed.tokens)
+
+    @cached_property
+    def _starts(self) -> IntArray:
+        return _running(self.listed.documents)
+
+    @property
+    def _path(self) -> str:
+        return self._given if isinstance(self._given, str) else self._given[0]
 
     @property
     def block_starts(self) -> IntArray:
@@ -107,21 +138,19 @@ class TokenFilesSource:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the index, which has the digest of each file's documents."""
-        if self._fingerprint is None:
-            self._fingerprint = xxhash.xxh3_128_hexdigest(NAME.encode() + b"\n" + self._data)
-        return self._fingerprint
+        """Digest of the index, which has the digest of each file's documents; without one, of a sample of the files."""
+        return self.listed.fingerprint
 
-    @cached_property
+    @property
     def manifest(self) -> Manifest | None:
         """What the folder's side file says; None where there is none, or where it does not belong to this index."""
-        return read_manifest(self._store, self._root, self._data, self.index)
+        return self.listed.manifest
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """uint8, uint16 or uint32: that of the first file, which the others must have too."""
         if self._dtype is None:
-            self._dtype = self.files.get(0).dtype if self.index.files else np.dtype(np.uint32)
+            self._dtype = self.files.get(0).dtype if len(self.listed) else np.dtype(np.uint32)
         return self._dtype
 
     @property
@@ -131,13 +160,13 @@ class TokenFilesSource:
 
     @property
     def max_token_id(self) -> int | None:
-        """The largest id, as the index says; None where there is no token."""
-        return max((one.max_token_id for one in self.index.files if one.tokens), default=None)
+        """The largest id, as the index or the side files say; None where that is not known, or there is no token."""
+        return self.listed.max_token_id
 
     @property
     def size_bytes(self) -> int | None:
-        """Bytes of all token files, where the side file says so."""
-        return None if self.manifest is None else self.manifest.size_bytes
+        """Bytes of all token files, where the side file says so; without an index they are asked for."""
+        return self.listed.size_bytes
 
     @property
     def eos_id(self) -> int | None:
@@ -146,14 +175,14 @@ class TokenFilesSource:
             return self._options.eos_id
         if self.manifest is not None:
             return self.manifest.eos_id
-        return self.files.get(0).eos_id if self.index.files else None
+        return self.files.get(0).eos_id if len(self.listed) else None
 
     @property
     def tokenizer_digest(self) -> str | None:
         """Digest of the tokenizer that made the ids, where the folder's side file, or the first file's, records it."""
         if self.manifest is not None:
             return self.manifest.tokenizer_digest
-        return _tokenizer_of(self.files.get(0)) if self.index.files else None
+        return _tokenizer_of(self.files.get(0)) if len(self.listed) else None
 
     @property
     def derived(self) -> DerivedCache | None:
@@ -185,7 +214,7 @@ class TokenFilesSource:
 
     def details(self) -> dict[str, Any]:
         """What `info` shows beside counts: how many files, and their format."""
-        return {"files": len(self.index.files), "format of the files": self.index.format}
+        return {"files": len(self.listed), "format of the files": self.listed.format}
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -250,15 +279,14 @@ class TokenFilesSource:
 
     def recipe(self) -> dict[str, Any]:
         """Format, path and options."""
-        options = self._options
-        given = {"layout": options.layout, "eos_id": options.eos_id, "follow_links": options.follow_links or None}
-        known = {name: value for name, value in given.items() if value is not None}
-        return {"kind": "open", "format": NAME, "path": redact(self._path), **known}
+        recipe = recipe_of(NAME, self._path, self._options, layout=self._options.layout)
+        return recipe if isinstance(self._given, str) else recipe | {"path": [redact(one) for one in self._given]}
 
     def summary(self) -> str:
         """One line: path, files, documents, tokens."""
-        counts = {"files": len(self.index.files), "documents": len(self), "tokens": self.num_tokens}
-        return line(NAME, {"path": self._path, **counts}, self._fingerprint)
+        counts = {"files": len(self.listed), "documents": len(self), "tokens": self.num_tokens}
+        known = vars(self.listed).get("fingerprint")
+        return line(NAME, {"path": self._path, **counts}, known)
 
     __repr__ = brief
     __str__ = tree
@@ -271,7 +299,7 @@ class TokenFilesSource:
 
     def _require_alike(self, number: int, source: TokenSource) -> None:
         if number:
-            first, path = self.index.files[0].path, self.files.path(number)
+            first, path = os.path.basename(self.listed.path(0)), self.listed.path(number)
             require_alike("token widths", source.dtype, path, self.dtype, first)
             if self.manifest is None:  # then nothing but the files themselves says so
                 require_alike("EOS ids", source.eos_id, path, self.eos_id, first)
@@ -286,13 +314,7 @@ class TokenFilesSource:
             raise self._other_documents(number, "fewer documents") from None
 
     def _other_documents(self, number: int, found: str) -> Corrupt:
-        return Corrupt(
-            f"a token file is not the one that {INDEX_NAME} lists",
-            path=self.files.path(number),
-            found=found,
-            expected=str(self.index.files[number].documents),
-            hint=COPY_AGAIN,
-        )
+        return self.listed.contradiction(number, found, str(self.listed.documents[number]))
 
     def _file_of(self, index: int) -> tuple[int, int]:
         file = int(np.searchsorted(self._starts, index, side="right")) - 1
@@ -304,13 +326,13 @@ class TokenFilesSource:
             return None
         low, high = int(starts.min()), int(starts.max()) + length
         file = int(np.searchsorted(self._token_starts, low, side="right")) - 1
-        return file if file < len(self.index.files) and high <= self._token_starts[file + 1] else None
+        return file if file < len(self.listed) and high <= self._token_starts[file + 1] else None
 
     def _gather(self, read: Read, starts: IntArray, outs: tuple[NDArray[Any], ...]) -> None:
         """Rows of `outs` by one call to each file; rows that cross a border piece by piece."""
         length = outs[0].shape[1]
         first = np.searchsorted(self._token_starts, starts, side="right") - 1
-        first = np.minimum(first, max(0, len(self.index.files) - 1))  # of windows of no token at the end
+        first = np.minimum(first, max(0, len(self.listed) - 1))  # of windows of no token at the end
         crossing = starts + length > self._token_starts[1:][first] if len(starts) and length else np.zeros(0, np.bool_)
         whole = np.flatnonzero(~crossing)
         for file in np.unique(first[whole]).tolist() if length else ():
@@ -357,10 +379,11 @@ class TokenFilesSource:
         ]
 
     def _feed_starts(self, put: Put) -> None:
-        for number, (one, first) in enumerate(zip(self.index.files, self._token_starts.tolist(), strict=False)):
-            if one.documents:
+        each = zip(self.listed.documents.tolist(), self._token_starts.tolist(), strict=False)
+        for number, (documents, first) in enumerate(each):
+            if documents:
                 starts = self._file(number).doc_starts
-                if len(starts) - 1 != one.documents:
+                if len(starts) - 1 != documents:
                     raise self._other_documents(number, f"{len(starts) - 1} documents")
                 put(starts[:-1] + first)
         put(self._token_starts[-1:])
@@ -378,9 +401,9 @@ def _tokenizer_of(source: object) -> str | None:
     return getattr(source, "tokenizer_digest", None)
 
 
-def _running(sizes: Sequence[int]) -> IntArray:
+def _running(sizes: IntArray) -> IntArray:
     """int64[len(sizes) + 1], read-only: where each begins, and their sum."""
     starts = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(np.array(sizes, np.int64), out=starts[1:])
+    np.cumsum(sizes, out=starts[1:])
     starts.flags.writeable = False
     return starts

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from penstock._columns import column
 from penstock._index import as_index, as_indices
-from penstock._secrets import redact
 from penstock._tree import brief, line, tree
 from penstock.abc import Source, Store
 from penstock.errors import Truncated
@@ -20,8 +19,10 @@ from penstock.formats._manifest import DATA, data_fingerprint
 from penstock.formats._problems import Problem
 from penstock.formats.tokens.common import (
     document_batch,
+    eos_of,
     flags_of_starts,
     mode_of_store,
+    recipe_of,
     require_eos,
     require_vocabulary,
     token_schema,
@@ -180,9 +181,7 @@ class MegatronSource:
     @property
     def eos_id(self) -> int | None:
         """As given, else what the side file says."""
-        if self._options.eos_id is not None:
-            return self._options.eos_id
-        return None if self.manifest is None else self.manifest.eos_id
+        return eos_of(self._options, self.manifest)
 
     @property
     def modes(self) -> NDArray[np.int8] | None:
@@ -262,9 +261,7 @@ class MegatronSource:
 
     def recipe(self) -> dict[str, Any]:
         """Format, prefix and options."""
-        known = {} if self._options.eos_id is None else {"eos_id": self._options.eos_id}
-        known |= {"follow_links": True} if self._options.follow_links else {}
-        return {"kind": "open", "format": "megatron", "path": redact(self._prefix), **known}
+        return recipe_of("megatron", self._prefix, self._options, layout=self._options.layout)
 
     def summary(self) -> str:
         """One line: prefix, documents, dtype."""

@@ -8,9 +8,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._kinds import JoinedRows
 from penstock.abc import Staged, Store
 from penstock.codec.tokens import as_tokens, check_ids, dtype_for
-from penstock.errors import ConfigError, TooLarge
+from penstock.errors import ConfigError, TooLarge, Unsupported
 from penstock.formats._manifest import DATA, FileDigests, Provenance
 from penstock.formats._writers import leave, require_open
 from penstock.formats.tokens.common import require_eos
@@ -32,6 +33,7 @@ from penstock.formats.tokens.writer import (
     append_part,
     check_lengths,
     read_part,
+    take_joined,
     token_manifest,
     token_options,
     write_document,
@@ -247,7 +249,7 @@ class MegatronWriter:
         require_open(self._open, self._path)
         stored, lengths = read_part(path, start_bytes, doc_lengths, self._part_dtype, self._limit, max_token_id)
         lengths = self._checked_lengths(lengths)
-        if self._kind.stored.kind not in "iu" or self._kind.itemsize != self._part_dtype.itemsize:
+        if not self._stores_parts:
             self.write_run(stored.view(self._part_dtype), lengths)
             return
         try:
@@ -257,6 +259,20 @@ class MegatronWriter:
             self.abort()
             raise
         self._tally.add_lengths(lengths, highest)
+
+    def write_joined(self, rows: JoinedRows, /) -> None:
+        """See `penstock._kinds.JoinsRows`.
+
+        Raises:
+            Unsupported: tokens are stored in another width.
+            TooLarge: an id does not fit, or a document is too long for an index.
+        """
+        require_open(self._open, self._path)
+        if not self._stores_parts:
+            raise Unsupported("tokens of this dtype are stored otherwise than they lie there", path=self._path)
+        for run in rows.lengths():
+            self._checked_lengths(run)
+        take_joined(rows, self._store, self._bin, 0, self._digests, self._tally, self._limit)
 
     def commit(self) -> Manifest:
         """Write index and side file, and make the dataset visible, durably: the index last."""
@@ -298,6 +314,11 @@ class MegatronWriter:
     __exit__ = leave
 
     # --- inside --------------------------------------------------------------------------------------------------
+
+    @property
+    def _stores_parts(self) -> bool:
+        """Whether the bytes of a part are those of this dataset."""
+        return self._kind.stored.kind in "iu" and self._kind.itemsize == self._part_dtype.itemsize
 
     def _checked_lengths(self, lengths: IntArray) -> IntArray:
         _require_short(idx_path(self._path), lengths)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from penstock._secrets import logger, redact
+from penstock._secrets import logger
 from penstock._tree import brief, line, tree
 from penstock.abc import Source, Store
 from penstock.codec.tokens import dtype_for
@@ -20,7 +20,9 @@ from penstock.formats.tokens.common import (
     TokenFile,
     document,
     document_batch,
+    eos_of,
     mode_of_store,
+    recipe_of,
     require_eos,
     require_vocabulary,
     token_schema,
@@ -157,9 +159,7 @@ class PbinSource:
     @property
     def eos_id(self) -> int | None:
         """As given, else what the side file says."""
-        if self._options.eos_id is not None:
-            return self._options.eos_id
-        return None if self.manifest is None else self.manifest.eos_id
+        return eos_of(self._options, self.manifest)
 
     def __len__(self) -> int:
         if self._doc_starts.held() is None and self.manifest is not None:
@@ -201,10 +201,7 @@ class PbinSource:
 
     def recipe(self) -> dict[str, Any]:
         """Format, path and options."""
-        options = self._options
-        given = {"layout": options.layout, "eos_id": options.eos_id, "follow_links": options.follow_links or None}
-        known = {name: value for name, value in given.items() if value is not None}
-        return {"kind": "open", "format": "pbin", "path": redact(self._path), **known}
+        return recipe_of("pbin", self._path, self._options, layout=self._options.layout)
 
     def summary(self) -> str:
         """One line: path, tokens, width."""

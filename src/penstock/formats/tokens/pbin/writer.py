@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._kinds import JoinedRows
 from penstock.abc import Store
 from penstock.codec.pickles import PairListEncoder
 from penstock.codec.tokens import as_tokens, check_ids, dtype_for, token_bytes_for_vocab
@@ -23,6 +24,7 @@ from penstock.formats.tokens.writer import (
     append_part,
     check_lengths,
     read_part,
+    take_joined,
     token_manifest,
     token_options,
     write_document,
@@ -177,6 +179,13 @@ class PbinWriter:
             self.abort()
             raise
         self._tally.add_lengths(lengths, highest)
+
+    def write_joined(self, rows: JoinedRows, /) -> None:
+        """See `penstock._kinds.JoinsRows`; raises `TooLarge` where an id does not fit."""
+        require_open(self._open, self._path)
+        head = encode_header(rows.size_bytes, self._dtype.itemsize)
+        self._staged.write_at(0, head)
+        take_joined(rows, self._store, self._staged, len(head), self._digests, self._tally, self._limit)
 
     def commit(self) -> Manifest:
         """Write index, header and side file, and make the dataset visible, durably."""

@@ -15,10 +15,12 @@ import msgspec
 import xxhash
 
 import penstock
-from penstock.errors import Corrupt
+from penstock.errors import ConfigError, Corrupt
 from penstock.formats.shards.index_json import INDEX_NAME, Shard, ShardFile, encode_index, parse_index
 from penstock.formats.shards.side import SIDE_NAME, with_fingerprint
 from penstock.formats.shards.source import own_files
+from penstock.store._files import is_free
+from penstock.store.cache import CachedStore
 from penstock.store.compose import copy_new
 from penstock.store.local import LocalStaged, LocalStore
 from penstock.store.outputs import open_folder
@@ -47,15 +49,23 @@ class GroupPart(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A finished group: its name as a part, what its part holds, and where its files are."""
+    """A finished group.
+
+    Attributes:
+        name: as a part.
+        part: what that holds.
+        files: where its files are.
+        is_first: of its dataset.
+    """
 
     name: PartName
     part: GroupPart
     files: Place
+    is_first: bool
 
     def moved(self, first: int) -> Iterator[tuple[Shard, dict[str, str]]]:
         """Its shards, numbered from `first` on, each with the old and new names of its files."""
-        for shard in kept_shards(bytes(self.part.index), self.name.task, self.files):
+        for shard in kept_shards(bytes(self.part.index), 0 if self.is_first else 1, self.files):
             moved, names = _renamed(shard, first)
             yield moved, {before: after for before, after in names.items() if before in self.part.blocks}
             first += 1
@@ -71,13 +81,21 @@ def files_of(name: PartName, work: Place) -> Place:
     return work.child(f"groups/{name.task:08d}-{name.digest}")
 
 
-def read_group(name: PartName, work: Place) -> Group:
-    """A finished group; raises `Corrupt` where its part is damaged."""
-    place = work.child(f"parts/{name.path}")
+def read_group(name: PartName, work: Place, parts: Place | None = None, is_first: bool | None = None) -> Group:
+    """A finished group; raises `Corrupt` where its part is damaged.
+
+    Args:
+        name: as a part.
+        work: the folder of the plan.
+        parts: where it is; by default among the parts there.
+        is_first: whether it is the first of its dataset; by default that of task 0 is.
+    """
+    place = (parts or work.child("parts")).child(name.path)
     data = place.store.get(place.path)
     if xxhash.xxh3_64_hexdigest(data) != name.digest:
         raise Corrupt("a part of unfinished work is damaged", path=place.path, hint=RESTART)
-    return Group(name, msgspec.json.decode(data, type=GroupPart), files_of(name, work))
+    first = name.task == 0 if is_first is None else is_first
+    return Group(name, msgspec.json.decode(data, type=GroupPart), files_of(name, work), first)
 
 
 def assemble(
@@ -144,6 +162,37 @@ def publish(groups: Iterable[Group], target: Place, *, name: str, recorded: Mapp
         side = stage_side_file(store, target.child(SIDE_NAME).path, manifest, replaces=False)
         publish_beside(store, [side], staged.commit, lambda: store.get(index) == data)
     return manifest
+
+
+def is_free_place(place: Place, last: str = INDEX_NAME) -> bool:
+    """Whether no dataset is there that the file `last` makes visible, nor anything else on this machine."""
+    return is_free(place.path) if place.is_local else not place.child(last).exists()
+
+
+def require_no_object(place: Place, last: str = INDEX_NAME, *, left: bool) -> None:
+    """That nothing lies where files of new work would go, in a store that can't make a folder visible at once.
+
+    Args:
+        place: the output.
+        last: the file that makes it visible.
+        left: shards there are of work that was thrown away, and go.
+
+    Raises:
+        ConfigError: a dataset or another's files are there.
+    """
+    if place.is_local:
+        return
+    remote = Place(place.store.remote if isinstance(place.store, CachedStore) else place.store, place.path)
+    if place.child(last).exists():
+        hint = "Write it beside it: between the first file and the last, readers would see a mixture"
+        raise ConfigError("a dataset in this store can't be replaced in one step", path=place.path, hint=hint)
+    if left and last == INDEX_NAME:
+        for name in remote.names():
+            if name.startswith("shard.") or name == SIDE_NAME:
+                remote.store.delete(remote.child(name).path)
+    if there := remote.names():
+        what, hint = f"files are there, and no {last}", "Name another output; if they are of no use, delete them"
+        raise ConfigError(what, path=place.path, found=", ".join(there[:3]), hint=hint)
 
 
 class _Made:

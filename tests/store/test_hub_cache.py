@@ -10,11 +10,11 @@ import pytest
 
 from penstock.errors import NotFound
 from penstock.prepare.tokens.decode import load_decoder
-from penstock.prepare.tokens.hub import located
 from penstock.prepare.tokens.load_tokenizer import load_tokenizer, tokenizer_files
+from penstock.store.hub_cache import located
 from penstock.store.local import LocalStore
 
-TOKENIZER = Path(__file__).parents[2] / "golden/modalities/tokenizers/bpe2"
+TOKENIZER = Path(__file__).parents[1] / "golden/modalities/tokenizers/bpe2"
 FIRST, MAIN = "a" * 40, "b" * 40
 
 

@@ -46,7 +46,7 @@ def _snapshots(name: str) -> list[Path]:
     try:
         with open(root / "refs/main", "rb") as file:
             main = file.read(_MOST_REF_BYTES).decode("ascii", "replace").strip()
-        revisions = sorted(os.listdir(root / "snapshots"), key=lambda one: one != main)
+        revisions = sorted(os.listdir(root / "snapshots"), key=lambda one: (one != main, one))
     except OSError:
         return []
     folders = [root / "snapshots" / one for one in revisions if _REVISION.fullmatch(one)]

@@ -1,0 +1,29 @@
+"""What is done to each page after mkdocs made it: it fetches nothing from elsewhere."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_SHIM = re.compile(r'<script src="https://unpkg\.com/iframe-worker/shim"></script>')
+_FETCHED = re.compile(r"<(?:script|img|iframe|source|link)\b[^>]*\b(?:src|href)=\"(?:https?:)?//[^\"]*\"")
+_CANONICAL = 'rel="canonical"'
+
+
+def on_post_page(output: str, *, page: Any, config: Any) -> str:
+    """The page with our own worker of the search (`offline.js`) in the place of one that is fetched."""
+    base = "../" * page.url.count("/")
+    output = _SHIM.sub(f'<script src="{base}offline.js"></script>', output)
+    return _own(output, page.file.src_uri)
+
+
+def on_post_template(output_content: str, *, template_name: str, config: Any) -> str:
+    """The page of errors, too."""
+    return _own(_SHIM.sub("", output_content), template_name)
+
+
+def _own(output: str, name: str) -> str:
+    found = [one for one in _FETCHED.findall(output) if _CANONICAL not in one]
+    if found:
+        raise SystemExit(f"{name} fetches from elsewhere: {found[0]}")
+    return output

@@ -1,0 +1,138 @@
+"""Lays out the pages of the documentation site, from the docs, the docstrings and the measured results.
+
+python docs/site/pages.py build/docs    # then: mkdocs build --strict --config-file build/docs/mkdocs.yml
+
+A link of a page that leads to nothing in the repository, and a public name without a docstring, are errors.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.path.insert(0, str(HERE))
+
+from reference import reference_pages  # noqa: E402
+from results import results_page  # noqa: E402
+
+LINK = re.compile(r"(\[[^\]\n]*(?:\n[^\]\n]*)?\])\(([^)\s]+)\)")
+PICTURE = re.compile(r"!\[[^]]*\]\([^)]*penstock\.svg\)")
+FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+PROJECT = ("ARCHITECTURE", "CONTRIBUTING", "SECURITY", "CHANGELOG")
+TUTORIALS = ("text-to-model", "resume", "images")
+GUIDES: dict[str, tuple[str, ...]] = {
+    "Prepare": ("pack", "verbs", "convert", "clusters"),
+    "Train": ("loader", "mixing", "recipes", "remote"),
+    "Look": ("looking", "limits"),
+    "Come from": ("modalities", "modalities-commands", "streaming", "energon", "energon-training"),
+}
+"""Guides in the order of the navigation; one that is not named here comes last."""
+
+
+def main(target: Path) -> None:
+    """Write all pages, and the configuration of mkdocs, below `target`."""
+    shutil.rmtree(target, ignore_errors=True)
+    places = page_places()
+    # The picture stands in the page itself, so that it follows the page's own switch of light and dark.
+    picture = " ".join((ROOT / "docs/penstock.svg").read_text().split())
+    start = PICTURE.sub(lambda _: f"<div>{picture}</div>", (HERE / "start.md").read_text())
+    texts = {source: source.read_text() for source in places} | {HERE / "start.md": start}
+    pages = {place: linked(texts[source], source, places) for source, place in places.items()}
+    reference, reference_nav = reference_pages()
+    pages |= reference
+    pages["measured.md"] = results_page(ROOT / "bench/results.json")
+    decisions = sorted(place for place in pages if place.startswith("decisions/"))
+    pages["decisions/index.md"] = _decisions_page(decisions, pages)
+    for place, text in pages.items():
+        file = target / "pages" / place
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    for one in (HERE / "style.css", HERE / "offline.js"):
+        shutil.copy(one, target / "pages" / one.name)
+    config = yaml.safe_load((HERE / "mkdocs.yml").read_text())
+    config |= {
+        "docs_dir": "pages",
+        "site_dir": "site",
+        "nav": _nav(pages, reference_nav),
+        "hooks": [str(HERE / "hooks.py")],
+    }
+    next(one for one in config["plugins"] if "mkdocstrings" in one)["mkdocstrings"]["handlers"]["python"]["paths"] = [
+        str(ROOT / "src")
+    ]
+    (target / "mkdocs.yml").write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
+    print(f"{len(pages)} pages in {target}/pages")
+
+
+def page_places() -> dict[Path, str]:
+    """File of the repository → its page in the site."""
+    docs = ROOT / "docs"
+    places = {HERE / "start.md": "index.md"}
+    places |= {file: str(file.relative_to(docs)) for file in docs.glob("*.md")}
+    for folder in ("tutorial", "guide", "formats", "decisions"):
+        places |= {file: str(file.relative_to(docs)) for file in (docs / folder).glob("*.md")}
+    return places | {ROOT / f"{name}.md": f"project/{name.lower()}.md" for name in PROJECT}
+
+
+def linked(text: str, source: Path, places: dict[Path, str]) -> str:
+    """A page whose links lead to pages of the site; a link to another file of the repository becomes its name."""
+
+    def one(found: re.Match[str]) -> str:
+        target, _, anchor = found[2].partition("#")
+        if target.startswith("site:"):  # a page that is made
+            near = os.path.relpath(target.removeprefix("site:"), os.path.dirname(places[source]) or ".")
+            return f"{found[1]}({near}{'#' + anchor if anchor else ''})"
+        if not target or "://" in target or target.startswith("mailto:"):
+            return found[0]
+        file = (source.parent / target).resolve()
+        if file.is_dir() and file / "index.md" in places:
+            file /= "index.md"
+        if file not in places and file.name == "README.md":
+            file = HERE / "start.md"
+        if file in places:
+            near = os.path.relpath(places[file], os.path.dirname(places[source]) or ".")
+            return f"{found[1]}({near}{'#' + anchor if anchor else ''})"
+        if not file.exists():
+            raise SystemExit(f"{source.relative_to(ROOT)}: a link to nothing: {found[2]}")
+        return found[1][1:-1]
+
+    parts = FENCE.split(text)
+    return "".join(part if part.startswith("```") else LINK.sub(one, part) for part in parts)
+
+
+def _nav(pages: dict[str, str], reference: list[Any]) -> list[Any]:
+    known = {name for names in GUIDES.values() for name in names}
+    rest = tuple(sorted(Path(one).stem for one in pages if one.startswith("guide/") and Path(one).stem not in known))
+    guides = [
+        {title: [f"guide/{name}.md" for name in names]}
+        for title, names in ({**GUIDES, "More": rest} if rest else GUIDES).items()
+    ]
+    formats = sorted(one for one in pages if one.startswith("formats/"))
+    project = [f"project/{name.lower()}.md" for name in PROJECT]
+    return [
+        {"Start": "index.md"},
+        {"Tutorials": [f"tutorial/{name}.md" for name in TUTORIALS]},
+        {"Guides": guides},
+        {"Formats": [*({Path(one).stem: one} for one in formats), {"URLs": "urls.md"}]},
+        {"Commands": "cli.md"},
+        {"Reference": reference},
+        {"Errors": "errors.md"},
+        {"Measured": ["measured.md", {"On paper": "scale.md"}]},
+        {"Project": [*project, {"Decisions": "decisions/index.md"}]},
+    ]
+
+
+def _decisions_page(places: list[str], pages: dict[str, str]) -> str:
+    rows = [f"- [{pages[one].partition(chr(10))[0].lstrip('# ')}]({Path(one).name})" for one in places]
+    return "\n".join(["# Decisions\n\nThe question, what was chosen, and what else was considered.\n", *rows, ""])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

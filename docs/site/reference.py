@@ -1,0 +1,139 @@
+"""The reference: every public name, each on the first page that has it, from its docstring."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import MissingExtra
+
+FACADE = "penstock"
+MODULES = {
+    "penstock.load.torch": "With torch",
+    "penstock.load.jax": "With jax",
+    "penstock.load": "Loaders",
+    "penstock.mix": "Mixing",
+    "penstock.order": "Orders",
+    "penstock.pack": "Windows",
+    "penstock.cook": "Typed samples",
+    "penstock.recipe": "Recipes",
+    "penstock.check": "Checking",
+    "penstock.convert": "Converting",
+    "penstock.prepare": "Preparing",
+    "penstock.executors": "Executors",
+    "penstock.store": "Stores",
+    "penstock.abc": "Seams of plug-ins",
+    "penstock.types": "Data types",
+    "penstock.errors": "Errors",
+    "penstock.formats.kit": "Kit for formats",
+    "penstock.testing": "Suites and helpers for tests",
+    "penstock.testing.strategies": "Strategies for tests",
+    "penstock.compat.modalities": "Modalities' names",
+    "penstock.compat.energon": "Energon's names",
+    "penstock.compat.streaming": "Streaming's names",
+}
+"""Module → title of its page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A public name: where it is taken from, and where it is made."""
+
+    module: str
+    name: str
+    made_at: str
+    what: str
+
+
+def reference_pages() -> tuple[dict[str, str], list[Any]]:
+    """Path → Markdown, and the part of the navigation; raises `SystemExit` that lists names without a docstring."""
+    pages: dict[str, str] = {}
+    seen: dict[str, str] = {}
+    undocumented: list[str] = []
+    index = ["# Reference\n\nEvery public name, from its docstring. `import penstock as ps` has the first table.\n"]
+    facade = list(names_of(FACADE, undocumented))
+    index.append(_table(facade, lambda one: f"ps.{one.name}.md", "ps."))
+    for one in facade:
+        seen[one.made_at] = f"ps.{one.name}.md"
+        pages[f"reference/ps.{one.name}.md"] = f"---\nsearch: {{boost: 4}}\n---\n\n{_directive(one, level=1)}"
+    nav: list[Any] = [
+        "reference/index.md",
+        {"import penstock as ps": [{f"ps.{one.name}": f"reference/ps.{one.name}.md"} for one in facade]},
+    ]
+    for module, title in MODULES.items():
+        file = f"{module.removeprefix('penstock.')}.md"
+        names = list(names_of(module, undocumented))
+        for one in names:
+            seen.setdefault(one.made_at, f"{file}#{one.made_at}")
+        pages[f"reference/{file}"] = _page(module, names, file, seen)
+        nav.append({title: f"reference/{file}"})
+        index.append(f"## {title}\n\n[`{module}`]({file})\n")
+        index.append(_table(names, lambda one: seen[one.made_at], ""))
+    if undocumented:
+        raise SystemExit("public names without a docstring:\n  " + "\n  ".join(sorted(undocumented)))
+    pages["reference/index.md"] = "\n".join(index)
+    return pages, nav
+
+
+def names_of(module: str, undocumented: list[str]) -> Iterator[Name]:
+    """The public names of a module, in byte order."""
+    try:
+        found = importlib.import_module(module)
+    except MissingExtra:  # read from its source alone
+        yield Name(module, "", module, "")
+        return
+    own = (name for name, value in vars(found).items() if _made_in(value, module) and not name.startswith("_"))
+    for name in sorted(getattr(found, "__all__", None) or own):
+        value = getattr(found, name)
+        if not callable(value) and not inspect.isclass(value):
+            continue
+        undocumented += [f"{module}.{missing}" for missing in _without_docstring(name, value)]
+        made = name if "<locals>" in value.__qualname__ else value.__qualname__  # a decorator made it
+        made_at = f"{value.__module__}.{made}"
+        yield Name(module, name, made_at, _first_line(value))
+
+
+def _made_in(value: Any, module: str) -> bool:
+    return (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__ == module
+
+
+def _without_docstring(name: str, value: Any) -> Iterator[str]:
+    if not inspect.getdoc(value):
+        yield name
+    for member, made in vars(value).items() if inspect.isclass(value) else ():
+        plain = getattr(made, "fget", getattr(made, "__func__", made))
+        # The name of a test of a suite is the law that it holds.
+        if inspect.isfunction(plain) and not member.startswith(("_", "test_", "pytest_")):
+            with contextlib.suppress(TypeError):
+                if not inspect.getdoc(getattr(value, member)):
+                    yield f"{name}.{member}"
+
+
+def _first_line(value: Any) -> str:
+    return (inspect.getdoc(value) or "").strip().partition("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+
+
+def _table(names: list[Name], target: Any, prefix: str) -> str:
+    rows = [f"| [`{prefix}{one.name}`]({target(one)}) | {one.what} |" for one in names if one.name]
+    return "\n".join(["| name | is |", "|---|---|", *rows, ""]) if rows else ""
+
+
+def _directive(one: Name, *, level: int = 2) -> str:
+    shown = f"ps.{one.name}" if one.module == FACADE else one.name or one.module
+    options = f'heading: "{shown}"\n      toc_label: "{shown}"\n      heading_level: {level}'
+    return f"::: {one.made_at}\n    options:\n      {options}\n"
+
+
+def _page(module: str, names: list[Name], file: str, seen: dict[str, str]) -> str:
+    """A module: what its docstring says, names that stand elsewhere as links, and the others in full."""
+    parts = [f"# {module}\n"]
+    if names and names[0].name:
+        parts.append(inspect.getdoc(importlib.import_module(module)) or "")
+    elsewhere = [one for one in names if not seen[one.made_at].startswith(f"{file}#")]
+    if elsewhere:
+        parts.append("\nAlso here: " + ", ".join(f"[`{one.name}`]({seen[one.made_at]})" for one in elsewhere) + ".\n")
+    return "\n".join([*parts, *(f"\n{_directive(one)}" for one in names if one not in elsewhere)])

@@ -1,0 +1,110 @@
+"""The page of measured results, with plots: from `bench/results.json` alone."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+WIDTH = 900
+LABEL = 430
+ROW = 22
+Row = dict[str, Any]
+
+HEAD = """# Measured
+
+Penstock and its peer in the same run on the same machine, pair by pair; each bar says how many times as fast Penstock
+is, on a logarithmic axis, and the upright mark is the aim that was set before. `make bench` measures it again.
+"""
+
+
+def results_page(path: Path) -> str:
+    """The page in Markdown: one plot over all questions, then a table and a plot for each."""
+    questions = json.loads(path.read_text())["questions"]
+    parts = [HEAD, overview(questions)]
+    for question in questions.values():
+        parts.append(f"## {question['title']}\n")
+        compared = [row for row in question["rows"] if row["other"] is not None and row["factor"]]
+        if compared:
+            parts.append(bars([(row["what"], row) for row in compared], f"{question['title']}: times as fast"))
+        parts.append(table(question["rows"]))
+        parts += [f"{note}\n" for note in question["notes"]]
+        parts.append(f"`{question['command']}`, {question['date']}: {question['machine']}\n")
+    return "\n".join(parts)
+
+
+def overview(questions: dict[str, Any]) -> str:
+    """The first row of each question that has a peer."""
+    first = [
+        (question["title"], row)
+        for question in questions.values()
+        for row in [next((one for one in question["rows"] if one["other"] is not None and one["factor"]), None)]
+        if row is not None
+    ]
+    first.sort(key=lambda one: -one[1]["factor"])
+    return bars(first, "How many times as fast as the peer: the first row of each question")
+
+
+def bars(rows: list[tuple[str, Row]], title: str) -> str:
+    """An SVG of one bar a row, from 1 to its factor; what is slower than its peer goes to the left."""
+    factors = [row["factor"] for _, row in rows] + [row["target"] for _, row in rows if _aim(row)]
+    low, high = min(0.5, *factors), max(20.0, *factors) * 2.4
+    height = ROW * len(rows) + 30
+
+    def x(factor: float) -> float:
+        span = math.log10(high) - math.log10(low)
+        return LABEL + (WIDTH - LABEL - 10) * (math.log10(factor) - math.log10(low)) / span
+
+    lines = [f'<svg class="plot" viewBox="0 0 {WIDTH} {height}" role="img"><title>{html.escape(title)}</title>']
+    for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1):
+        at = x(10.0**power)
+        lines.append(f'<line class="line" x1="{at:.1f}" x2="{at:.1f}" y1="0" y2="{height - 22}"/>')
+        lines.append(f'<text class="quiet" x="{at:.1f}" y="{height - 6}" text-anchor="middle">{10.0**power:g}×</text>')
+    for number, (label, row) in enumerate(rows):
+        lines += _bar(row, label, ROW * number, x)
+    return "".join([*lines, "</svg>\n"])
+
+
+def _bar(row: Row, label: str, top: float, x: Any) -> list[str]:
+    start, end = sorted((x(1.0), x(row["factor"])))
+    kind = "miss" if row["met"] is False else "ours" if row["factor"] >= 1 else "other"
+    shown = label if len(label) <= 58 else f"{label[:57]}…"
+    full = f"{label}: {times(row['factor'])} ({row['other_name']})"
+    made = [
+        f"<g><title>{html.escape(full)}</title>",
+        f'<text x="{LABEL - 12}" y="{top + 15}" text-anchor="end">{html.escape(shown)}</text>',
+        f'<rect class="{kind}" x="{start:.1f}" y="{top + 4}" width="{max(end - start, 1):.1f}" height="14" rx="1.5"/>',
+        f'<text x="{end + 6:.1f}" y="{top + 15}">{times(row["factor"])}</text>',
+    ]
+    if _aim(row):
+        at = x(row["target"])
+        made.append(f'<line class="aim" x1="{at:.1f}" x2="{at:.1f}" y1="{top + 1}" y2="{top + 21}"/>')
+    return [*made, "</g>"]
+
+
+def _aim(row: Row) -> bool:
+    return row["target"] is not None and not row["at_most"]
+
+
+def table(rows: list[Row]) -> str:
+    """All rows of a question."""
+    lines = ["| | Penstock | beside | factor | aim | |", "|---|---|---|---|---|---|"]
+    for row in rows:
+        other = "" if row["other"] is None else f"{amount(row['other'], row['unit'])} ({row['other_name']})"
+        factor = "" if row["factor"] is None or row["other"] is None else times(row["factor"])
+        aim = "" if row["target"] is None else f"≤ {row['target']:g}" if row["at_most"] else f"≥ {row['target']:g}×"
+        met = {True: "met", False: "**missed**", None: ""}[row["met"]]
+        lines.append(f"| {row['what']} | {amount(row['ours'], row['unit'])} | {other} | {factor} | {aim} | {met} |")
+    return "\n".join([*lines, ""])
+
+
+def times(factor: float) -> str:
+    """Three digits."""
+    return f"{factor:,.0f}×" if factor >= 100 else f"{factor:.3g}×"
+
+
+def amount(value: float, unit: str) -> str:
+    """Three digits and the unit."""
+    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"

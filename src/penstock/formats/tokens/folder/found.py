@@ -1,0 +1,362 @@
+"""Token files that no index of ours lists: those of a folder, a pattern or a list, in byte order of their paths.
+
+| name | is |
+|---|---|
+| `*.pbin`, `*.packed.bin` | a packed file of Modalities |
+| `*.bin` and `*.idx` | a pair of Megatron-LM |
+| `*.zarr` | a flat-tokens group |
+
+Folders are searched at any depth; hidden names are left out, and so is an `.idx` that is one of a JSONL. All files are
+of one format. Names that `pack` gives are only taken where the `index.json` beside them lists them.
+
+What the files hold is counted once a host, and kept in the cache folder under what each file is now; nothing is written
+beside them.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, cast
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from penstock._buffers import byte_view
+from penstock._digest import digest
+from penstock._pool import Pool
+from penstock.abc import Store, TokenSource
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, TooLarge, Unsupported
+from penstock.formats import get_format, sniff
+from penstock.formats._other_data import other_data
+from penstock.formats.tokens.folder.files import data_names, manifest_of, read_index
+from penstock.formats.tokens.folder.index import INDEX_NAME, TOKEN_FILE_NAME
+from penstock.formats.tokens.folder.unfinished import find_unfinished, unfinished
+from penstock.store.derived import DerivedCache
+from penstock.store.find import find_files, peek_names
+from penstock.store.local import LocalStore
+from penstock.store.place import Place
+from penstock.store.powers import CopyingStore
+from penstock.store.state import FileState, state_of, states_of
+from penstock.types import IntArray, OpenOptions, Sniff
+
+GROUPS = (".zarr",)
+_PBIN = (".pbin", ".packed.bin")
+SUFFIXES = (*_PBIN, ".bin", ".idx", *GROUPS)
+_DATA = (*_PBIN, ".bin", *GROUPS)
+_FORMATS = ("pbin", "megatron", "flat-tokens")
+_JSONL_INDEX = b"\x80\x04"
+_VERSION = "token-files-found-1"
+_MOST_LOOKED_AT = 1000
+_FEW = 64  # files of this machine that are looked at in less time than is worth a file in the cache folder
+_AT_ONCE = 16
+_SAMPLED = 16
+_UNKNOWN = -2
+_PART_NUMBER = re.compile(r"part-(\d+)-[^/]*\Z")
+
+
+def sniff_found(store: Store, path: str) -> Sniff:
+    """A folder whose first 1,000 names are those of token files and of no other data; or a pattern of such files."""
+    if not store.is_folder(path):
+        if not glob.has_magic(path) or store.exists(path):
+            return Sniff(False, "neither a folder nor a pattern")
+        try:
+            found = list(find_files(path, [SUFFIXES], "token", follow_links=True, folders=GROUPS))
+        except (NotFound, ConfigError, Unsupported):
+            return Sniff(False, "no token file can be seen in it")
+        fits = all(one.endswith(SUFFIXES) for one in found) and any(map(_is_data, found))
+        return Sniff(fits, f"{len(found)} token files" if fits else "not all of the files are token files")
+    names = list(peek_names(store, path, _MOST_LOOKED_AT, GROUPS))
+    first = next((name for name in names if _is_data(name) and _is_whole(store, f"{path.rstrip('/')}/{name}")), None)
+    if first is None:
+        return Sniff(False, "no token files in it")
+    other = other_data(names, _DATA)
+    if other is not None:
+        pattern = f"{path.rstrip('/')}/**/*{os.path.splitext(first)[1]}"
+        return Sniff(False, f"token files and other data ({other}): name them by a pattern, {pattern}")
+    return Sniff(True, f"token files, such as {first}")
+
+
+def find_token_files(store: Store, given: str | Sequence[str], options: OpenOptions) -> FoundFiles:
+    """The token files that a folder, a pattern or a list means; they are listed, and none is opened.
+
+    Raises:
+        NotFound: nothing is there, or no token file.
+        PrepareError: a run that makes some of them has not come to its end.
+        ConfigError: they are of several formats, or one is named twice; or they are of datasets that have to be named.
+        UnsafeData: a link leads out of a folder that is searched.
+    """
+    paths = [given] if isinstance(given, str) else given
+    found = [one for path in paths for one in _files_of(store, path, options, named=not isinstance(given, str))]
+    format = _one_format(found, paths[0])
+    files = sorted((path for path, _ in found), key=_order)
+    for first, second in pairwise(files):
+        if first == second:
+            raise ConfigError("a file is named twice", path=first, hint="Name each file once, or its folder")
+    source = FoundFiles(store, format, tuple(files), options)
+    source.require_vocabulary()
+    return source
+
+
+class FoundFiles:
+    """The files of a source of token files as they were found; see `penstock.formats.tokens.folder.files.FileList`.
+
+    Picklable. Memory: 24 bytes a file, and its path.
+
+    Args:
+        store: where they are.
+        format: of all of them.
+        paths: they, in order.
+        options: for each of them.
+    """
+
+    manifest = None
+
+    def __init__(self, store: Store, format: str, paths: tuple[str, ...], options: OpenOptions) -> None:
+        self._args = (store, format, paths, options)
+        self._store = store
+        self._options = replace(options, vocab_size=None)
+        self._paths = paths
+        self.format = format
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (FoundFiles, self._args)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def path(self, number: int) -> str:
+        """Where file `number` is."""
+        return self._paths[number]
+
+    @property
+    def tokens(self) -> IntArray:
+        """int64[n_files]: tokens of each."""
+        return self._counts[: len(self)]
+
+    @cached_property
+    def documents(self) -> IntArray:
+        """int64[n_files]: documents of each; the document index of each file is decoded for it, once a host."""
+        return self._once_a_host("documents", lambda: self._of_each(lambda source: (len(source),)))
+
+    @property
+    def max_token_id(self) -> int | None:
+        """The largest id, where the side files of all say so."""
+        highest = self._counts[len(self) :]
+        return None if not len(self) or int(highest.min()) == _UNKNOWN else max(0, int(highest.max()))
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all."""
+        store = self._store
+        names = (name for path in self._paths for name in data_names(self.format, path))
+        folders = {name: store.is_folder(name) for name in names}
+        files = (file for name, is_folder in folders.items() for file in (store.list(name) if is_folder else (name,)))
+        return sum(map(store.size, files))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of the counts, and of the fingerprints of at most 16 files."""
+        return self._once_a_host("fingerprint", self._sample, "uint8").tobytes().hex()
+
+    def require(self, number: int, source: TokenSource) -> None:
+        """That a file still holds what was counted; raises `Corrupt`."""
+        if source.num_tokens != int(self.tokens[number]):
+            raise self.contradiction(number, f"{source.num_tokens} tokens", str(self.tokens[number]))
+
+    def contradiction(self, number: int, found: str, expected: str) -> Corrupt:
+        """The error for a file that holds something else."""
+        return Corrupt(
+            "a token file changed while it was read",
+            path=self.path(number),
+            found=found,
+            expected=expected,
+            hint="Don't change data that are being read; open them again",
+        )
+
+    def require_vocabulary(self) -> None:
+        """That no file holds an id beyond `vocab_size=`, as far as side files say; raises `TooLarge`."""
+        vocab_size = self._args[3].vocab_size
+        beyond = [] if vocab_size is None else np.flatnonzero(self._counts[len(self) :] >= vocab_size).tolist()
+        if beyond:
+            raise TooLarge(
+                "the data hold ids beyond the vocabulary",
+                path=self.path(beyond[0]),
+                found=int(self._counts[len(self) + beyond[0]]),
+                expected=f"0 to {(vocab_size or 1) - 1}",
+                hint="They were made with another tokenizer",
+            )
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _counts(self) -> IntArray:
+        """int64[2 * n_files]: tokens of each, then the largest id of each, -2 where it is not known."""
+        return self._once_a_host("tokens", lambda: self._of_each(_tokens_and_highest))
+
+    def _of_each(self, ask: Callable[[TokenSource], tuple[int, ...]]) -> IntArray:
+        def look(path: str) -> tuple[int, ...]:
+            return ask(cast(TokenSource, get_format(self.format).open(self._store, path, self._options)))
+
+        if isinstance(self._store, LocalStore):
+            found = list(map(look, self._paths))
+        else:
+            with Pool(_AT_ONCE, "penstock-count") as pool:
+                found = list(pool.map(look, self._paths))
+        return np.array(found, np.int64).reshape(len(found), -1).T.reshape(-1)
+
+    def _sample(self) -> NDArray[Any]:
+        hasher = xxhash.xxh3_128(f"{_VERSION}\n{self.format}\n".encode())
+        for counts in (self.tokens, self.documents):
+            hasher.update(byte_view(np.ascontiguousarray(counts, "<i8")))
+        chosen = sorted(range(len(self)), key=lambda number: xxhash.xxh3_64_intdigest(b"%d" % number))[:_SAMPLED]
+        for number in chosen:
+            source = get_format(self.format).open(self._store, self.path(number), self._options)
+            hasher.update(f"{number} {source.fingerprint}\n".encode())
+        return np.frombuffer(hasher.digest(), np.uint8)
+
+    def _once_a_host(self, what: str, find: Callable[[], NDArray[Any]], dtype: str = "int64") -> NDArray[Any]:
+        """What `find` gives; kept for the processes of this host under what each file is now."""
+        near = isinstance(self._store, LocalStore)
+        states = [] if near and len(self) <= _FEW else self._states
+        if not states or not all(near or state.version for state in states):
+            return find()
+        known = [f"{one.size_bytes} {one.mtime_ns} {one.version}" for one in states]
+        options = self._options
+        paths = map(os.path.abspath, self._paths) if near else self._paths
+        key = digest(self.format, str(options.layout), *paths, *known)
+        folder = self._store.folder if isinstance(self._store, CopyingStore) else None
+        return DerivedCache(folder).array(f"{_VERSION}-{what}-{key}", dtype, find)
+
+    @cached_property
+    def _states(self) -> list[FileState]:
+        if self.format != "flat-tokens":
+            files = (_index_of(path) if self.format == "megatron" else path for path in self._paths)
+            return states_of(Place(self._store, path) for path in files)
+        return [state for path in self._paths for state in self._states_of_group(path)]
+
+    def _states_of_group(self, path: str) -> Iterator[FileState]:
+        """Those of the metadata of its arrays, or of all of it where it is one file."""
+        group = Place(self._store, path)
+        arrays = (group.child(array) for array in ("encoded_tokens", "seq_starts"))
+        metadata = (array.child(name) for array in arrays for name in (".zarray", "zarr.json"))
+        for place in metadata if group.is_folder() else (group,):
+            if place.exists():
+                yield state_of(place)
+
+
+def _tokens_and_highest(source: TokenSource) -> tuple[int, ...]:
+    manifest = manifest_of(source)
+    highest = None if manifest is None else manifest.max_token_id
+    if not source.num_tokens:
+        return 0, -1
+    return source.num_tokens, _UNKNOWN if highest is None else highest
+
+
+# --- which files -------------------------------------------------------------------------------------------------
+
+
+def _files_of(store: Store, given: str, options: OpenOptions, *, named: bool) -> Iterator[tuple[str, str]]:
+    """`(path, format)` of the token files that a path means; those of a folder of ours as its index lists them."""
+    root = given.rstrip("/") or given
+    if store.is_folder(root) and not root.endswith(GROUPS):
+        what = find_unfinished(store, root)
+        if what is not None:
+            raise unfinished(root, what)
+        if named and store.exists(f"{root}/{INDEX_NAME}"):
+            index = read_index(store, root)
+            yield from ((f"{root}/{one.path}", index.format) for one in index.files)
+            return
+    elif not glob.has_magic(root) and not store.exists(root) and store.exists(f"{root}.idx"):
+        root = f"{root}.bin"  # a pair of Megatron-LM, by its prefix
+    found = dict.fromkeys(find_files(root, [SUFFIXES], "token", follow_links=options.follow_links, folders=GROUPS))
+    _require_listed(store, root, found)
+    for path in found:
+        if not path.endswith(".idx"):
+            yield path, _format_of(store, path, found)
+        elif (pair := path.removesuffix(".idx") + ".bin") not in found and not _is_of_jsonl(store, path):
+            if not store.exists(pair):
+                raise NotFound("an index without its tokens", path=path, expected=pair, hint="Copy the pair again")
+            yield pair, "megatron"
+
+
+def _require_listed(store: Store, given: str, paths: Iterable[str]) -> None:
+    """That files which are called as `pack` calls them are listed beside them, and were not found by a search."""
+    listed: dict[str, set[str]] = {}
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        if not TOKEN_FILE_NAME.fullmatch(name):
+            continue
+        if folder not in listed:
+            if not store.exists(f"{folder}/{INDEX_NAME}"):
+                raise unfinished(folder, f"{name} and no {INDEX_NAME}")
+            if store.is_folder(given):
+                what = "a folder that holds datasets of its own"
+                raise ConfigError(what, path=given, found=folder, hint="Name the folders in a list: [A, B]")
+            index = read_index(store, folder)
+            suffix = ".idx" if index.format == "megatron" else None
+            names = {one.path for one in index.files}
+            listed[folder] = names | ({os.path.splitext(one)[0] + suffix for one in names} if suffix else set())
+        if name not in listed[folder]:
+            hint = f"It is of no run that came to its end: `penstock status {folder} --sweep` removes it"
+            raise ConfigError(f"{INDEX_NAME} does not list this token file", path=path, hint=hint)
+
+
+def _one_format(found: Iterable[tuple[str, str]], given: str) -> str:
+    """The format of all files."""
+    formats: dict[str, str] = {}
+    for path, format in sorted(found):
+        formats.setdefault(format, path)
+    if len(formats) > 1:
+        named = ", ".join(f"{format} ({path})" for format, path in sorted(formats.items()))
+        hint = "Name those of one by a pattern"
+        raise ConfigError("token files of several formats", path=given, found=named, hint=hint)
+    if not formats:
+        raise NotFound("no token file in this folder", path=given, expected=", ".join(_DATA))
+    return next(iter(formats))
+
+
+def _format_of(store: Store, path: str, found: Container[str]) -> str:
+    if path.endswith(GROUPS):
+        return "flat-tokens"
+    if path.endswith(_PBIN):
+        return "pbin"
+    if path.endswith(".bin") and (_index_of(path) in found or store.exists(_index_of(path))):
+        return "megatron"
+    name = sniff(store, path).name
+    if name not in _FORMATS:
+        hint = "Open it by itself, and join them: ps.Concat"
+        raise ConfigError("not a token file that can be one of several", path=path, found=name, hint=hint)
+    return name
+
+
+def _is_data(path: str) -> bool:
+    return path.endswith(_DATA)
+
+
+def _is_whole(store: Store, path: str) -> bool:
+    """Whether a file is one of tokens by its name, and by the index beside it where it needs one."""
+    return not path.endswith(".bin") or path.endswith(_PBIN) or store.exists(_index_of(path))
+
+
+def _index_of(path: str) -> str:
+    return path.removesuffix(".bin") + ".idx"
+
+
+def _is_of_jsonl(store: Store, path: str) -> bool:
+    try:
+        return store.get(path, 0, len(_JSONL_INDEX)) == _JSONL_INDEX
+    except (PenstockError, OSError):
+        return False
+
+
+def _order(path: str) -> tuple[bytes, int]:
+    """Byte order of paths; of files of ours by their numbers, of which those from 100,000 on are longer."""
+    number = _PART_NUMBER.search(path)
+    return (os.fsencode(path), 0) if number is None else (os.fsencode(path[: number.start()]), int(number[1]))

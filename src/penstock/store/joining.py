@@ -1,0 +1,208 @@
+"""Staged files that are made of ranges of files of their own store, whose bytes need not come here.
+
+On a disk the kernel copies such ranges. In an object store the writer gets a `JoiningStore` instead: what it writes is
+kept in the cache folder, ranges are remembered, and the commit has the store join both, where it can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from penstock.abc import Staged, Store
+from penstock.store._remote_staged import publish, scratch_file
+from penstock.store.cache import CachedStore
+from penstock.store.compose import Extent, compose
+from penstock.store.local import LocalStaged, LocalStore, output_exists
+from penstock.store.put import aborting
+from penstock.store.remote import RemoteStore
+from penstock.types import Buffer
+
+_STREAM_BYTES = 1 << 24
+
+
+@runtime_checkable
+class _TakesRanges(Protocol):
+    """A staged file that takes ranges of files of its store."""
+
+    def append_range(self, path: str, start_bytes: int, length_bytes: int) -> None: ...
+
+
+def append_range(staged: Staged, store: Store, extent: Extent) -> None:
+    """Append a range of another file of its store to a staged file.
+
+    By the kernel on this machine, and by the store itself where `staged` comes from a `JoiningStore`; else every byte
+    is read from the store, to be written to it again.
+
+    Raises:
+        NotFound: no such file.
+        Truncated: it is too short.
+    """
+    path, start, length = extent
+    if isinstance(staged, _TakesRanges):
+        staged.append_range(path, start, length)
+    elif isinstance(store, LocalStore):
+        staged.append_file(path, start, length)
+    else:
+        for chunk in _chunks(store, extent):
+            staged.write(chunk)
+
+
+def _chunks(store: Store, extent: Extent) -> Iterator[bytes]:
+    path, start, length = extent
+    for first in range(start, start + length, _STREAM_BYTES):
+        yield store.get_ranges(path, [(first, min(start + length, first + _STREAM_BYTES))])[0]
+
+
+def joining(store: Store) -> Store:
+    """The same store for a writer, whose files the store may join itself."""
+    remote = store.remote if isinstance(store, CachedStore) else store
+    return JoiningStore(store, remote) if isinstance(remote, RemoteStore) else store
+
+
+@dataclass(frozen=True, slots=True)
+class JoiningStore:
+    """An object store whose staged files take ranges of its files; see `joining`.
+
+    Attributes:
+        whole: the store.
+        remote: the same, without local copies.
+    """
+
+    whole: Store
+    remote: RemoteStore
+
+    def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
+        """See `penstock.abc.Store`, here and below."""
+        return self.whole.get(path, start_bytes, length_bytes)
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Ranges of a file."""
+        return self.whole.get_ranges(path, ranges)
+
+    def size(self, path: str) -> int:
+        """Size in bytes."""
+        return self.whole.size(path)
+
+    def exists(self, path: str) -> bool:
+        """Whether something is there."""
+        return self.whole.exists(path)
+
+    def is_folder(self, path: str) -> bool:
+        """Whether a folder is there."""
+        return self.whole.is_folder(path)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """All files under a folder."""
+        return self.whole.list(prefix)
+
+    def delete(self, path: str) -> None:
+        """Remove one file."""
+        self.whole.delete(path)
+
+    def sweep(self, path: str) -> None:
+        """Remove what killed writers of a visible file left."""
+        self.remote.sweep(path)
+
+    def sweep_folder(self, path: str) -> None:
+        """Remove what killed writers left in a folder."""
+        self.remote.sweep_folder(path)
+
+    def stage(self, path: str, *, overwrite: bool = False) -> JoinedStaged:
+        """Start a file; raises `ConfigError` where it exists and `overwrite` is false."""
+        if not overwrite and self.remote.exists(path):
+            raise output_exists(path)
+        return JoinedStaged(self, path, overwrite, scratch_file(path))
+
+    def commit(self, staged: Sequence[Staged]) -> None:
+        """Sync all, then make them visible in order."""
+        publish(staged)
+
+
+@dataclass(slots=True)
+class JoinedStaged:
+    """A staged file of a `JoiningStore`; see `penstock.abc.Staged`."""
+
+    _store: JoiningStore
+    path: str
+    _overwrite: bool
+    _here: LocalStaged
+    _extents: list[Extent] = field(default_factory=list[Extent])
+    _size_bytes: int = 0
+
+    def write(self, data: Buffer) -> int:
+        """Append; returns bytes written."""
+        return self._grown(lambda: self._here.write(data))
+
+    def write_at(self, offset_bytes: int, data: Buffer) -> None:
+        """Overwrite bytes that were written here, at the start of the file."""
+        self._here.write_at(offset_bytes, data)
+
+    def read_at(self, offset_bytes: int, length_bytes: int) -> bytes:
+        """Bytes already written."""
+        found, place, stop_bytes = list[bytes](), 0, offset_bytes + length_bytes
+        for path, start, length in self._extents:
+            low, high = max(offset_bytes, place), min(stop_bytes, place + length)
+            if low < high:
+                first = start + low - place
+                if path:
+                    found += self._store.remote.get_ranges(path, [(first, first + high - low)])
+                else:
+                    found.append(self._here.read_at(first, high - low))
+            place += length
+        return b"".join(found)
+
+    def append_file(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> int:
+        """Append a range of a local file."""
+        return self._grown(lambda: self._here.append_file(path, start_bytes, length_bytes))
+
+    def append_range(self, path: str, start_bytes: int, length_bytes: int) -> None:
+        """Append a range of a file of the store."""
+        if length_bytes:
+            self._extents.append((path, start_bytes, length_bytes))
+            self._size_bytes += length_bytes
+
+    def tell(self) -> int:
+        """Bytes appended so far."""
+        return self._size_bytes
+
+    def sync(self) -> None:
+        """Make the bytes that were written here durable."""
+        self._here.sync()
+
+    def commit(self) -> None:
+        """Have the store join what it has and what was written here; elsewhere all of it goes up from here."""
+        store = self._store
+        try:
+            self._here.sync()
+            here = self._here.hidden_path
+            extents = [(path or here, start, length) for path, start, length in self._extents]
+            joins = any(path for path, _, _ in self._extents)
+            if joins and compose(store.whole, extents, self.path, here=here, create=not self._overwrite):
+                return
+            with aborting(store.whole.stage(self.path, overwrite=self._overwrite)) as staged:
+                for path, start, length in extents:
+                    if path == here:
+                        staged.append_file(path, start, length)
+                    else:
+                        append_range(staged, store.remote, (path, start, length))
+                staged.commit()
+        finally:
+            self.abort()
+
+    def abort(self) -> None:
+        """Drop it; a second call does nothing."""
+        self._here.abort()
+
+    def _grown(self, append: Callable[[], int]) -> int:
+        """Append to the file of this machine, which is a range without a path."""
+        start = self._here.tell()
+        added = append()
+        last = self._extents[-1] if self._extents else None
+        if last is not None and not last[0] and last[1] + last[2] == start:
+            self._extents[-1] = ("", last[1], last[2] + added)
+        elif added:
+            self._extents.append(("", start, added))
+        self._size_bytes += added
+        return added

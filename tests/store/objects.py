@@ -1,0 +1,38 @@
+"""What lies in an object store, and what is asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.store._objects import Objects
+from penstock.store.resolve import resolve
+
+
+def objects(url: str) -> dict[str, bytes]:
+    """All that is there, hidden objects too."""
+    store, root = resolve(url)
+    remote: Any = getattr(store, "remote", store)
+    keys = Objects(remote.base, remote.options).list(remote._key(root), first_only=False)
+    prefix = remote._key(root) + "/"
+    return {key.removeprefix(prefix): bytes(remote.get(f"{remote.base}/{key}")) for key in keys}
+
+
+def counted_requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The requests that are made from now on, by their kind."""
+    made: list[str] = []
+
+    def counted(name: str) -> Callable[..., Any]:
+        original = getattr(Objects, name)
+
+        def call(self: Objects, *given: Any, **named: Any) -> Any:
+            made.append(name)
+            return original(self, *given, **named)
+
+        return call
+
+    for name in ("head", "read", "list", "put", "copy", "delete"):
+        monkeypatch.setattr(Objects, name, counted(name))
+    return made
