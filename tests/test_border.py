@@ -142,6 +142,10 @@ ALLOWED: dict[str, str] = {
     "compat/streaming/writers:_local_and_remote": "one URL alone is both: no copy stays here",
     "compat/streaming/writers:_copy": "copies all that lies in a local folder",
     "check/verify:_MakesManifest.write_manifest": "what a format implements: formats are called with store and path",
+    **dict.fromkeys(
+        (f"convert/families:_Placed.{one}" for one in ("size", "get_ranges", "commit")),
+        "a `StagedFolder`: names of files in it",
+    ),
     "convert/documents:token_digest": "public: the source as errors name it, and touched in no other way",
     **dict.fromkeys(
         (f"load/plan:{one}" for one in ("_about_weights", "_sources")), "names of children down a tree of streams"
@@ -158,13 +162,13 @@ ALLOWED: dict[str, str] = {
     "prepare/media/rows:ShardMedia.__call__": "is such a reader",
     "prepare/media/units:_stamp": "asks when a local file was changed",
     "reshape/in_place:in_place": "names a file whose ranges a writer takes",
-    "prepare/tokens/assemble:_drop_cache": "tells the system that a local part need not stay in memory",
+    "work/tokens/assemble:_drop_cache": "tells the system that a local part need not stay in memory",
     "prepare/tokens/columns:ColumnParts.write_part": "what writers of formats take, in their words",
     "prepare/tokens/inputs:_names_below": "names inputs by their paths below the folder that all share",
     **dict.fromkeys(
         (
-            *(f"prepare/tokens/assemble:{one}" for one in ("_as_local", "_made", "_mapped", "_write_file")),
-            *(f"prepare/tokens/join:{one}" for one in ("join_file", "_write")),
+            *(f"work/tokens/assemble:{one}" for one in ("_as_local", "_made", "_mapped", "_write_file")),
+            *(f"work/tokens/join:{one}" for one in ("join_file", "_write")),
         ),
         "makes a token file in a scratch folder of this machine, out of parts or copies of them",
     ),

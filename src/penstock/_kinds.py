@@ -80,6 +80,11 @@ class HasHorizon(Protocol):
 class TokenParts(Protocol):
     """A writer that takes finished runs of tokens from files, without passing them through Python."""
 
+    @property
+    def part_bytes(self) -> int:
+        """Width of these tokens: 1, 2 or 4."""
+        ...
+
     def write_part(self, path: str, start_bytes: int, doc_lengths: IntArray, max_token_id: int | None) -> None:
         """Append documents whose tokens lie back to back in a file, little-endian in the writer's width.
 

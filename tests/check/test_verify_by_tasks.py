@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from penstock.check import verify
 from penstock.check.verify import verify_shared
 from penstock.cli.main import main
 from penstock.errors import ConfigError, Corrupt
+from penstock.formats.tokens import checks
 from penstock.prepare.energon.run import prepare_webdataset
 from penstock.store.put import put
 from penstock.store.resolve import resolve
@@ -48,6 +50,27 @@ def pbin(folder: Path) -> Path:
     with ps.create(folder / "a.pbin", format="pbin", token_bytes=2) as writer:
         writer.write({"tokens": np.arange(5000, dtype=np.uint16)})
     return folder / "a.pbin"
+
+
+def damaged(folder: Path, to: str) -> Path:
+    """A file of tokens with other bytes than its side file says, an id that is too large, and documents without EOS."""
+    path = folder / ("d.pbin" if to == "pbin" else "d.bin")
+    with ps.create(path, format=to, token_bytes=2, eos_id=0) as writer:
+        for number in range(900):
+            writer.write({"tokens": [*range(1, number % 30 + 2), 0]})
+    data = bytearray(path.read_bytes())
+    for place in (6000, 6001, 8000, *range(9000, 9100)):
+        data[place] ^= 0xFF
+    path.write_bytes(data)
+    return path
+
+
+def damaged_pbin(folder: Path) -> Path:
+    return damaged(folder, "pbin")
+
+
+def damaged_pair(folder: Path) -> Path:
+    return damaged(folder, "megatron")
 
 
 def token_files(folder: Path) -> Path:
@@ -86,10 +109,26 @@ def test_what_has_no_tasks_is_refused(tmp_path: Path) -> None:
     assert verify(tmp_path / "a.pbin", workers=1) == verify(tmp_path / "a.pbin", executor="inline") == []
 
 
-@pytest.mark.parametrize(("make", "depth"), [(mds, "full"), (mds, "sample"), (tars, "full"), (token_files, "full")])
+@pytest.mark.parametrize(
+    ("make", "depth"),
+    [
+        (mds, "full"),
+        (mds, "sample"),
+        (tars, "full"),
+        (token_files, "full"),
+        (damaged_pbin, "full"),
+        (damaged_pair, "full"),
+    ],
+)
 def test_shares_report_what_one_run_does(
-    make: Callable[[Path], Path], depth: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    make: Callable[[Path], Path],
+    depth: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(checks, "_SCAN_TOKENS", 700)
+    monkeypatch.setattr(checks, "_DOCS_STEP", 50)
     path, work = make(tmp_path), tmp_path / "marks"
     for number, file in enumerate(sorted(one for one in path.rglob("*") if one.suffix in (".mds", ".tar", ".pbin"))):
         if number % 2:
@@ -101,6 +140,10 @@ def test_shares_report_what_one_run_does(
         how = ("verify", path, "--depth", depth, "--work", work, *more)
         assert cli(capsys, *how, "--part", "2/3")[0] == 0
         assert cli(capsys, *how, "--part", "2/3")[0] == 0  # twice: nothing is left to do
+        counted = json.loads(cli(capsys, "status", work, "--json")[1])
+        assert (counted["shares"], counted["missing_shares"]) == (3, [0, 1])
+        assert counted["done"] == sum(number % 3 == 2 for number in range(counted["tasks"]))
+        assert counted["tasks"] >= 3
         status, said = cli(capsys, *how, "--finish", "--no-work")
         assert (status, "0-1" in said or '"missing": [\n  0,\n  1\n ]' in said) == (14, True)
         assert cli(capsys, *how, "--part", "0/3")[0] == 0
@@ -117,8 +160,8 @@ def test_marks_of_another_check_and_of_data_that_changed_are_refused(tmp_path: P
         verify_shared(path, work=work, part=(1, 2), depth="full")
     with pytest.raises(ConfigError, match="lies in the dataset"):
         verify_shared(path, work=path / "marks", part=(0, 2))
-    with pytest.raises(ConfigError, match=r"'pbin' at depth full is not shared.*--executor may share it here"):
-        verify_shared(pbin(tmp_path), work=work, part=(0, 2), depth="full")
+    with pytest.raises(ConfigError, match=r"'pbin' at depth sample is not shared.*At --depth full it is"):
+        verify_shared(pbin(tmp_path), work=work, part=(0, 2))
     with ps.create(path, format="mds", columns={"t": "str"}, overwrite=True) as writer:
         writer.write({"t": "another"})
     with pytest.raises(Corrupt, match="changed after share 0 had looked at it"):

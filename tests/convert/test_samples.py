@@ -412,7 +412,7 @@ def test_remote_output_is_written_at_once(tmp_path: Path) -> None:
     rows = iter([{"a": number} for number in range(20)])
     asked = understand(
         rows, Place(MemoryStore(), "out"), to="mds", format=None, eos=None, columns=None, group_rows=7, workers=1,
-        executor="inline", overwrite=False, sharing=Sharing(), options={},
+        executor="inline", overwrite=False, file_tokens=None, sharing=Sharing(), options={},
     )  # fmt: skip
     plan = plan_samples(asked)
     written = samples_module.write_samples(plan, plan.output, lambda done, text: None)

@@ -100,6 +100,27 @@ def test_what_a_killed_run_left_goes(root: Path) -> None:
     assert files_in(root) == before
 
 
+def test_the_end_of_an_array(root: Path) -> None:
+    """It checks what is there, and makes what lacks: or only names it."""
+    ps.index(root, part=(0, 3), executor="inline")
+    there = {path.name for path in root.rglob("*.idx")}
+    told: Any = ps.index(root, finish=True, no_work=True)
+    assert (len(told.missing), len(told.indexes)) == (7 - len(there), len(there))
+    assert {path.name for path in root.rglob("*.idx")} == there
+    made: Any = ps.index(root, finish=True)
+    assert (made.num_reused, len(made.indexes), made.missing) == (len(there), 7, ())
+    one: Any = ps.index(root / "0.jsonl", finish=True)
+    assert one.num_reused == 1
+    (root / "0.jsonl").write_text('{"n": 100000}\n{"n": 2}\n')
+    with pytest.raises(Corrupt, match="behind the last one that its index knows"):
+        ps.index(root, finish=True, no_work=True)
+    for how, what in (({"overwrite": True}, "replaces no index"), ({"part": (0, 2)}, "alone")):
+        with pytest.raises(ConfigError, match=what):
+            ps.index(root, finish=True, **how)
+    with pytest.raises(ConfigError, match="--finish"):
+        ps.index(root, no_work=True)
+
+
 def test_refusals(root: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="index_path"):
         ps.index([root / "0.jsonl", root / "2.jsonl"], tmp_path / "a.idx")

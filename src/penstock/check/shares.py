@@ -114,7 +114,7 @@ def _do_share(
     for _ in check(tasks):
         pass  # they are told by the finisher, who knows the results of all
     data = msgspec.json.encode(_Mark(tasks.total, tasks.digest(), tasks.results))
-    name = PartName(index, 0, True, tasks.done, 0, 0, xxhash.xxh3_64_hexdigest(data))
+    name = PartName(index, 0, True, tasks.done, tasks.total, 0, xxhash.xxh3_64_hexdigest(data))
     put_new(work.folder.store, work.parts.child(name.path).path, data)
     work.listed()  # raises where the share ran twice and found two things
     return SharedReport(None, tasks.done, part)

@@ -20,7 +20,7 @@ from penstock.store.exclude_list import SUFFIX
 from penstock.store.outputs import claimed
 from penstock.store.place import Given, Place, dataset_at, place_of
 from penstock.types import Depth, Finding, OpenOptions
-from penstock.work.plan import Plan
+from penstock.work.plan import CHECK, Plan
 
 _CONTRADICTIONS = ("changed", "digest", "side-file", "added")
 """What codes of findings end in that say that data are not those of their side file."""
@@ -121,9 +121,11 @@ def verify_shared(
     chosen = find_format(place, format, given)
     if not isinstance(chosen, _ChecksByTasks) or depth not in getattr(chosen, "share_depths", ()):
         what = f"the check of the format {chosen.name!r} at depth {depth} is not shared by processes of an array"
-        raise ConfigError(what, path=place.path, hint="Leave --part (part=) out: --executor may share it here")
+        depths = getattr(chosen, "share_depths", ())
+        hint = f"At --depth {' or '.join(depths)} it is" if depths else "Leave --part (part=) out"
+        raise ConfigError(what, path=place.path, hint=hint)
     said = {name: value for name, value in options.items() if value is not None and value is not False}
-    plan = Plan({"path": place.shown, "--format": chosen.name, "--depth": depth, **said}, (), 0, "verify")
+    plan = Plan({"path": place.shown, "--format": chosen.name, "--depth": depth, **said}, (), 0, CHECK)
     alone = executor in (None, "inline") and workers in (None, 1)
     name, preload = "processes" if executor is None else executor, [type(chosen).__module__]
     with make_executor("inline" if alone else name, workers, preload, reads=[place]) as pool:

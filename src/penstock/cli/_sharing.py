@@ -37,7 +37,27 @@ def part_option(does: str) -> Callable[[Command], Command]:
 restart_option = click.option("--restart", is_flag=True, help="Discard the work of an unfinished run, and start over.")
 
 
-def end_unfinished(missing: Sequence[int]) -> None:
+def missing_text(output: str, missing: Sequence[int]) -> str:
+    """The shares that are to be started again; what to do instead where nobody divided the work into shares.
+
+    Args:
+        output: where the work lies: what it makes, or the folder of marks.
+        missing: shares.
+    """
+    from penstock.errors import PenstockError
+    from penstock.store.place import place_of
+    from penstock.work.status import status_of
+
+    found = None
+    with contextlib.suppress(PenstockError, OSError):
+        found = status_of(place_of(output))
+    if found is None or found.shares is not None:
+        return f"--array={array_expression(missing)}"
+    tasks = f"{found.missing:,} of {found.tasks:,} tasks are missing" if found.missing else "work is missing"
+    return f"{output}: {tasks}, and nobody divided them into shares: do them by --finish, or by an array of --part I/N"
+
+
+def end_unfinished(missing: Sequence[Any]) -> None:
     """End the command with 14 where shares are missing."""
     if missing:
         raise SystemExit(PrepareError.exit_status)

@@ -9,7 +9,7 @@ import click
 from penstock.cli._dry import dry_run_option, foreseen, said
 from penstock.cli._executors import executor_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
-from penstock.cli._sharing import array_expression, end_unfinished, keeping, restart_option, sharing_options
+from penstock.cli._sharing import end_unfinished, keeping, missing_text, restart_option, sharing_options
 
 _WRITERS = ("split", "columns", "compression", "hashes", "size_limit", "token_bytes", "dtype", "vocab_size", "eos_id")
 """Options of writers that have a flag of their own."""
@@ -40,6 +40,11 @@ _NO_WRITERS = ("dry_run", "source", "target", "to", "format", "progress", "raw",
 @click.option("--compression", help="Of shards: br, bz2, gz, snappy or zstd, with a level: zstd:3.")
 @click.option("--hashes", metavar="NAME,…", help="Digests in the index of shards, such as sha1.")
 @click.option("--size-limit", help="Size of a shard, such as 64mb.")
+@click.option(
+    "--file-tokens",
+    type=click.IntRange(min=1),
+    help="Make a folder of token files of this size: pbin, or as --to says.",
+)
 @executor_options
 @click.option("--group-rows", type=click.IntRange(min=1), help="Samples that a process writes as a group.")
 @click.option("--token-bytes", type=click.IntRange(1, 4), help="Width of the target's tokens.")
@@ -65,7 +70,8 @@ def command(
 
     SOURCE may also be a .csv or .tsv file with a header. Killed and run again with the same options, it resumes.
 
-    Many machines share a conversion to shards by --part, with TARGET where all of them see it; --finish commits it.
+    Many machines share a conversion by --part, with TARGET where all of them see it; --finish commits it. Lines are one
+    stream, and are not shared; tokens are written by this process alone, unless shared, or --workers says more.
     """
     import msgspec
 
@@ -135,7 +141,7 @@ def _foreseen(target: str, report: Any) -> str:
 
 def _text(source: str, target: str, report: Any) -> str:
     if report.missing:
-        return f"--array={array_expression(report.missing)}"
+        return missing_text(target, report.missing)
     if report.was_complete:
         return f"{target}: complete already: {report.samples:,} samples, {human_bytes(report.size_bytes)}"
     if report.part is not None:

@@ -8,7 +8,7 @@ import click
 
 from penstock.cli._executors import modest_executor_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
-from penstock.cli._sharing import part_option
+from penstock.cli._sharing import end_unfinished, part_option
 
 if TYPE_CHECKING:
     from penstock.prepare.raw import IndexReport
@@ -31,6 +31,8 @@ _SHOWN = 10
 @click.option("--no-validate", is_flag=True, help="Look for line ends only.")
 @click.option("--overwrite", is_flag=True, help="Replace an index that is there.")
 @modest_executor_options
+@click.option("--no-work", is_flag=True, help="With --finish: only say which files have no index, and end with 14.")
+@click.option("--finish", is_flag=True, help="Check each index that is there, and make what is missing.")
 @part_option("Do the I-th (from 0) of N shares of the files")
 @follow_links_option
 @json_option
@@ -56,6 +58,7 @@ def command(paths: tuple[str, ...], no_validate: bool, as_json: bool, **options:
             _list_dropped(report)
     totals = {"num_lines": made.num_lines, "num_dropped": made.num_dropped, "size_bytes": made.size_bytes}
     emit(totals | msgspec.to_builtins(made), as_json=as_json, text=lambda: _text(made))
+    end_unfinished([] if isinstance(made, IndexReport) else made.missing)
 
 
 def _list_dropped(report: IndexReport) -> None:
@@ -73,5 +76,9 @@ def _text(made: IndexReport | IndexSummary) -> str:
     if isinstance(made, IndexReport):
         return f"{made.index_path}: {lines}{dropped}"
     reused = f"; {made.num_reused:,} were there already" if made.num_reused else ""
+    if made.missing:
+        names = [f"no index: {path}" for path in made.missing[:_SHOWN]]
+        count = len(made.missing) + len(made.indexes)
+        return "\n".join([*names, f"{len(made.missing):,} of {count:,} files have no index: make them by --finish"])
     part = "" if made.part is None else f"part {made.part[0]} of {made.part[1]}: "
     return f"{part}{len(made.indexes):,} indexes: {lines}{dropped}{reused}"

@@ -9,7 +9,7 @@ import click
 from penstock.cli._dry import dry_run_option, foreseen, said
 from penstock.cli._executors import executor_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
-from penstock.cli._sharing import array_expression, end_unfinished, keeping, restart_option, sharing_options
+from penstock.cli._sharing import end_unfinished, keeping, missing_text, restart_option, sharing_options
 
 if TYPE_CHECKING:
     from penstock.prepare import PackReport
@@ -143,7 +143,7 @@ def _summary(report: PackReport, seconds: float) -> str:
         return f"{report.output}: complete already: {report.documents:,} documents, {tokens}{size}"
     size = "" if report.manifest is None else human_bytes(report.manifest.size_bytes)
     if report.missing:
-        return f"--array={array_expression(report.missing)}"
+        return missing_text(report.output, report.missing)
     reused = f", {report.reused_tasks} of {report.tasks} tasks were finished before" if report.reused_tasks else ""
     if report.part is not None:
         index, count = report.part

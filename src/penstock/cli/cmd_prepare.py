@@ -19,7 +19,7 @@ from penstock.cli._energon import (
 )
 from penstock.cli._executors import modest_executor_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
-from penstock.cli._sharing import array_expression, end_unfinished, keeping, restart_option, sharing_options
+from penstock.cli._sharing import end_unfinished, keeping, missing_text, restart_option, sharing_options
 
 if TYPE_CHECKING:
     from penstock.prepare.energon.run import PrepareSummary
@@ -208,7 +208,7 @@ def _dataset_of(path: str, options: dict[str, Any]) -> Any:
 
 def _text(summary: PrepareSummary) -> str:
     if summary.missing:
-        return f"--array={array_expression(summary.missing)}"
+        return missing_text(summary.path, summary.missing)
     samples = f"{len(summary.shard_counts):,} shards, {summary.num_samples:,} samples"
     if summary.was_complete:
         return f"{summary.path}: complete already: {samples}"

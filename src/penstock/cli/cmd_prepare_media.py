@@ -16,7 +16,7 @@ from penstock.cli._energon import (
 )
 from penstock.cli._executors import modest_executor_options
 from penstock.cli._output import emit, follow_links_option, json_option, note, progress
-from penstock.cli._sharing import array_expression, end_unfinished, keeping, restart_option, sharing_options
+from penstock.cli._sharing import end_unfinished, keeping, missing_text, restart_option, sharing_options
 
 _SHOWN = 10
 
@@ -68,6 +68,6 @@ def command(path: str, as_json: bool, show_progress: bool, tmp_path: str | None,
         f"{summary.num_files:,} files chosen, {summary.num_read:,} of them read now"
     )
     text += "" if share else closing(f"Done. Stored metadata for {summary.num_rows} files.")
-    text = f"--array={array_expression(summary.missing)}" if summary.missing else text
+    text = missing_text(summary.path, summary.missing) if summary.missing else text
     emit(msgspec.to_builtins(summary), as_json=as_json, text=text)
     end_unfinished(summary.missing)

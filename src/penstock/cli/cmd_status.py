@@ -48,4 +48,5 @@ def _summary(found: WorkStatus) -> str:
         missing = array_expression(found.missing_shares) or "none"
         shares = f"\n  {found.shares} shares; with missing tasks: {missing}"
     files = f", files of {found.files} assembled" if found.files else ""
-    return f"{found.output}: {found.done:,} of {found.tasks:,} tasks done{files}{rate}{shares}{left}"
+    done = f"{found.done:,} of {found.tasks:,} tasks done" if found.tasks else "no task done yet"
+    return f"{found.output}: {done}{files}{rate}{shares}{left}"

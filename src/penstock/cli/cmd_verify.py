@@ -9,7 +9,7 @@ import click
 from penstock._printable import printable
 from penstock.cli._executors import optional_executor_options
 from penstock.cli._output import counted, emit, follow_links_option, json_option
-from penstock.cli._sharing import array_expression, sharing_options
+from penstock.cli._sharing import missing_text, sharing_options
 
 
 @click.command()
@@ -61,7 +61,7 @@ def command(
     else:
         report = verify_shared(path, work=work, part=part, no_work=no_work, **how)
         if report.findings is None:
-            return _say_unfinished(path, report, as_json=as_json)
+            return _say_unfinished(path, work, report, as_json=as_json)
         findings = report.findings
     if replace_manifest:
         findings = [one for one in findings if not is_contradiction(one, options)]
@@ -97,12 +97,12 @@ def _require_together(
         raise ConfigError("--no-work says how to finish", hint="Add --finish")
 
 
-def _say_unfinished(path: str, report: Any, *, as_json: bool) -> int:
+def _say_unfinished(path: str, work: str, report: Any, *, as_json: bool) -> int:
     from penstock.errors import PrepareError
 
     data = {"path": path, "part": report.part, "tasks": report.tasks, "missing": list(report.missing)}
     done = "" if report.part is None else f"part {report.part[0]} of {report.part[1]}: {report.tasks} tasks checked"
-    emit(data, as_json=as_json, text=f"--array={array_expression(report.missing)}" if report.missing else done)
+    emit(data, as_json=as_json, text=missing_text(work, report.missing) if report.missing else done)
     return PrepareError.exit_status if report.missing else 0
 
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.abc import Format, Source
-from penstock.convert.columns import GROUPED
+from penstock.convert.columns import GROUPED, PART_FORMATS
 from penstock.convert.eos import EosRule
 from penstock.convert.rows import TABLE, TABLES
 from penstock.errors import ConfigError, Unsupported
-from penstock.executors import HERE, AnyExecutor
+from penstock.executors import AnyExecutor
 from penstock.formats import files_at, formats_of_name, get_format, require_taken, sniff
 from penstock.formats._read_only import instead_of
+from penstock.formats.tokens.folder.index import SUFFIXES
 from penstock.store.local import Kept
 from penstock.store.memory import MemoryStore
 from penstock.store.outputs import output_path, require_other
@@ -44,6 +45,7 @@ class Asked:
         workers: how many write samples; None: as many as there are.
         executor: what runs them.
         overwrite: replace the target.
+        file_tokens: make a folder of token files of this size; None: one dataset.
         sharing: what this run does of the work.
         of_source: options of the source.
         of_target: options of the target's writer.
@@ -60,6 +62,7 @@ class Asked:
     workers: int | None
     executor: AnyExecutor
     overwrite: bool
+    file_tokens: int | None
     sharing: Sharing
     of_source: Mapping[str, Any]
     of_target: Mapping[str, Any]
@@ -78,6 +81,7 @@ def understand(
     workers: int | None,
     executor: AnyExecutor,
     overwrite: bool,
+    file_tokens: int | None,
     sharing: Sharing,
     options: Mapping[str, Any],
 ) -> Asked:
@@ -88,13 +92,10 @@ def understand(
         Unsupported: a target that is only read.
         ConfigError: a target that can't be, or arguments that make no sense.
     """
-    chosen, rule = _target_format(target, to), EosRule.of(eos)
+    chosen, rule = _target_format(target, to, file_tokens), EosRule.of(eos)
     _require_columns(columns)
     _require_values(options)
-    count = 1 if chosen.traits.tokens else _count_workers(workers)
-    if chosen.traits.tokens and not (isinstance(executor, str) and executor in HERE):
-        what, hint = "documents of tokens are written in this process alone", "Leave executor= out"
-        raise ConfigError(what, path=target.path, found=f"executor={executor!r}", hint=hint)
+    count = _count_workers(workers)
     of_source, of_target = _sides({name: value for name, value in options.items() if value is not None}, chosen)
     source, source_format = _source(source, format, tables=not chosen.traits.tokens)
     if chosen.name == "jsonl" != source_format and "flavor" in of_source:
@@ -103,15 +104,16 @@ def understand(
     target = replace(target, path=output_path(target.store, target.path))
     if isinstance(source, Place):
         files = (source.path,) if source_format == TABLE else files_at(source_format, source.path)
-        require_other(files, target.path, *files_at(chosen.name, target.path))
+        others = () if file_tokens else files_at(chosen.name, target.path)
+        require_other(files, target.path, *others)
     _require_shareable(sharing, source, target, chosen)
-    how = (rule, columns, group_rows, count, executor, overwrite, sharing)
+    how = (rule, columns, group_rows, count, executor, overwrite, file_tokens, sharing)
     return Asked(source, source_format, target, chosen, *how, of_source, of_target)
 
 
-def is_grouped(to: str, target: Place) -> bool:
-    """Whether many workers write samples in that format there, in groups."""
-    return to in GROUPED and not isinstance(target.store, MemoryStore)
+def can_be_shared(to: str, target: Place) -> bool:
+    """Whether many workers may write samples in that format there, in groups."""
+    return to in (*GROUPED, *PART_FORMATS) and not isinstance(target.store, MemoryStore)
 
 
 def _require_shareable(sharing: Sharing, source: Place | Samples, target: Place, to: Format) -> None:
@@ -119,18 +121,20 @@ def _require_shareable(sharing: Sharing, source: Place | Samples, target: Place,
     sharing.require_sense()
     if not (sharing.joins or sharing.restart):
         return
-    if not is_grouped(to.name, target):
+    if not (to.traits.tokens or can_be_shared(to.name, target)):
         asked = "part (--part)" if sharing.part else "finish (--finish)" if sharing.finish else "restart (--restart)"
         what = f"{to.name} is written in one stream by one process: there is no work to share, or to throw away"
-        hint = f"Leave it out; or share a conversion to one of {', '.join(GROUPED)}"
+        hint = f"Leave it out; or share a conversion to tokens, or to one of {', '.join((*GROUPED, *PART_FORMATS))}"
         raise ConfigError(what, path=target.path, found=asked, hint=hint)
     if sharing.joins and not (isinstance(source, Place) or hasattr(source, "fingerprint")):
         what = "samples that come once can't be shared by workers"
         raise ConfigError(what, path=target.path, hint="Save them as a dataset")
 
 
-def _target_format(target: Place, to: str | None) -> Format:
-    """The format of the target: as named, else by the suffix of its path."""
+def _target_format(target: Place, to: str | None, file_tokens: int | None) -> Format:
+    """The format of the target: as named, else by the suffix of its path; of a folder of token files, of these."""
+    if file_tokens is not None:
+        return _format_of_files(target, to, file_tokens)
     broken: list[str] = []
     fitting = [to] if to else formats_of_name(target.path, broken)
     writable = [name for name in fitting if get_format(name).traits.write]
@@ -141,6 +145,21 @@ def _target_format(target: Place, to: str | None) -> Format:
         hint = " ".join(("Name it with --to (to=).", *broken)) if broken else "Name it with --to (to=)"
         raise ConfigError("the target's format is not clear from its name", path=target.path, hint=hint)
     return get_format(writable[0])
+
+
+def _format_of_files(target: Place, to: str | None, file_tokens: int) -> Format:
+    """As `pack` has it."""
+    if file_tokens < 1:
+        raise ConfigError("a token file holds tokens", found=f"file_tokens={file_tokens}", expected="1 or more")
+    if any(get_format(name).traits.tokens for name in formats_of_name(target.path)):
+        hint = "Name a folder, or leave out file_tokens (--file-tokens)"
+        raise ConfigError(
+            "this is the name of one dataset, not of a folder of token files", path=target.path, hint=hint
+        )
+    to = "pbin" if to is None else get_format(to).name
+    if to not in SUFFIXES:
+        raise ConfigError("no format of token files", path=target.path, found=to, expected=" | ".join(SUFFIXES))
+    return get_format(to)
 
 
 def _sides(given: Mapping[str, Any], target: Format) -> tuple[dict[str, Any], dict[str, Any]]:

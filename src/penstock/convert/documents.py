@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from penstock._kinds import is_token_source
 from penstock.abc import SupportsRuns, TokenSource, Writer
 from penstock.codec.hashes import DocumentDigest
+from penstock.codec.joined_digest import JoinedDigest, is_joinable
 from penstock.convert.eos import EosRule
 from penstock.convert.output import Advance, Output, ReadBack, Written
 from penstock.convert.plan import TokenPlan
+from penstock.convert.tokens import ColumnTokens
 from penstock.errors import Corrupt
 from penstock.formats.tokens.common import document_runs
 from penstock.types import IntArray, Manifest
@@ -24,7 +26,7 @@ RUN_TOKENS = 1 << 22
 def token_digest(source: TokenSource, rule: EosRule | None = None, path: str = "") -> str:
     """The document digest of a token source after an EOS rule: 32 hex digits, the same in every format."""
     digest = DocumentDigest()
-    for tokens, doc_lengths in _runs(source, rule or EosRule(), path):
+    for tokens, doc_lengths in runs_of(source, rule or EosRule(), path):
         digest.update(tokens, doc_lengths)
     return digest.hexdigest()
 
@@ -36,7 +38,7 @@ def write_tokens(plan: TokenPlan, output: Output, advance: Advance) -> Written:
     with output.create() as writer:
         try:
             done = 0
-            for tokens, doc_lengths in _runs(plan.source, plan.rule, plan.shown):
+            for tokens, doc_lengths in runs_of(plan.source, plan.rule, plan.shown):
                 _write_run(writer, tokens, doc_lengths)
                 done += len(doc_lengths)
                 advance(done, f"of {len(plan.source):,}")
@@ -61,7 +63,7 @@ def verify_tokens(plan: TokenPlan, output: Output, written: Written) -> ReadBack
     expected = written.digest
     if expected is None:
         expected = token_digest(plan.source, plan.rule, plan.shown)
-    found = token_digest(source)
+    found = _joined_digest(source) if is_joinable(expected) else token_digest(source)
     if found != expected:
         raise Corrupt(
             "the converted dataset reads back differently", path=output.place.path, found=found, expected=expected
@@ -69,10 +71,24 @@ def verify_tokens(plan: TokenPlan, output: Output, written: Written) -> ReadBack
     return ReadBack(len(source), found, size_bytes, source.num_tokens, source.dtype.itemsize)
 
 
-def _runs(source: TokenSource, rule: EosRule, shown: str) -> Iterator[tuple[NDArray[Any], IntArray]]:
-    """Runs of documents after the rule."""
-    done = 0
+def _joined_digest(source: TokenSource) -> str:
+    """The digest of version 2, which a folder of token files has."""
+    digest = JoinedDigest()
     for tokens, doc_lengths in document_runs(source, RUN_TOKENS):
+        digest.update(tokens, doc_lengths)
+    return digest.text()
+
+
+def runs_of(
+    source: TokenSource, rule: EosRule, shown: str, first: int = 0, stop: int | None = None
+) -> Iterator[tuple[NDArray[Any], IntArray]]:
+    """Runs of documents `[first, stop)`, or of all, after the rule."""
+    done = first
+    if stop is not None and isinstance(source, ColumnTokens):
+        runs = source.runs(first, stop)
+    else:
+        runs = document_runs(source, RUN_TOKENS, first, stop)
+    for tokens, doc_lengths in runs:
         yield rule.apply(tokens, doc_lengths, done, shown)
         done += len(doc_lengths)
 

@@ -3,7 +3,8 @@
 What a group is follows from the source and the options alone: so the bytes do not depend on who does it, and a run
 that was killed goes on with the groups that are finished. A group is a dataset of its own in the work folder, and a
 part that says what it holds. All of them together become the output: on this machine by second names, in an object
-store by copies under their names, which the workers make side by side; the index comes last.
+store by copies under their names, which the workers make side by side; the index comes last. Tars and folders of files
+become so what they are as `families` says.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import xxhash
 from penstock._pool import Pool
 from penstock.abc import Executor, Writer
 from penstock.convert.columns import RowMaker
+from penstock.convert.families import FAMILIES, Assembly, Second
 from penstock.convert.output import Advance, Written
 from penstock.convert.plan_samples import SamplePlan
 from penstock.convert.rows import Dataset, Group, Opened, batches, sample_digest, shown_digest
@@ -62,7 +64,7 @@ from penstock.work.shared import (
     scratch,
     work_folder,
 )
-from penstock.work.sharing import join, plain_errors
+from penstock.work.sharing import join, kept_or_not, plain_errors, wait_for_another
 
 _PRELOAD = ("penstock.convert.groups",)
 _THREADS = 32
@@ -89,16 +91,19 @@ def write_groups(plan: SamplePlan, advance: Advance, verify: Callable[[Written],
         made = None if sharing.restart else _made(plan, folder)
         if made is not None:
             return _known_again(plan, place, made, folder, verify)
-        if not plan.output.overwrite and not is_free_place(place):
+        if not plan.output.overwrite and not is_free_place(place, _last(plan)):
             raise output_exists(place.path)
-        try:
-            return _write(plan, place, folder, advance, verify)
-        except ConfigError:
-            # Another finisher of the same plan was first.
-            made = _made(plan, folder) if sharing.joins else None
-            if made is None:
-                raise
-            return _known_again(plan, place, made, folder, verify)
+        while True:
+            try:
+                return _write(plan, place, folder, advance, verify)
+            except (ConfigError, PrepareError) as error:
+                # Another finisher of the same plan was first, or is about to end.
+                waited = isinstance(error, PrepareError) and wait_for_another(place, folder, sharing)
+                made = _made(plan, folder) if sharing.joins else None
+                if made is not None:
+                    return _known_again(plan, place, made, folder, verify)
+                if not waited:
+                    raise
 
 
 def _write(
@@ -109,9 +114,9 @@ def _write(
     opened = open_shared(place, folder, restart=sharing.restart, shared=sharing.joins)
     with plain_errors(place, folder), opened as work:
         if work.head is None:
-            require_no_object(place, left=had)
+            require_no_object(place, _last(plan), left=had)
         join(work, plan.shared, 0 if rows is None else -(-len(rows) // plan.group_rows), sharing)
-        with _kept_or_not(work, joins=sharing.joins):
+        with kept_or_not(work, joins=sharing.joins):
             return _Pass(plan, place, work, advance).run(verify)
 
 
@@ -119,14 +124,14 @@ def require_writable(plan: SamplePlan) -> None:
     """That the output can be made, or unfinished work for it be gone on with; raises as `write_groups`."""
     place, rows = plan.output.place, plan.given.rows
     folder = work_folder(place, inside=False)
-    if not plan.output.overwrite and not is_free_place(place):
+    if not plan.output.overwrite and not is_free_place(place, _last(plan)):
         raise output_exists(place.path)
     before = None if plan.sharing.restart else peek(folder)
     if before is None:
         refuse_old(place)
-        require_no_object(place, left=False)
+        require_no_object(place, _last(plan), left=False)
     require_same(before, plan.shared, place.path)
-    if rows is not None and not len(rows):
+    if rows is not None and not len(rows) and _last(plan) == INDEX_NAME:
         raise _no_sample(plan)
 
 
@@ -142,7 +147,7 @@ def _made(plan: SamplePlan, folder: WorkFolder) -> Manifest | None:
     place, sharing = plan.output.place, plan.sharing
     if not (sharing.joins or (folder.is_there() and not plan.output.overwrite)):
         return None
-    if not place.child(INDEX_NAME).exists():
+    if not place.child(_last(plan)).exists():
         return None
     known = load_manifest(place.store, place.child(SIDE_NAME).path)
     asked = plan.recorded["options"]["plan"]
@@ -153,8 +158,9 @@ def _known_again(
     plan: SamplePlan, place: Place, made: Manifest, folder: WorkFolder, verify: Callable[[Written], None]
 ) -> Written:
     """Say that the output is there, and sweep what a killed run left; who has it alone reads it back."""
-    count = -(-made.num_samples // plan.group_rows)
-    written = Written(str(made.options.get("digest")), made, made.num_samples, count, count, was_complete=True)
+    samples = made.options.get("samples", made.num_samples)  # of a folder, which counts files
+    count = -(-samples // plan.group_rows)
+    written = Written(str(made.options.get("digest")), made, samples, count, count, was_complete=True)
     if not plan.sharing.joins:
         sweep_killed(place.store, [place.path])
         verify(written)
@@ -162,7 +168,8 @@ def _known_again(
         with contextlib.suppress(PrepareError, OSError):  # its writer is about to end
             sweep_killed(place.store, [place.path])
             # What was replaced may lie hidden beside it still: whoever begins to write sweeps that.
-            own = functools.partial(own_files, place.store)
+            family = FAMILIES.get(plan.output.dataset.format)
+            own = functools.partial(own_files if family is None else family.own, place.store)
             place.store.stage_folder(place.path, overwrite=True, own=own).abort()
     if folder.is_there():
         with contextlib.suppress(PrepareError), open_shared(place, folder, restart=False, shared=False) as work:
@@ -171,18 +178,10 @@ def _known_again(
     return written
 
 
-@contextlib.contextmanager
-def _kept_or_not(work: SharedWork, *, joins: bool) -> Generator[None]:
-    """What is finished stays where a run is interrupted; not where it is refused, unless others are at work too."""
-    try:
-        yield
-    except (OSError, KeyboardInterrupt, PrepareError):
-        raise
-    except BaseException:
-        if not joins:
-            with contextlib.suppress(OSError, PenstockError):
-                work.clear()
-        raise
+def _last(plan: SamplePlan) -> str:
+    """The file that makes the output visible."""
+    family = FAMILIES.get(plan.output.dataset.format)
+    return INDEX_NAME if family is None else family.last
 
 
 # --- one run ---------------------------------------------------------------------------------------------------------
@@ -204,14 +203,16 @@ class _Pass:
             if sharing.no_work and (missing := work.missing()):
                 return self._told({}, missing)
             names, reused = self._groups(pool)
-            if sharing.part is not None and (self.place.is_local or work.missing()):
+            if sharing.part is not None and work.missing():
                 return self._told(names, reused=reused)
-            if not self.place.is_local:
-                copies = self._copies(names)
-                if sharing.no_work and copies:
-                    return self._told({}, [copy.name.task for copy in copies])
-                for _ in pool.map(functools.partial(place_group, self._job()), filter(self._takes, copies)):
-                    pass
+            # Others may have written groups since: what follows goes by all of them.
+            names = {task: parts[0] for task, parts in work.listed().items()} if sharing.joins else names
+            tasks = self._second(names)
+            if sharing.no_work and tasks:
+                return self._told({}, [task.number for task in tasks])
+            mine = (task for task in tasks if sharing.takes(task.number))
+            for _ in pool.map(functools.partial(do_second, self._job()), mine):
+                pass
             if sharing.part is not None:
                 return self._told(names, reused=reused)
         written = self._published(names, reused)
@@ -244,32 +245,43 @@ class _Pass:
         plan, place, work = self.plan, self.place, self.work
         ordered = [names[task] for task in sorted(names)]
         samples, rows = sum(name.documents for name in ordered), plan.given.rows
-        if not ordered:
+        family = FAMILIES.get(plan.output.dataset.format)
+        if not ordered and family is None:
             raise _no_sample(plan)
         if rows is not None and samples != len(rows):
             raise Corrupt("the source changed while it was read", path=plan.given.shown)
         with Pool(1 if place.is_local else _THREADS, "convert") as pool:
             found = list(pool.map(functools.partial(read_group, work=work.place), ordered))
         digest = shown_digest(sum(int(group.part.digest) for group in found))
-        recorded = {**plan.recorded, "options": {**plan.recorded["options"], "digest": digest}}
-        told: dict[str, Any] = {"name": plan.output.dataset.format, "recorded": recorded}
-        if place.is_local:
+        noted = {**plan.recorded["options"], "digest": digest}
+        told: dict[str, Any] = {"name": plan.output.dataset.format, "recorded": {**plan.recorded, "options": noted}}
+        if family is not None:
+            job = self._job()
+            marks = self._marks.store
+            count = len(family.second(ordered, job.assembly))
+            data = [marks.get(self._mark(number).path) for number in range(count)]
+            manifest = family.end(found, data, job.assembly, noted | {"samples": samples}, plan.output.overwrite)
+        elif place.is_local:
             manifest = assemble(found, place, overwrite=plan.output.overwrite, **told)
         else:
             manifest = publish(found, place, **told)
         return Written(digest, manifest, samples, len(ordered), reused)
 
-    def _copies(self, names: Mapping[int, PartName]) -> list[Copy]:
-        """What is to be copied still: where a group's shards go follows from how many are in those before it."""
+    def _second(self, names: Mapping[int, PartName]) -> list[Second]:
+        """What is to be done still when all groups are there, and before the end."""
         there: set[int] = set()
         with contextlib.suppress(NotFound):
             there = {int(path.rpartition("/")[2]) for path in self.work.folder.store.list(self._marks.path)}
         ordered = [names[task] for task in sorted(names)]
-        firsts = itertools.accumulate((name.tokens for name in ordered), initial=0)
-        return [Copy(name, first) for name, first in zip(ordered, firsts, strict=False) if name.task not in there]
-
-    def _takes(self, copy: Copy) -> bool:
-        return self.plan.sharing.takes(copy.name.task)
+        family = FAMILIES.get(self.plan.output.dataset.format)
+        if family is not None:
+            tasks = family.second(ordered, self._job().assembly)
+        elif self.place.is_local:
+            tasks = []
+        else:  # where a group's shards go follows from how many are in those before it
+            firsts = itertools.accumulate((name.tokens for name in ordered), initial=0)
+            tasks = [Second(name.task, (name, first)) for name, first in zip(ordered, firsts, strict=False)]
+        return [task for task in tasks if task.number not in there]
 
     def _told(self, names: Mapping[int, PartName], missing: Iterable[int] = (), reused: int = 0) -> Written:
         """What there is to say of a share, or of work that is not all there."""
@@ -302,6 +314,9 @@ class _Pass:
     def _marks(self) -> Place:
         return self.work.place.child("files")
 
+    def _mark(self, number: int) -> Place:
+        return self._marks.child(f"{number:08d}")
+
 
 # --- what workers do -------------------------------------------------------------------------------------------------
 
@@ -330,24 +345,17 @@ class Job:
     target: Place
     read_back: bool
 
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """A group whose files go into the dataset under numbers from `first` on."""
-
-    name: PartName
-    first: int
-
     @property
-    def described(self) -> str:
-        """What an error calls it."""
-        return f"the files of group {self.name.task}"
+    def assembly(self) -> Assembly:
+        """What the second wave is told."""
+        return Assembly(self.target, self.work, self.options)
 
 
 def write_group(job: Job, task: tuple[Group, PartName | None]) -> PartName:
     """Write one group as a dataset of its own, and the part that says so; or find samples that come once in it."""
     group, known = task
     format = job.dataset.format
+    family = FAMILIES.get(format)
     rows = job.source.rows() if job.source is not None and group.samples is None else None
     samples = group.read(rows, job.batch_rows)
     if known is not None:
@@ -359,14 +367,15 @@ def write_group(job: Job, task: tuple[Group, PartName | None]) -> PartName:
     with scratch(job.work.child(SCRATCH)) as folder:
         place = Place(local_store(job.work), f"{folder}/group")
         with _named(place, job.target):
-            with get_format(format).create(place.store, place.path, job.options, overwrite=False) as writer:
+            options = job.options if family is None else family.of_group(job.options)
+            with get_format(format).create(place.store, place.path, options, overwrite=False) as writer:
                 count, total = write_rows(samples, job.maker, writer, format)
                 manifest = writer.commit()
             if job.read_back:
                 _require_same(job, group, place, total)
-        index = place.store.get(place.child(INDEX_NAME).path)
+        index = place.store.get(place.child(INDEX_NAME).path) if family is None else family.keep(place)
         data = msgspec.json.encode(GroupPart(str(total), msgspec.Raw(index), dict(manifest.block_digests)))
-        shards = len(kept_shards(index, group.number, place))
+        shards = len(kept_shards(index, group.number, place)) if family is None else 0
         name = PartName(group.number, 0, True, count, shards, 0, xxhash.xxh3_64_hexdigest(data))
         files = files_of(name, job.work)
         put_local_file(files.store, place.path, files.path)
@@ -385,18 +394,24 @@ def _named(group: Place, target: Place) -> Generator[None]:
         raise
 
 
-def place_group(job: Job, copy: Copy) -> int:
-    """Copy the files of a group into the dataset, and mark that they are there; its number."""
-    copy_group(read_group(copy.name, job.work), job.target, copy.first)
-    put_new(job.work.store, job.work.child(f"files/{copy.name.task:08d}").path, b"")
-    return copy.name.task
+def do_second(job: Job, task: Second) -> int:
+    """Do a task of the second wave, and mark that it is done; its number."""
+    family, data = FAMILIES.get(job.dataset.format), b""
+    if family is not None:
+        data = family.make(task, job.assembly)
+    else:
+        name, first = task.what
+        copy_group(read_group(name, job.work), job.target, first)
+    put_new(job.work.store, job.work.child(f"files/{task.number:08d}").path, data)
+    return task.number
 
 
 def _require_same(job: Job, group: Group, place: Place, total: int) -> None:
     """That a group reads back as what was read; raises `Corrupt`."""
     written = Dataset(place, job.dataset.format, job.dataset.options).rows()
     rows = enumerate(itertools.chain.from_iterable(batches(written, 0, len(written), job.batch_rows)), group.start)
-    if sum(sample_digest(index, row) for index, row in rows) != total:
+    format = job.dataset.format
+    if sum(sample_digest(digest_number(format, index), row) for index, row in rows) != total:
         raise Corrupt(f"group {group.number} reads back differently", path=place.path)
 
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock._kinds import is_token_source
+import msgspec
+
+from penstock._kinds import TokenParts, is_token_source
 from penstock.abc import TokenSource
 from penstock.codec.tokens import TOKEN_BYTES, token_bytes_for_id
 from penstock.convert.asked import Asked
@@ -14,13 +16,22 @@ from penstock.convert.eos import EosRule
 from penstock.convert.output import Output
 from penstock.convert.rows import Dataset
 from penstock.convert.tokens import column_tokens
-from penstock.errors import ConfigError, Unsupported
+from penstock.errors import ConfigError, PenstockError, Unsupported
+from penstock.executors import HERE, AnyExecutor
+from penstock.formats import get_format
 from penstock.formats._kept import excluded_count, kept, left_out, whole_of
+from penstock.formats.tokens.folder.side import NAME as FOLDER
 from penstock.store.local import Kept, LocalStore
+from penstock.store.memory import MemoryStore
 from penstock.store.place import Place, distinct_names
 from penstock.types import Manifest, OpenOptions
+from penstock.work.plan import Plan
+from penstock.work.shared import work_folder
+from penstock.work.sharing import Sharing
 
 _WIDTH_OPTIONS = ("token_bytes", "dtype", "vocab_size")
+TASK_TOKENS = 1 << 25
+"""Of the documents that a worker makes a part of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +45,17 @@ class TokenPlan:
         output: what is written.
         lost: what the source holds and the target has no place for.
         kept: what is found again of the files of a killed writer.
+        dataset: where the source is.
+        eos_id: what ends its documents, as far as somebody said.
+        to: format of the output; of a folder, of its files.
+        file_tokens: of a folder, the tokens of a file.
+        token_bytes: width in which its writer takes parts; 0 where it takes none.
+        recorded: what its side file says of the options.
+        workers: how many write parts; None: as many as there are.
+        executor: what runs them.
+        sharing: what this run does of the work.
+        shared: that work, as others know it.
+        by_parts: it is written in parts: shared, by several workers, as token files, or begun so.
         excluded: documents that are left out, as the source's exclude list says.
     """
 
@@ -43,6 +65,17 @@ class TokenPlan:
     output: Output
     lost: tuple[str, ...]
     kept: Kept
+    dataset: Dataset
+    eos_id: int | None
+    to: str
+    file_tokens: int | None
+    token_bytes: int
+    recorded: Mapping[str, Any]
+    workers: int | None
+    executor: AnyExecutor
+    sharing: Sharing
+    shared: Plan
+    by_parts: bool
     excluded: int = 0
 
 
@@ -61,10 +94,11 @@ def plan_tokens(asked: Asked) -> TokenPlan:
         raise ConfigError("documents of tokens have no columns and no groups", path=place.path)
     # Read into memory that is given back: what is mapped counts as ours for as long as the system has room.
     given: dict[str, Any] = {"read": "pread", **asked.of_source}
-    seen = Dataset(place, asked.source_format, OpenOptions(**given)).opened()
-    opened = kept(seen)
-    if not is_token_source(opened):
-        opened = column_tokens(opened, place.path, asked.of_source.get("eos_id")) or opened
+    dataset, eos_id = Dataset(place, asked.source_format, OpenOptions(**given)), asked.of_source.get("eos_id")
+    seen = dataset.opened()
+    opened, excluded = _documents(kept(seen), dataset, eos_id), excluded_count(seen)
+    if excluded:
+        dataset = dataset.settled(seen)
     if not is_token_source(opened):
         hint = "It takes documents of tokens: use pack first, or name a source with a column 'tokens'"
         raise Unsupported(f"{to} can't hold these samples", path=place.path, hint=hint)
@@ -74,10 +108,46 @@ def plan_tokens(asked: Asked) -> TokenPlan:
     what |= {"eos": [asked.rule.action, asked.rule.eos_id]}
     split = options.get("split")
     target = replace(asked.target, store=LocalStore(kept=asked.kept)) if asked.target.is_local else asked.target
-    dataset = Dataset(target, to, OpenOptions(split=split, read="pread"))
+    written = Dataset(target, FOLDER if asked.file_tokens else to, OpenOptions(split=split, read="pread"))
     lost: tuple[str, ...] = tuple(getattr(opened, "only_here", ()))
-    output = Output(dataset, options, asked.overwrite, what, split)
-    return TokenPlan(opened, place.path, asked.rule, output, lost, asked.kept, excluded_count(seen))
+    output = Output(written, options, asked.overwrite, what, split)
+    here = isinstance(asked.executor, str) and asked.executor in HERE
+    by_parts = bool(asked.file_tokens or asked.sharing.joins or asked.sharing.restart or not here)
+    begun = work_folder(asked.target, inside=asked.file_tokens is not None).is_there()
+    by_parts = by_parts or (asked.workers or 1) > 1 or begun
+    width, recorded = _tried(to, options, asked.target) if by_parts else (0, {})
+    shared = _shared(what, asked)
+    how = (width, recorded, asked.workers, asked.executor, asked.sharing, shared, by_parts)
+    about = (opened, place.path, asked.rule, output, lost, asked.kept)
+    return TokenPlan(*about, dataset, eos_id, to, asked.file_tokens, *how, excluded)
+
+
+def open_documents(dataset: Dataset, eos_id: int | None) -> Any:
+    """A dataset as a token source, where it is one, or holds documents in a column; else as it is."""
+    return _documents(dataset.open(), dataset, eos_id)
+
+
+def _documents(opened: Any, dataset: Dataset, eos_id: int | None) -> Any:
+    return opened if is_token_source(opened) else column_tokens(opened, dataset.place.path, eos_id) or opened
+
+
+def _shared(what: Mapping[str, Any], asked: Asked) -> Plan:
+    """All that decides the bytes, as a plan that others join, or are told in what they differ."""
+    named = {f"--{name.replace('_', '-')}": value for name, value in asked.of_target.items()}
+    told = {"--to": what["to"], "the source": what["source"], "--eos": what["eos"], "--file-tokens": asked.file_tokens}
+    told |= {"--eos-id": what["options"]["eos_id"], "--overwrite": asked.overwrite}
+    plain = msgspec.json.decode(msgspec.json.encode({**named, **told}, enc_hook=str))
+    return Plan(options=plain, inputs=(), task_bytes=TASK_TOKENS, engine="convert")
+
+
+def _tried(to: str, options: Mapping[str, Any], target: Place) -> tuple[int, Mapping[str, Any]]:
+    """`(width in which the writer takes parts, what its side file says of options)`; raises what it says of these."""
+    try:
+        with get_format(to).create(MemoryStore(), "target", dict(options), overwrite=False) as writer:
+            return writer.part_bytes if isinstance(writer, TokenParts) else 0, writer.commit().options
+    except PenstockError as error:
+        error.path = target.path
+        raise
 
 
 def _token_options(source: TokenSource, place: Place, asked: Asked) -> dict[str, Any]:

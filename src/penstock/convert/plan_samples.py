@@ -12,12 +12,12 @@ import msgspec
 
 from penstock._kinds import is_token_source
 from penstock.abc import Source
-from penstock.convert.asked import Asked, is_grouped
+from penstock.convert.asked import Asked, can_be_shared
 from penstock.convert.columns import GROUPED, PART_FORMATS, TEXT_FORMATS, RowMaker, choose_columns
 from penstock.convert.output import Output
 from penstock.convert.rows import KEY, STORED, TABLE, Dataset, FolderRows, Input, Opened, Rows, SourceRows
 from penstock.errors import ConfigError, Unsupported
-from penstock.executors import AnyExecutor
+from penstock.executors import HERE, AnyExecutor
 from penstock.formats import BUILT_IN
 from penstock.formats._excluding import stored
 from penstock.formats.shards.merge import common_layout
@@ -26,6 +26,7 @@ from penstock.formats.shards.writer import SIZE_LIMIT_BYTES, parse_size
 from penstock.store.place import Place
 from penstock.types import Manifest, OpenOptions, Sample
 from penstock.work.plan import Plan
+from penstock.work.shared import work_folder
 from penstock.work.sharing import Sharing
 
 TARGETS = (*GROUPED, *PART_FORMATS, "jsonl")
@@ -76,8 +77,13 @@ class SamplePlan:
 
     @property
     def is_grouped(self) -> bool:
-        """Whether many processes write it in groups."""
-        return is_grouped(self.output.dataset.format, self.output.place)
+        """Whether many processes write it in groups: shards always, tars and files where that is asked for."""
+        to, place, sharing = self.output.dataset.format, self.output.place, self.sharing
+        if to not in PART_FORMATS or not can_be_shared(to, place):
+            return can_be_shared(to, place)
+        here = isinstance(self.executor, str) and self.executor in HERE
+        asked = sharing.joins or sharing.restart or (self.workers or 1) > 1 or not here
+        return asked or work_folder(place, inside=False).is_there()
 
 
 def plan_samples(asked: Asked) -> SamplePlan:

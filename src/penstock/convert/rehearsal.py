@@ -10,6 +10,7 @@ from penstock.errors import ConfigError
 from penstock.executors import require_executor
 from penstock.formats import create_dry
 from penstock.store.dry import dry_place
+from penstock.work.tokens.files import held_folder
 
 
 def rehearse(asked: Asked, plan: TokenPlan | SamplePlan) -> None:
@@ -28,6 +29,9 @@ def rehearse(asked: Asked, plan: TokenPlan | SamplePlan) -> None:
         require_writable(plan)
     output = plan.output
     dry = dry_place(output.place)
+    if isinstance(plan, TokenPlan) and plan.file_tokens:
+        with held_folder(dry, overwrite=output.overwrite, shared=False):
+            return
     writer = create_dry(output.dataset.format, dry.store, dry.path, output.options, overwrite=output.overwrite)
     try:
         if isinstance(plan, SamplePlan) and plan.given.rows is not None:

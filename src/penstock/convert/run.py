@@ -14,6 +14,7 @@ from penstock.convert.asked import Asked, understand
 from penstock.convert.documents import verify_tokens, write_tokens
 from penstock.convert.groups import write_groups
 from penstock.convert.output import Advance, ReadBack, Written
+from penstock.convert.parts import write_parts
 from penstock.convert.plan import TokenPlan, plan_tokens
 from penstock.convert.plan_samples import SamplePlan, plan_samples
 from penstock.convert.rehearsal import rehearse
@@ -81,6 +82,7 @@ def convert(
     executor: AnyExecutor = "processes",
     group_rows: int | None = None,
     overwrite: bool = False,
+    file_tokens: int | None = None,
     dry_run: bool = False,
     part: tuple[int, int] | None = None,
     finish: bool = False,
@@ -100,15 +102,14 @@ def convert(
         target: dataset to make.
         to: its format; found from the suffix of `target` where it is None.
         format: format of the source; found by sniffing where it is None.
-        eos: `("add", id)` puts an EOS behind every document, `("strip", id)` takes it away; else documents are kept.
+        eos: `("add", id)` puts an EOS behind every document, `("strip", id)` takes it away; else they are kept.
         columns: of the target: name → encoding (tars and folders: part), or names; else all, by schema or 1000 samples.
-        workers: processes that write samples; by default one a core.
-        executor: a name of `penstock.executors`, or an executor; for tokens `"processes"` or `"inline"` alone.
+        workers: processes that write; by default one a core for shards, and for others this one.
+        executor: a name of `penstock.executors`, or an executor.
         group_rows: samples that a process writes as a group; by default four shards' worth, by the first samples.
         overwrite, dry_run: replace the target; refuse what would be refused, tell what would be written, write nothing.
-        part: `(i, n)`: do the i-th (from 0) of n shares of the work, and commit nothing; of formats of shards alone.
-        finish, no_work: do what is missing of shared work, and commit; or only where nothing is, else say which shares.
-        restart: throw away unfinished work.
+        file_tokens: make a folder of token files of this size; part: `(i, n)`: do the i-th (from 0) of n shares alone.
+        finish, no_work, restart: do what is missing of shared work, and commit; only where nothing is; throw work away.
         progress: called with samples done and a text.
         options: `layout, eos_id, flavor, raw, trust, follow_links, read, excludes, source_split` of the source, as
             `penstock.open` takes them; all others are the target's, as `penstock.create` takes them, such as
@@ -124,7 +125,7 @@ def convert(
     place = dataset_at(source, follow_links=follow_links) if isinstance(source, str | os.PathLike) else source
     asked = understand(
         place, place_of(target), to=to, format=format, eos=eos, columns=columns, group_rows=group_rows,
-        workers=workers, executor=executor, overwrite=overwrite,
+        workers=workers, executor=executor, overwrite=overwrite, file_tokens=file_tokens,
         sharing=Sharing(part, finish, no_work, restart), options=options,
     )  # fmt: skip
     with keeping_nothing(dry_run):
@@ -149,7 +150,9 @@ def _rehearsed(asked: Asked) -> ConvertReport:
 def _convert(asked: Asked, advance: Advance) -> ConvertReport:
     plan = plan_tokens(asked) if asked.to.traits.tokens else plan_samples(asked)
     if isinstance(plan, SamplePlan) and plan.is_grouped:
-        return _in_groups(asked, plan, advance)
+        return _shared(asked, plan, advance)
+    if isinstance(plan, TokenPlan) and plan.by_parts:
+        return _shared(asked, plan, advance)
     with plan.output.held() as output:
         started = time.monotonic()
         if isinstance(plan, TokenPlan):
@@ -164,7 +167,7 @@ def _convert(asked: Asked, advance: Advance) -> ConvertReport:
     return _report(asked, plan, written, found, (started, copied))
 
 
-def _in_groups(asked: Asked, plan: SamplePlan, advance: Advance) -> ConvertReport:
+def _shared(asked: Asked, plan: TokenPlan | SamplePlan, advance: Advance) -> ConvertReport:
     """The same by many workers; where others share the work, each reads back what it wrote."""
     started = time.monotonic()
     copied: list[float] = []
@@ -172,13 +175,24 @@ def _in_groups(asked: Asked, plan: SamplePlan, advance: Advance) -> ConvertRepor
 
     def verify(written: Written) -> None:
         copied.append(time.monotonic())
-        if not asked.sharing.joins:
+        if not asked.sharing.joins and isinstance(plan, TokenPlan):
+            found.append(verify_tokens(plan, plan.output, written))
+        elif not asked.sharing.joins and isinstance(plan, SamplePlan):
             found.append(verify_samples(plan, plan.output, written, advance))
 
-    written = write_groups(plan, advance, verify)
-    size_bytes = 0 if written.manifest is None else written.manifest.size_bytes
-    found.append(ReadBack(written.samples or 0, written.digest, size_bytes))
+    of_tokens = isinstance(plan, TokenPlan)
+    written = write_parts(plan, advance, verify) if of_tokens else write_groups(plan, advance, verify)
+    found.append(_as_written(plan, written))
     return _report(asked, plan, written, found[0], (started, *copied, time.monotonic()))
+
+
+def _as_written(plan: TokenPlan | SamplePlan, written: Written) -> ReadBack:
+    """What is known of an output that was not read back."""
+    known = written.manifest
+    if known is None:
+        return ReadBack(written.samples or 0, written.digest, 0)
+    width = plan.source.dtype.itemsize if isinstance(plan, TokenPlan) else None
+    return ReadBack(written.samples or 0, written.digest, known.size_bytes, known.num_tokens, width)
 
 
 def _report(

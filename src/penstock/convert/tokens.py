@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -111,6 +111,13 @@ class ColumnTokens:
         for row, start in enumerate(np.asarray(starts).tolist()):
             rows[row] = self.tokens(start, start + length)
         return rows
+
+    def runs(self, first: int, stop: int) -> Iterator[tuple[TokenArray, IntArray]]:
+        """Documents `[first, stop)`, without a look at those before: (uint[n_tokens], int64[n_docs] lengths)."""
+        for start in range(first, stop, _STEP):
+            pieces = self._documents(start, min(stop, start + _STEP))
+            lengths = np.array([len(one) for one in pieces], np.int64)
+            yield np.concatenate([*pieces, np.empty(0, self.dtype)]), lengths
 
     def children(self) -> Mapping[str, Source[Any]]:
         """The samples."""

@@ -47,11 +47,13 @@ class IndexSummary:
         indexes: one a file, by their paths; of those that were there already, without lines that were left out.
         num_reused: so many were there already, and fit.
         part: which share of the files this is; None for all of them.
+        missing: files without an index, where none was to be made.
     """
 
     indexes: tuple[IndexReport, ...]
     num_reused: int
     part: tuple[int, int] | None = None
+    missing: tuple[str, ...] = ()
 
     @property
     def num_lines(self) -> int:
@@ -80,6 +82,8 @@ def index(
     workers: int | None = None,
     executor: AnyExecutor = "processes",
     part: tuple[int, int] | None = None,
+    finish: bool = False,
+    no_work: bool = False,
     follow_links: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> IndexReport | IndexSummary:
@@ -99,6 +103,7 @@ def index(
         workers: tasks that run at once; by default by the size of the data.
         executor: `"processes"`, `"inline"` for none, `"ray"`, another name, or an executor; see `penstock.executors`.
         part: `(i, n)`: the i-th (from 0) of n shares of the files.
+        finish, no_work: check each index that is there, and make what is missing; or only say what is.
         follow_links: take files through links that lead out of a folder that is searched.
         progress: called with the bytes done so far.
 
@@ -108,22 +113,33 @@ def index(
         ConfigError: the index of the one file exists, one of several does not fit, or an option can't be.
         PrepareError: a process was killed, or another writer holds an index.
     """
-    Sharing(part).require_sense()
+    sharing = _sharing(part, finish=finish, no_work=no_work, overwrite=overwrite)
     how: dict[str, Any] = {"flavor": flavor, "on_error": on_error, "validate": validate, "overwrite": overwrite}
     given = [paths] if isinstance(paths, str | os.PathLike | Place) else list(paths)
-    if len(given) == 1 and part is None and not _is_search(given[0]):
+    if len(given) == 1 and not sharing.joins and not _is_search(given[0]):
         return build_index(given[0], index_path, **how, workers=workers, executor=executor, progress=progress)
     if index_path is not None:
         what = "index_path (--index-path) names the index of one file"
         raise ConfigError(what, found=f"{len(given)} inputs", hint="Leave it out: indexes go beside their files")
     files = _files_of([os.fspath(one.path if isinstance(one, Place) else one) for one in given], follow_links)
-    chosen = [file for number, file in enumerate(files) if Sharing(part).takes(number)]
+    chosen = [file for number, file in enumerate(files) if sharing.takes(number)]
     sizes = [state.size_bytes for state in states_of(chosen)]
-    job = _Job(**how)
+    job = _Job(**how, no_work=no_work)
     done = _index_all(job, chosen, sizes, workers, executor, progress or _silent)
     _raise_first([one for one in done if isinstance(one, Exception)], len(done))
     made = [one for one in done if isinstance(one, _Done)]
-    return IndexSummary(tuple(one.report for one in made), sum(one.reused for one in made), part)
+    missing = tuple(one.path for one in done if isinstance(one, _Missing))
+    return IndexSummary(tuple(one.report for one in made), sum(one.reused for one in made), part, missing)
+
+
+def _sharing(part: tuple[int, int] | None, *, finish: bool, no_work: bool, overwrite: bool) -> Sharing:
+    """What a run does of the work; raises `ConfigError`."""
+    sharing = Sharing(part, finish, no_work)
+    sharing.require_sense()
+    if finish and overwrite:
+        hint = "Leave out overwrite (--overwrite): the shares took it"
+        raise ConfigError("the end of shared work replaces no index that fits", hint=hint)
+    return sharing
 
 
 def _is_search(given: Given) -> bool:
@@ -147,12 +163,13 @@ def _files_of(given: Sequence[str], follow_links: bool) -> list[Place]:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """The arguments of `build_index` that all files share."""
+    """The arguments of `build_index` that all files share; with `no_work` it is only asked whether one is there."""
 
     flavor: str
     on_error: OnError
     validate: bool
     overwrite: bool
+    no_work: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +199,14 @@ class _Done:
     reused: bool = False
 
 
-_Result = _Done | PenstockError | OSError
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """A file without an index."""
+
+    path: str
+
+
+_Result = _Done | _Missing | PenstockError | OSError
 
 
 def _index_all(
@@ -237,6 +261,8 @@ def _index_one(job: _Job, file: Place, executor: AnyExecutor, workers: int | Non
         there = None if job.overwrite else _there(job, file)
         if there is not None:
             return _Done(there, reused=True)
+        if job.no_work:
+            return _Missing(file.shown)
         return _Done(build_index(file, overwrite=job.overwrite, executor=executor, workers=workers, **how))
     except PenstockError as error:
         with contextlib.suppress(PenstockError, OSError):  # another worker may have made it meanwhile

@@ -42,7 +42,7 @@ _ON_DISK = {"tars", "files"}
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """What a case reads: a folder or URL that holds `a.jsonl`, `b.jsonl` and the datasets `mds` and `tars`.
+    """What a case reads: a folder or URL that holds `a.jsonl`, `b.jsonl`, `t.pbin` and the datasets `mds` and `tars`.
 
     Attributes:
         root: where it is.
@@ -92,6 +92,19 @@ def _convert(corpus: Corpus, output: Path | str, executor: Any, workers: int, **
     convert(f"{corpus.root}/mds", output, to="mds", executor=executor, workers=workers, group_rows=100, **options)
 
 
+def _convert_tars(corpus: Corpus, output: Path | str, executor: Any, workers: int, **options: Any) -> None:
+    from penstock.convert import convert
+
+    how = {"group_rows": 200, "maxcount": 150, "executor": executor, "workers": workers}
+    convert(f"{corpus.root}/mds", output, to="webdataset", **how, **options)
+
+
+def _convert_tokens(corpus: Corpus, output: Path | str, executor: Any, workers: int, **options: Any) -> None:
+    from penstock.convert import convert
+
+    convert(f"{corpus.root}/t.pbin", output, file_tokens=3000, executor=executor, workers=workers, **options)
+
+
 def _prepare(corpus: Corpus, output: Path | str, executor: Any, workers: int, **options: Any) -> None:
     from penstock.prepare.energon.run import prepare_webdataset
 
@@ -115,6 +128,8 @@ CASES = (
     Case("pack-megatron", functools.partial(_pack, to="megatron"), "out", ("disk",)),
     Case("convert", _convert, "out", shared=True),
     Case("convert-compressed", functools.partial(_convert, compression="zstd:3", hashes=["sha1"]), "out"),
+    Case("convert-tars", _convert_tars, "out", ("disk",), shared=True),
+    Case("convert-tokens", _convert_tokens, "out", ("disk",), shared=True),
     Case("prepare", _prepare, "out", shared=True, lies="tars"),
     Case("prepare-media", _prepare_media, "out", ("disk",), shared=True, lies="files"),
     Case("index", _index, "a.idx"),
@@ -279,6 +294,9 @@ def write_corpus(folder: Path) -> None:
     with create(folder / "mds", format="mds", columns={"n": "int", "text": "str"}, size_limit=20_000) as writer:
         for number, text in enumerate(texts):
             writer.write({"n": number, "text": text})
+    with create(folder / "t.pbin", format="pbin", token_bytes=1) as tokens:
+        for text in texts[:100]:
+            tokens.write({"tokens": list(text.encode())})
     (folder / "tars").mkdir()
     for shard in range(6):
         with create(folder / "tars" / f"part-{shard:03}.tar", format="webdataset") as writer:

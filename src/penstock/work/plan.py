@@ -20,6 +20,8 @@ VERSION = 2
 
 RESTART = "Run the same command as before, or throw the finished work away: restart (--restart)"
 PIECE_BYTES = 1 << 22
+CHECK = "verify"
+"""The engine of a plan that checks: its parts are marks of shares, whose names tell the tasks done, and all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,7 +148,7 @@ class SharedWork:
         """Task → its parts that are there, in order; by one listing.
 
         Raises:
-            Corrupt: two workers made different parts of a task.
+            Corrupt: two workers made different parts of a task, or there is one of a task that the plan has not.
         """
         found: dict[int, dict[int, PartName]] = {}
         with contextlib.suppress(NotFound):
@@ -156,6 +156,8 @@ class SharedWork:
                 name = parse_part_name(path.rpartition("/")[2])
                 if name is None:
                     continue
+                if self.head is not None and 0 < self.head.tasks <= name.task:
+                    raise _damaged(self.folder)
                 pieces = found.setdefault(name.task, {})
                 if pieces.setdefault(name.piece, name) != name:
                     raise Corrupt(

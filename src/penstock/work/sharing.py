@@ -7,13 +7,13 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 from penstock._ending import sleep
-from penstock.errors import ConfigError, PenstockError, PrepareError
+from penstock.errors import ConfigError, Corrupt, PenstockError, PrepareError
 from penstock.store._named import named
 from penstock.store.outputs import claim
 from penstock.store.place import Place
 from penstock.work.folder import WorkFolder
-from penstock.work.plan import Plan, require_same
-from penstock.work.shared import SharedWork
+from penstock.work.plan import RESTART, Plan, require_same
+from penstock.work.shared import HEAD_NAME, SharedWork
 
 _LOOK_S = 0.1
 _KEPT = "What is finished is kept, and the same command goes on"
@@ -66,10 +66,15 @@ def join(work: SharedWork, plan: Plan, tasks: int, sharing: Sharing) -> None:
 
     Raises:
         ConfigError: what is there was asked for otherwise, or is shared by another number.
+        Corrupt: what is there says another number of tasks.
         PrepareError: other work began meanwhile.
         Unsupported: the store can't tell whether a file is new.
     """
     require_same(work.plan, plan, work.output.path)
+    if work.head is not None and work.head.tasks != tasks:
+        found, expected = f"{work.head.tasks} tasks", f"{tasks}"
+        path = work.folder.file(HEAD_NAME).path
+        raise Corrupt("the plan of unfinished work is damaged", path=path, found=found, expected=expected, hint=RESTART)
     work.begin(plan, tasks)
     if sharing.part is not None:
         work.share_among(sharing.part[1])
@@ -98,6 +103,20 @@ def _is_held(output: Place) -> bool:
     except PrepareError:
         return True
     return False
+
+
+@contextlib.contextmanager
+def kept_or_not(work: SharedWork, *, joins: bool) -> Generator[None]:
+    """What is finished stays where a run is interrupted; not where it is refused, unless others are at work too."""
+    try:
+        yield
+    except (OSError, KeyboardInterrupt, PrepareError):
+        raise
+    except BaseException:
+        if not joins:
+            with contextlib.suppress(OSError, PenstockError):
+                work.clear()
+        raise
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from penstock.store.compose import OpenUpload, abort_uploads
 from penstock.store.outputs import claimed, drop_listed
 from penstock.store.place import Place
 from penstock.work.folder import WorkFolder
+from penstock.work.plan import CHECK
 from penstock.work.shared import (
     HEAD_NAME,
     INSIDE,
@@ -29,7 +30,7 @@ from penstock.work.shared import (
     work_folder,
 )
 
-_COMMITS = (INDEX_NAME, ".zgroup", "zarr.json")
+_COMMITS = (INDEX_NAME, ".zgroup", "zarr.json", meta_path("", INFO_JSON).lstrip("/"))
 """Files that make a folder a dataset in an object store."""
 _MOST_LOOKED_AT = 64
 
@@ -79,15 +80,15 @@ def status_of(output: Place) -> WorkStatus:
             continue
         work = SharedWork(folder, output, head)
         missing, shares = work.missing(), work.shares()
-        done = head.tasks - len(missing)
+        tasks, done = _counted(work, head.tasks, len(missing))
         seconds = time.time() - head.began_s
         return WorkStatus(
             output=output.shown,
             complete=False,
             plan=head.digest,
-            tasks=head.tasks,
+            tasks=tasks,
             done=done,
-            missing=len(missing),
+            missing=tasks - done,
             files=_count(work.place.child("files")),
             shares=shares,
             missing_shares=() if shares is None else work.shares_of(missing),
@@ -95,7 +96,7 @@ def status_of(output: Place) -> WorkStatus:
             rate=done / seconds if seconds > 0 else 0.0,  # a clock that is behind that of who began it tells none
             left_over=tuple(_left_over(output, folder, head.digest)),
         )
-    if not output.exists():
+    if not output.exists() and not _is_dataset(output):
         raise NotFound("neither a dataset nor unfinished work", path=output.path, hint="Check the path")
     folder = next(iter(_folders(output)), None)
     left = tuple(_left_over(output, folder, None))
@@ -104,6 +105,15 @@ def status_of(output: Place) -> WorkStatus:
     if output.is_folder() and not unfinished and not left and not _holds_dataset(output):
         raise NotFound("no dataset, and no unfinished work on one", path=output.path, hint="Check the path")
     return WorkStatus(output.shown, complete=not unfinished, left_over=left)
+
+
+def _counted(work: SharedWork, tasks: int, missing: int) -> tuple[int, int]:
+    """`(tasks, done)` of a plan; the tasks of a check are counted by its shares, of which each is a part."""
+    plan = peek(work.folder)
+    if plan is None or plan.engine != CHECK:
+        return tasks, tasks - missing
+    marks = [part for parts in work.listed().values() for part in parts]
+    return max((mark.tokens for mark in marks), default=0), sum(mark.documents for mark in marks)
 
 
 def sweep(output: Place) -> list[str]:
@@ -147,7 +157,7 @@ def _is_published(output: Place, folder: WorkFolder) -> bool:
         if folder.path == output.child(name).path:
             return output.child(commit).exists()
     if output.is_local or not output.is_folder():
-        return output.exists()
+        return output.exists() or _is_dataset(output)  # of which a path may be the beginning of names
     return any(output.child(name).exists() for name in _COMMITS)  # other files of a folder come before it
 
 

@@ -17,13 +17,15 @@ import penstock as ps
 from penstock.check.verify import write_side_file
 from penstock.codec.joined_digest import documents_digest_v2
 from penstock.formats.tokens import joined
-from penstock.prepare.tokens.assemble import FileJob, FileTask, PartRange, assemble_file
+from penstock.prepare.tokens.assemble import writer_options
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.store import compose
 from penstock.store.cache import CachedStore
 from penstock.store.place import Place, place_of
 from penstock.testing.datasets import files_in
 from penstock.work.parts import DocumentRun, PartMeta, PartName, encode_end
+from penstock.work.tokens.assemble import FileJob, FileTask, assemble_file
+from penstock.work.tokens.join import PartRange
 
 MIB = 1 << 20
 DOC_TOKENS = 1 << 12
@@ -78,7 +80,14 @@ def assemble(output: Place, parts: Place, names: list[PartName], to: str, cut: i
     half = len(names) // 2
     ranges = [PartRange(name, 0, name.documents) for name in names]
     first, second = (PartRange(names[half], *place) for place in ((0, cut), (cut, names[half].documents)))
-    job = FileJob(output, parts, output.child("tmp"), to, SPEC, {"inputs": {}, "options": {}})
+    job = FileJob(
+        output,
+        parts,
+        output.child("tmp"),
+        to,
+        SPEC.token_bytes,
+        writer_options(to, SPEC, {"inputs": {}, "options": {}}),
+    )
     files = [(*ranges[:half], first), (second, *ranges[half + 1 :])]
     return [assemble_file(job, FileTask(number, one)) for number, one in enumerate(files)]
 
@@ -161,7 +170,8 @@ def test_ids_are_held_against_the_vocabulary(tmp_path: Path) -> None:
     here = place_of(str(tmp_path))
     names, _ = make_parts(here.child("parts"), 1, 1 << 13)
     spec = replace(SPEC, vocab_size=300, max_token_id=299)
-    job = FileJob(here.child("out"), here.child("parts"), here.child("tmp"), "megatron", spec, {})
+    options = writer_options("megatron", spec, {})
+    job = FileJob(here.child("out"), here.child("parts"), here.child("tmp"), "megatron", spec.token_bytes, options)
     with pytest.raises(ps.errors.TooLarge, match="does not fit"):
         assemble_file(job, FileTask(0, (PartRange(names[0], 0, 2),)))
     assert "out" not in os.listdir(tmp_path)

@@ -30,8 +30,7 @@ import penstock as ps
 from penstock.cli._sharing import array_expression
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.prepare import PackReport, pack
-from penstock.prepare.tokens import complete, files, understand
-from penstock.prepare.tokens.assemble import cut_files
+from penstock.prepare.tokens import understand
 from penstock.store._replaced import mark_path
 from penstock.store.compose import _client
 from penstock.store.local import LocalStore
@@ -40,9 +39,12 @@ from penstock.store.object_folder import Mark
 from penstock.store.place import Place, place_of
 from penstock.store.put import put
 from penstock.testing.datasets import files_in
+from penstock.work import sharing
 from penstock.work.parts import PartMeta, PartName, encode_end
 from penstock.work.shared import SharedWork
 from penstock.work.status import status_of
+from penstock.work.tokens import files
+from penstock.work.tokens.assemble import cut_files
 
 Pack = Callable[..., PackReport]
 TASK_BYTES = 1500
@@ -270,7 +272,7 @@ def test_two_finishers_of_one_file(
         time.sleep(seconds)
         return False
 
-    monkeypatch.setattr(complete, "sleep", waits)
+    monkeypatch.setattr(sharing, "sleep", waits)
     report = share(tmp_path / "out.pbin", file_tokens=None, finish=True)
     assert (report.documents, report.was_complete) == (150, not killed)
     assert (finisher.wait() == 0) == (not killed)

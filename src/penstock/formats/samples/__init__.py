@@ -8,7 +8,8 @@
 | `sqlite.py` | SQLite files from untrusted writers: read only, limited, never trusted |
 
 The two formats do not import each other. Others go through the registry; what prepares and rewrites datasets may import
-`media_index`, `sqlite`, `folder.files`, and of the tars `webdataset.dataset_yaml`, `webdataset.find`,
+`media_index`, `sqlite`, `folder.files`, `folder.writer`, and of the tars `webdataset.dataset_yaml`, `webdataset.find`,
 `webdataset.key_index`, `webdataset.manifest`, `webdataset.nvmeta`, `webdataset.sample_types`, `webdataset.shards`,
-`webdataset.source`, `webdataset.splits`, `webdataset.sqlite_index`, `webdataset.typed` and `webdataset.writer`.
+`webdataset.source`, `webdataset.splits`, `webdataset.sqlite_index`, `webdataset.tar_write`, `webdataset.typed` and
+`webdataset.writer`.
 """

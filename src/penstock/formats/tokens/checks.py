@@ -8,9 +8,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from penstock._secrets import redact
 from penstock.codec.hashes import DocumentDigest
 from penstock.codec.joined_digest import JoinedDigest, is_joinable
-from penstock.formats._side_checks import MOST_FINDINGS
+from penstock.formats._side_checks import MOST_FINDINGS, Run
 from penstock.types import Depth, Extent, Finding, IntArray, Manifest, TokenArray
 
 _PLACES = 64
@@ -65,16 +66,41 @@ def sampled_ranges(num_tokens: int, depth: Depth) -> Iterator[tuple[int, int]]:
         yield start, start + _PLACE_TOKENS
 
 
-def check_vocabulary(run: TokenRun, vocab_size: int, depth: Depth) -> Iterator[Finding]:
-    """Ids of `vocab_size` or more: the first ones by place, the rest as a count."""
+@dataclass(frozen=True, slots=True)
+class IdsTask:
+    """Tokens `[start, stop)`, of which ids from `vocab_size` on are looked for."""
+
+    file: CheckedTokens
+    path: str
+    start: int
+    stop: int
+    vocab_size: int
+
+    @property
+    def described(self) -> str:
+        """What an error calls it."""
+        return f"{redact(self.path)}, ids of tokens {self.start} to {self.stop}"
+
+
+def wrong_ids(task: IdsTask) -> list[int]:
+    """How many ids are beyond the vocabulary, and the first of their places; nothing where none is."""
+    tokens = task.file.tokens(task.start, task.stop)
+    if int(tokens.max(initial=0)) < task.vocab_size:
+        return []
+    wrong = np.flatnonzero(tokens >= task.vocab_size)
+    return [len(wrong), *(task.start + wrong[:MOST_FINDINGS]).tolist()]
+
+
+def check_vocabulary(run: TokenRun, vocab_size: int, depth: Depth, do: Run = map) -> Iterator[Finding]:
+    """Ids of `vocab_size` or more: the first ones by place, the rest as a count; by tasks."""
     places: list[int] = []
     count = 0
-    for start, stop in sampled_ranges(run.file.num_tokens, depth):
-        tokens = run.file.tokens(start, stop)
-        if int(tokens.max()) >= vocab_size:
-            wrong = np.flatnonzero(tokens >= vocab_size)
-            count += len(wrong)
-            places += (start + wrong[: MOST_FINDINGS - len(places)]).tolist()
+    ranges = sampled_ranges(run.file.num_tokens, depth)
+    tasks = (IdsTask(run.file, run.path, start, stop, vocab_size) for start, stop in ranges)
+    for found in do(wrong_ids, tasks):
+        if found:
+            count += found[0]
+            places += found[1 : 1 + MOST_FINDINGS - len(places)]
     for place in places:
         yield Finding(
             f"{run.format}.token-range",
@@ -89,19 +115,45 @@ def check_vocabulary(run: TokenRun, vocab_size: int, depth: Depth) -> Iterator[F
         yield _more(run, "token-range", count - len(places), "ids beyond the vocabulary")
 
 
-def check_eos(run: TokenRun, doc_starts: IntArray, eos_id: int, depth: Depth) -> Iterator[Finding]:
-    """Documents that do not end in `eos_id`: the first ones one by one, the rest as a count."""
-    n_docs = len(doc_starts) - 1
+@dataclass(frozen=True, slots=True)
+class EndsTask:
+    """Documents by their numbers: int64[k]; `starts` and `stops` are their borders, in tokens."""
+
+    file: CheckedTokens
+    path: str
+    docs: IntArray
+    starts: IntArray
+    stops: IntArray
+    eos_id: int
+
+    @property
+    def described(self) -> str:
+        """What an error calls it."""
+        return f"{redact(self.path)}, the ends of {len(self.docs)} documents from {int(self.docs[0])} on"
+
+
+def wrong_ends(task: EndsTask) -> list[int]:
+    """How many documents don't end in the EOS, and the first of them; nothing where all do."""
+    filled = task.stops > task.starts
+    found = np.zeros(len(task.docs), np.bool_)
+    found[filled] = task.file.gather(task.stops[filled] - 1, 1)[:, 0] == task.eos_id
+    missing = task.docs[~found]
+    return [len(missing), *missing[:MOST_FINDINGS].tolist()] if len(missing) else []
+
+
+def check_eos(run: TokenRun, doc_starts: IntArray, eos_id: int, depth: Depth, do: Run = map) -> Iterator[Finding]:
+    """Documents that do not end in `eos_id`: the first ones one by one, the rest as a count; by tasks."""
     wrong: list[int] = []
     count = 0
-    for docs in _doc_runs(n_docs, depth):
-        last = doc_starts[docs + 1] - 1
-        filled = last >= doc_starts[docs]
-        found = np.zeros(len(docs), np.bool_)
-        found[filled] = run.file.gather(last[filled], 1)[:, 0] == eos_id
-        missing = docs[~found]
-        count += len(missing)
-        wrong += missing[: MOST_FINDINGS - len(wrong)].tolist()
+    tasks = (
+        EndsTask(run.file, run.path, docs, doc_starts[docs], doc_starts[docs + 1], eos_id)
+        for docs in _doc_runs(len(doc_starts) - 1, depth)
+        if len(docs)
+    )
+    for found in do(wrong_ends, tasks):
+        if found:
+            count += found[0]
+            wrong += found[1 : 1 + MOST_FINDINGS - len(wrong)]
     for doc in wrong:
         start, stop = int(doc_starts[doc]), int(doc_starts[doc + 1])
         last_id = f"id {int(run.file.tokens(stop - 1, stop)[0])}" if stop > start else "no token"

@@ -201,10 +201,15 @@ def document_batch(source: TokenSource, indices: Sequence[int] | IntArray) -> Ba
     return {"tokens": column([source.tokens(start, stop) for start, stop in ranges])}
 
 
-def document_runs(source: TokenSource, run_tokens: int = RUN_TOKENS) -> Iterator[tuple[TokenArray, IntArray]]:
-    """Whole documents in order, in runs of about `run_tokens`: (uint[n_tokens], their int64[n_docs] lengths)."""
+def document_runs(
+    source: TokenSource, run_tokens: int = RUN_TOKENS, first: int = 0, end: int | None = None
+) -> Iterator[tuple[TokenArray, IntArray]]:
+    """Whole documents in order, in runs of about `run_tokens`: (uint[n_tokens], their int64[n_docs] lengths).
+
+    With `first` and `end` only those in `[first, end)`.
+    """
     doc_starts = source.doc_starts
-    first, n_docs = 0, len(doc_starts) - 1
+    n_docs = len(doc_starts) - 1 if end is None else end
     while first < n_docs:
         stop = int(np.searchsorted(doc_starts, doc_starts[first] + run_tokens, side="right")) - 1
         stop = min(max(stop, first + 1), n_docs)

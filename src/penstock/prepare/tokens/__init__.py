@@ -2,5 +2,6 @@
 
 `pipeline.py` reads as the work goes: what is meant (`understand.py`), which is files (`inputs.py`, `select.py`) and a
 tokenizer (`tokenizer.py`, `engines.py`, `oracle.py`); the cut into tasks (`tasks.py`), a task (`tokenize.py`), and the
-parts in order (`assemble.py`); what is finished is kept by `work/pack.py`. Others go through `penstock.prepare`.
+writer of the parts in order (`assemble.py`); parts, and what is made of them, are in `work/`. Others go through
+`penstock.prepare`.
 """

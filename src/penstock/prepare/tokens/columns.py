@@ -27,6 +27,11 @@ class ColumnParts:
         self._writer = writer
         self._dtype = np.dtype(f"<u{token_bytes}")
 
+    @property
+    def part_bytes(self) -> int:
+        """Width of the tokens that `write_part` takes."""
+        return self._dtype.itemsize
+
     def write_part(self, path: str, start_bytes: int, doc_lengths: IntArray, max_token_id: int | None) -> None:
         """Append documents whose tokens lie back to back in a file."""
         tokens = np.memmap(path, self._dtype, "r", start_bytes, (int(doc_lengths.sum()),))

@@ -5,22 +5,19 @@ from __future__ import annotations
 import contextlib
 import time
 
-from penstock._ending import sleep
 from penstock.errors import PenstockError, PrepareError
 from penstock.formats import get_format
 from penstock.formats.tokens.folder.files import read_index
 from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.formats.tokens.folder.side import read_manifest
-from penstock.prepare.tokens.files import sweep_killed_folder
 from penstock.prepare.tokens.report import PackReport
 from penstock.prepare.tokens.rows import settle_rows
 from penstock.prepare.tokens.understand import Request, material_of, named_inputs, recorded_of_output
 from penstock.store.local import output_exists
-from penstock.store.outputs import claim, sweep_killed
+from penstock.store.outputs import sweep_killed
 from penstock.types import Manifest, OpenOptions
 from penstock.work.shared import open_shared, work_folder
-
-_LOOK_S = 0.1
+from penstock.work.tokens.files import sweep_killed_folder
 
 
 def find_complete(request: Request) -> PackReport | None:
@@ -37,38 +34,12 @@ def find_complete(request: Request) -> PackReport | None:
 
 def made_by_another(request: Request) -> PackReport | None:
     """What there is to say where another worker of the same plan has made the output meanwhile."""
-    if not request.sharing.joins:
+    if not request.sharing.joins or request.sharing.restart:
         return None
     with contextlib.suppress(PenstockError, OSError):
         published = _published(request)
         return None if published is None else _known_again(request, published)
     return None
-
-
-def wait_for_another(request: Request) -> bool:
-    """Wait while another finisher of the same plan writes the output, which is one file of this machine.
-
-    Returns:
-        Whether one did: what it made is there now, or the work goes on without it.
-    """
-    folder = work_folder(request.output, inside=request.is_folder)
-    waited = False
-    while request.sharing.finish and not request.is_folder and folder.is_there() and _is_held(request):
-        with folder.tried() as alone:
-            if alone and not waited:  # whoever writes does not do so by this plan
-                return False
-        waited = True
-        if sleep(_LOOK_S):
-            return False
-    return waited
-
-
-def _is_held(request: Request) -> bool:
-    try:
-        claim(request.output.store, request.output.path).release()
-    except PrepareError:
-        return True
-    return False
 
 
 def _published(request: Request) -> Manifest | None:

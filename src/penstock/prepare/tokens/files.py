@@ -1,166 +1,45 @@
-"""Token files of a folder: assembled side by side from parts, marked when they are there, and made one dataset."""
+"""The folder of token files that a run of `pack` makes of parts: what is said of it, and who compares what."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
-
-import msgspec
+from contextlib import AbstractContextManager
 
 from penstock.abc import Executor
-from penstock.errors import NotFound, PrepareError
+from penstock.errors import PrepareError
 from penstock.formats._manifest import Provenance
-from penstock.formats.tokens.folder.files import (
-    SIDE_NAME,
-    is_token_file_name,
-    is_unfinished_name,
-    listed_files,
-    own_files,
-)
-from penstock.formats.tokens.folder.index import INDEX_NAME, decode_index, encode_index
-from penstock.formats.tokens.folder.side import folder_manifest
-from penstock.prepare.tokens.assemble import FileJob, FileMark, FileTask, assemble_file, cut_files
+from penstock.prepare.tokens.assemble import differs, writer_options
 from penstock.prepare.tokens.encode import Books
 from penstock.prepare.tokens.engines import EngineName
 from penstock.prepare.tokens.oracle import disagreed
 from penstock.prepare.tokens.understand import Material, Request, recorded_of, recorded_of_output
-from penstock.store.outputs import Filled, drop_listed, filled_folder, sweep_killed
-from penstock.store.place import Place
-from penstock.store.put import put
-from penstock.store.side_file import publish_beside, stage_side_file
-from penstock.types import Manifest
-from penstock.work.parts import PartName
 from penstock.work.shared import SCRATCH, SharedWork
-
-_REPLACED = "replaced.json"
-"""In the folder of a plan: what the index that is replaced lists alone, until that is removed."""
-
-
-@contextlib.contextmanager
-def held_folder(request: Request, *, shared: bool) -> Generator[None]:
-    """Hold the folder of token files that is made, `shared` by workers of one plan; raises as `filled_folder`."""
-    output = request.output
-    with filled_folder(output.store, output.path, _kind(output), overwrite=request.overwrite, shared=shared):
-        yield
+from penstock.work.tokens.assemble import FileJob
+from penstock.work.tokens.files import TokenFiles, held_folder
 
 
-def sweep_killed_folder(output: Place) -> None:
-    """Remove what a run left beside the files of a folder that was killed when it was complete already."""
-    with contextlib.suppress(PrepareError):  # others may be at work on their shares still
-        sweep_killed(output.store, [output.path, *(output.child(name).path for name in (INDEX_NAME, SIDE_NAME))])
+def held_output(request: Request) -> AbstractContextManager[None]:
+    """Hold the folder that is made; one dataset is held by its writer."""
+    if not request.is_folder:
+        return contextlib.nullcontext()
+    return held_folder(request.output, overwrite=request.overwrite, shared=request.sharing.joins)
 
 
-def _kind(output: Place) -> Filled:
-    return Filled(functools.partial(own_files, output.store), INDEX_NAME, is_unfinished_name)
+def token_files(
+    request: Request, material: Material, work: SharedWork, executor: Executor, engine: EngineName, books: Books
+) -> TokenFiles:
+    """The token files that are made of parts; of these only parts of others are compared again."""
+    spec = material.spec
+    of_file, of_folder = recorded_of(request, material), recorded_of_output(request, material)
+    options = writer_options(request.to, spec, of_file | {"inputs": {}})  # the folder's own side file names them
+    compared = engine == "gigatoken" and (request.sharing.joins or books.reused_tasks > 0)
+    compare = functools.partial(differs, spec) if compared else None
+    scratch = work.place.child(SCRATCH)
+    job = FileJob(request.output, work.parts, scratch, request.to, spec.token_bytes, options, compare)
+    given = Provenance(spec.eos_id, spec.name, of_folder["tokenizer_digest"], of_folder["inputs"], of_folder["options"])
 
+    def refuse(file: int, difference: str) -> PrepareError:
+        return disagreed(material.inputs[file].path, difference)
 
-@dataclass(frozen=True, slots=True)
-class TokenFiles:
-    """The folder that is made.
-
-    Attributes:
-        request: what was asked for; `material` and `work` what it turned out to mean, and where it is done.
-        executor: assembles.
-        books: of the parts that this run made: only those of others are compared again.
-        engine: what encoded.
-    """
-
-    request: Request
-    material: Material
-    work: SharedWork
-    executor: Executor
-    books: Books
-    engine: EngineName
-
-    def missing_shares(self, parts: Sequence[PartName] | None) -> tuple[int, ...]:
-        """The shares of which a token file is missing."""
-        marks = self._marks()
-        return self.work.shares_of(task.number for task in self._tasks(parts or ()) if task.number not in marks)
-
-    def make(self, parts: Sequence[PartName], share: tuple[int, int] | None = None) -> None:
-        """Assemble the token files that are missing, of a share or of all."""
-        request, spec = self.request, self.material.spec
-        options = recorded_of(request, self.material)
-        options = {**options, "inputs": {}}  # the folder's own side file names them
-        compared = self.engine == "gigatoken" and (request.sharing.joins or self.books.reused_tasks > 0)
-        scratch = self.work.place.child(SCRATCH)
-        job = FileJob(request.output, self.work.parts, scratch, request.to, spec, options, compared)
-        index, count = share or (0, 1)
-        marks = self._marks()
-        tasks = (task for task in self._tasks(parts) if task.number % count == index and task.number not in marks)
-        for done in self.executor.map(functools.partial(assemble_file, job), tasks):
-            if done.differs is not None:
-                raise disagreed(self.material.inputs[done.differs[0]].path, done.differs[1])
-            put(self.work.folder.store, self._mark(done.number).path, msgspec.json.encode(done.mark))
-
-    def commit(self) -> Manifest:
-        """Make the folder visible: its side file, then its index; then remove what it replaces."""
-        output = self.request.output
-        marks = self._marks()
-        entries = [marks[number].entry for number in range(len(marks))]
-        data = encode_index(self.request.to, entries)
-        replaced = self._note_replaced(data)
-        manifest = self._manifest(sum(mark.size_bytes for mark in marks.values()), data)
-        index = output.child(INDEX_NAME)
-        staged = output.store.stage(index.path, overwrite=self.request.overwrite)
-        try:
-            staged.write(data)
-            staged.sync()
-            side = stage_side_file(output.store, output.child(SIDE_NAME).path, manifest, replaces=replaced is not None)
-
-            def landed() -> bool:
-                return output.store.get(index.path) == data
-
-            publish_beside(output.store, [side], staged.commit, landed)
-        except BaseException:
-            staged.abort()
-            raise
-        drop_listed(output.store, output.path, replaced or ())
-        return manifest
-
-    def _note_replaced(self, data: bytes) -> list[str] | None:
-        """What the index that `data` replaces lists alone; where it is replaced, what a killed run noted of it.
-
-        None where no other index was there.
-        """
-        output, note = self.request.output, self.work.place.child(_REPLACED)
-        index = output.child(INDEX_NAME)
-        if output.store.exists(index.path) and output.store.get(index.path) != data:
-            new = set(listed_files(output.store, output.path, decode_index(data, index.path)))
-            old = [name for name in own_files(output.store, output.path) if name not in new]
-            put(note.store, note.path, msgspec.json.encode(old))
-        try:
-            names = msgspec.json.decode(note.store.get(note.path), type=list[str])
-        except (NotFound, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return None
-        return [name for name in names if is_token_file_name(name.partition("/")[0]) and ".." not in name.split("/")]
-
-    def _manifest(self, size_bytes: int, data: bytes) -> Manifest:
-        spec, recorded = self.material.spec, recorded_of_output(self.request, self.material)
-        given = Provenance(
-            spec.eos_id, spec.name, recorded["tokenizer_digest"], recorded["inputs"], recorded["options"]
-        )
-        return folder_manifest(data, decode_index(data, self.request.output.path), size_bytes, given)
-
-    def _tasks(self, parts: Sequence[PartName]) -> list[FileTask]:
-        file_tokens = self.request.file_tokens or 1
-        cut = cut_files(parts, file_tokens, self.work.parts, self.material.spec.token_bytes)
-        return [FileTask(number, ranges) for number, ranges in enumerate(cut)]
-
-    def _marks(self) -> dict[int, FileMark]:
-        """The marks of token files that are there."""
-        found: dict[int, FileMark] = {}
-        there = set(self.request.output.names())
-        with contextlib.suppress(NotFound):
-            for path in self.work.folder.store.list(self.work.place.child("files").path):
-                number = path.rpartition("/")[2].removesuffix(".json")
-                with contextlib.suppress(msgspec.MsgspecError, ValueError, NotFound, RecursionError):
-                    mark = msgspec.json.decode(self.work.folder.store.get(path), type=FileMark)
-                    if mark.entry.path in there:
-                        found[int(number)] = mark
-        return found
-
-    def _mark(self, number: int) -> Place:
-        return self.work.place.child(f"files/{number:05d}.json")
+    return TokenFiles(job, request.file_tokens or 1, request.overwrite, given, work, executor, refuse)

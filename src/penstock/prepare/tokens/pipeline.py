@@ -21,13 +21,12 @@ from penstock.abc import Executor
 from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor, require_executor
 from penstock.formats.tokens.folder.index import INDEX_NAME
-from penstock.prepare.tokens.assemble import append_range, as_parts, create_writer
-from penstock.prepare.tokens.complete import find_complete, made_by_another, wait_for_another
+from penstock.prepare.tokens.assemble import create_writer
+from penstock.prepare.tokens.complete import find_complete, made_by_another
 from penstock.prepare.tokens.encode import Books, Encoding
 from penstock.prepare.tokens.engines import EngineName
-from penstock.prepare.tokens.files import TokenFiles, held_folder
+from penstock.prepare.tokens.files import held_output, token_files
 from penstock.prepare.tokens.inputs import STDIN, InputFormat, changed_since, spooled, with_digests
-from penstock.prepare.tokens.join import PartRange
 from penstock.prepare.tokens.oracle import EngineChoice, check_probes, choose_engine
 from penstock.prepare.tokens.output import DEFAULT_FILE_TOKENS, understand_output
 from penstock.prepare.tokens.report import PackProgress, PackReport
@@ -40,12 +39,15 @@ from penstock.store._keeping import keeping_nothing
 from penstock.store.dry import dry_place
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.object_folder import require_no_writer
-from penstock.store.place import Given
+from penstock.store.place import Given, Place
 from penstock.types import Manifest
 from penstock.work.parts import PartName
 from penstock.work.plan import Plan, PlannedInput, require_same
 from penstock.work.shared import SharedWork, is_complete, open_shared, peek, work_folder
-from penstock.work.sharing import Sharing, join, plain_errors
+from penstock.work.sharing import Sharing, join, plain_errors, wait_for_another
+from penstock.work.tokens.assemble import append_range, as_parts
+from penstock.work.tokens.files import held_folder
+from penstock.work.tokens.join import PartRange
 
 OnError = Literal["raise", "skip"]
 
@@ -191,17 +193,24 @@ def _pack(request: Request) -> PackReport:
     if request.dry_run:
         with keeping_nothing():
             return _rehearsed(request)
-    done = None if request.overwrite else find_complete(request)
+    done = made_by_another(request) if request.overwrite else find_complete(request)
     while done is None:
         try:
             return _run(request)
         except (PenstockError, OSError) as error:
             # Another finisher of the same plan may have been first, and then there is nothing left to read or to write.
             done = made_by_another(request)
-            if done is None and not (isinstance(error, PrepareError) and wait_for_another(request)):
+            if done is None and not (isinstance(error, PrepareError) and _waited(request)):
                 raise
             done = done or made_by_another(request)
     return done
+
+
+def _waited(request: Request) -> bool:
+    """Whether another finisher of the same plan wrote the output meanwhile; token files are made side by side."""
+    folder = work_folder(request.output, inside=request.is_folder)
+    first = Place(request.output.store, request.outputs[0])
+    return not request.is_folder and wait_for_another(first, folder, request.sharing)
 
 
 def _run(request: Request) -> PackReport:
@@ -211,7 +220,7 @@ def _run(request: Request) -> PackReport:
     with plain_errors(request.output, folder), contextlib.ExitStack() as workers:
         executor = workers.enter_context(_workers_for(request, found))
         material = understand(request, found, None if sharing.restart else peek(folder))
-        held = held_folder(request, shared=sharing.joins) if request.is_folder else contextlib.nullcontext()
+        held = held_output(request)
         opened = open_shared(request.output, folder, restart=sharing.restart, shared=sharing.joins)
         # Workers end before the work folder is left: nothing more comes into it then.
         with held, opened as work, workers.pop_all():
@@ -237,7 +246,7 @@ def _rehearsed(request: Request) -> PackReport:
         require_same(before, _asked(request, material, before), request.output.path)
     dry, recorded = dry_place(request.output), recorded_of(request, material)
     if request.is_folder:
-        with held_folder(dataclasses.replace(request, output=dry), shared=False):
+        with held_folder(dry, overwrite=request.overwrite, shared=False):
             pass
     else:
         writer = create_writer(request.to, dry, material.spec, recorded, overwrite=request.overwrite)
@@ -372,7 +381,8 @@ def _into_files(run: _Pass) -> PackReport:
     """Encode what is missing, then assemble the token files that are, and make the folder visible."""
     request, work = run.request, run.work
     books, times = Books(request, run.material, work), [time.perf_counter()]
-    files = TokenFiles(request, run.material, work, run.executor, books, run.planned.engine)
+    about = (request, run.material, work, run.executor, run.planned.engine, books)
+    files = token_files(*about)
     require_no_writer(request.output.store, request.output.child(INDEX_NAME).path)  # now our plan is there to be seen
     if request.sharing.no_work:
         missing = work.shares_of(work.missing()) or files.missing_shares(_all_parts(run))
@@ -381,7 +391,7 @@ def _into_files(run: _Pass) -> PackReport:
     for _ in run.encoding(only_share=True).run(books):  # of what is there it tells what was left out
         pass
     times.append(time.perf_counter())
-    parts = _all_parts(run)
+    parts, files = _all_parts(run), token_files(*about)  # whose parts are of others is known now
     if request.sharing.part is not None:
         if parts is not None:
             files.make(parts, request.sharing.part)

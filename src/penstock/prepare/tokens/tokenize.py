@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
 from penstock.abc import Staged
-from penstock.codec.joined_digest import JoinedDigest
 from penstock.codec.tokens import dtype_for
 from penstock.errors import PenstockError, PrepareError
 from penstock.formats.jsonl.decompress import blocks_of, cut_stream
@@ -27,7 +26,8 @@ from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.store.place import Place
 from penstock.store.put import aborting, commit_as
 from penstock.types import Buffer, IntArray
-from penstock.work.parts import BadLine, DocumentRun, PartMeta, PartName, PieceMeta, Probe, encode_end, read_part
+from penstock.work.parts import BadLine, PartMeta, PartName, PieceMeta, Probe, encode_end, read_part
+from penstock.work.tokens.runs import DocumentRuns
 
 MOST_DROPPED = 100
 """Bad lines that are listed; all are counted."""
@@ -35,8 +35,6 @@ MOST_DROPPED = 100
 _PROBE_CHARS = 1000
 _PROBE_BYTES = 4 * _PROBE_CHARS
 _LONG_TOKENS = 1 << 20
-_RUN_TOKENS = 1 << 18
-"""Of a run of documents with a digest of its own. A border of token files reads what it cuts of one."""
 _AT_ONCE_BYTES = 1 << 20
 _ALL = 1 << 62
 _COMPARED_BY_DRIVER = 16
@@ -195,7 +193,7 @@ class _Tally:
     bad: BadLine | None = None
     pieces: list[PieceMeta] = field(default_factory=list[PieceMeta])
     runs: list[IntArray] = field(default_factory=list[IntArray])
-    documents: _Runs = field(default_factory=lambda: _Runs())
+    documents: DocumentRuns = field(default_factory=DocumentRuns)
     content: xxhash.xxh3_64 = field(default_factory=xxhash.xxh3_64)
     first: tuple[int, bytes] | None = None
     newest: tuple[int, bytes] | None = None
@@ -315,41 +313,6 @@ class _Tally:
     def _probe(self, file: int, text: bytes) -> Probe:
         start = text.decode(errors="ignore")[:_PROBE_CHARS]
         return Probe(file, start, self._encode([start.encode()])[0].tolist())
-
-
-@dataclass(slots=True)
-class _Runs:
-    """The runs of a part's documents; a long document is one of its own."""
-
-    _done: list[DocumentRun] = field(default_factory=list[DocumentRun])
-    _digest: JoinedDigest = field(default_factory=JoinedDigest)
-    _tokens: int = 0
-    _highest: int = -1
-
-    def add(self, tokens: NDArray[np.unsignedinteger], lengths: IntArray) -> None:
-        """Add documents, of one token at least."""
-        self._digest.update(tokens, lengths)
-        self._tokens += len(tokens)
-        self._highest = max(self._highest, int(tokens.max()))
-        if self._tokens >= _RUN_TOKENS:
-            self._close()
-
-    def add_long(self, *pieces: NDArray[np.unsignedinteger]) -> None:
-        """Add one document, which comes in pieces."""
-        self._close()
-        self._digest.update_document(pieces)
-        self._highest = max(int(piece.max(initial=0)) for piece in pieces)
-        self._close()
-
-    def finish(self) -> tuple[DocumentRun, ...]:
-        """All of them."""
-        self._close()
-        return tuple(self._done)
-
-    def _close(self) -> None:
-        if self._digest.num_docs:
-            self._done.append(DocumentRun(self._digest.num_docs, self._highest, self._digest.text()))
-        self._digest, self._tokens, self._highest = JoinedDigest(), 0, -1
 
 
 def _with_eos(

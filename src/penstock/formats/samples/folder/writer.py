@@ -46,6 +46,25 @@ def own_files(store: Store, folder: str) -> list[str] | None:
     return [*manifest.block_digests, INDEX, f"{INDEX}{SIDE_SUFFIX}", SIDE_SUFFIX]
 
 
+def folder_manifest(digests: Mapping[str, tuple[str, ...]], size_bytes: int, options: Mapping[str, Any]) -> Manifest:
+    """The side file of a folder.
+
+    Args:
+        digests: name of each file → digests of its blocks.
+        size_bytes: of all files.
+        options: what is recorded.
+    """
+    return Manifest(
+        format="folder",
+        num_samples=len(digests),
+        size_bytes=size_bytes,
+        block_digests=dict(digests),
+        binding=digest(sorted(digests, key=os.fsencode)),
+        options=dict(options),
+        tool=f"penstock {penstock.__version__}",
+    )
+
+
 class FolderWriter:
     """Writes each part of a sample as a file; see `penstock.abc.Writer`. Made by `penstock.create`.
 
@@ -57,6 +76,7 @@ class FolderWriter:
         self._folder = folder
         self._digests: dict[str, tuple[str, ...]] = {}
         self._size_bytes = 0
+        self._noted: dict[str, Any] = {}
         self._open = True
 
     def write(self, sample: Sample, /) -> None:
@@ -81,18 +101,15 @@ class FolderWriter:
         for values in zip(*batch.values(), strict=True):
             self.write(dict(zip(names, values, strict=True)))
 
+    def note(self, options: Mapping[str, Any]) -> None:
+        """Record this in the side file."""
+        self._noted |= options
+
     def commit(self) -> Manifest:
         """Make the folder visible, durably."""
         require_open(self._open, self._path)
         self._open = False
-        manifest = Manifest(
-            format="folder",
-            num_samples=len(self._digests),
-            size_bytes=self._size_bytes,
-            block_digests=self._digests,
-            binding=digest(sorted(self._digests, key=os.fsencode)),
-            tool=f"penstock {penstock.__version__}",
-        )
+        manifest = folder_manifest(self._digests, self._size_bytes, self._noted)
         try:
             with aborting(self._folder.stage(SIDE_SUFFIX)) as side:
                 side.write(encode_manifest(manifest))

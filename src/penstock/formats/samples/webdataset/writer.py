@@ -122,6 +122,17 @@ def _require_possible(given: WriterOptions, path: str) -> None:
         by_ratio([], given.split_ratio, shuffle=False)
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenShard:
+    """A shard that is there: its name, what is in it, digests of its blocks, its binding, and its size."""
+
+    name: str
+    table: ShardTable
+    digests: tuple[str, ...]
+    binding: str
+    size_bytes: int
+
+
 class WebdatasetWriter:
     """Streams samples into shards; see `penstock.abc.Writer`. Made by `penstock.create`.
 
@@ -144,6 +155,7 @@ class WebdatasetWriter:
         self._scratch: LocalStaged | None = None
         self._builder: SqliteBuilder | None = None
         self._keys = KeyRuns()
+        self._noted: dict[str, Any] = {}
         self._open = True
         try:
             self._sqlite = folder.stage(f"{FOLDER}/{SQLITE}")
@@ -193,6 +205,16 @@ class WebdatasetWriter:
         for row in zip(*batch.values(), strict=True):
             self.write(dict(zip(batch, row, strict=True)))
 
+    def note(self, options: Mapping[str, Any]) -> None:
+        """Record this in the side file, besides the writer's own options."""
+        self._noted |= options
+
+    def add_shard(self, done: WrittenShard) -> None:
+        """Take a shard that is in the folder already, with its index; shards come in the order of their names."""
+        require_open(self._open, self._path)
+        if self._builder is not None:
+            self._book(self._builder, done)
+
     def commit(self) -> Manifest:
         """Write the last shard and the metadata, and make the dataset visible, durably.
 
@@ -232,16 +254,19 @@ class WebdatasetWriter:
             return
         self._shard = None
         table = shard.finish()
-        builder.add(len(self._counts), table)
-        self._keys.add(table)
-        self._digest.add(shard.name, table_digest(encode_table(table)))
-        self._counts[shard.name] = table.num_samples
-        self._splits.setdefault(self._split, []).append(shard.name)
-        digests, binding = shard.digested
-        self._block_digests[shard.name] = digests
-        self._bindings.append(binding)
-        self._size_bytes += shard.size_bytes
+        self._book(builder, WrittenShard(shard.name, table, *shard.digested, shard.size_bytes))
         self._put(index_path(shard.name), encode_index(table.offsets))
+
+    def _book(self, builder: SqliteBuilder, done: WrittenShard) -> None:
+        """Note a shard for the indexes and the side file."""
+        builder.add(len(self._counts), done.table)
+        self._keys.add(done.table)
+        self._digest.add(done.name, table_digest(encode_table(done.table)))
+        self._counts[done.name] = done.table.num_samples
+        self._splits.setdefault(self._split, []).append(done.name)
+        self._block_digests[done.name] = done.digests
+        self._bindings.append(done.binding)
+        self._size_bytes += done.size_bytes
 
     def _end_index(self) -> None:
         if self._builder is None:
@@ -277,7 +302,7 @@ class WebdatasetWriter:
             size_bytes=self._size_bytes,
             block_digests=self._block_digests,
             binding=dataset_binding(self._counts, [*self._bindings[:1], *self._bindings[-1:]]),
-            options={"maxcount": given.maxcount, "maxsize": given.maxsize, "pattern": given.pattern},
+            options={**self._noted, "maxcount": given.maxcount, "maxsize": given.maxsize, "pattern": given.pattern},
             fingerprints=split_fingerprints(self._folder, self._counts, [(part, {}) for part in parts.values()], uuid),
             tool=f"penstock {penstock.__version__}",
         )

@@ -184,6 +184,11 @@ class FlatTokensWriter:
             self.abort()
             raise
 
+    @property
+    def part_bytes(self) -> int:
+        """Width of the tokens that `write_part` takes."""
+        return self._part_dtype.itemsize
+
     def expect_digest(self, digest: Callable[[], str]) -> None:
         """See `penstock._kinds.ExpectsDigest`."""
         self._tally.expected = digest

@@ -72,7 +72,7 @@ class _Megatron:
     create = staticmethod(create_megatron)
     join = staticmethod(join_megatron)
     check = check_by_tasks = staticmethod(check_megatron)
-    task_depths = ("full",)
+    task_depths = share_depths = ("full",)
     repair = staticmethod(repair_megatron)
     write_manifest = staticmethod(write_megatron_manifest)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
+from penstock._secrets import redact
 from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound, PenstockError
 from penstock.formats._manifest import DATA
@@ -62,7 +64,7 @@ def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth, 
     findings += side_findings
     if depth != "quick" and sound:
         source = MegatronSource(store, prefix, index, replace(options, vocab_size=None))
-        findings += _check_tokens(source, prefix, options, None if side_findings else manifest, depth)
+        findings += _check_tokens(source, prefix, options, None if side_findings else manifest, depth, run)
     if depth == "full" and manifest is not None:
         if sound:
             source = MegatronSource(store, prefix, index, replace(options, vocab_size=None))
@@ -101,33 +103,71 @@ def _missing(prefix: str, has_index: bool, has_tokens: bool) -> Problem:
 
 
 def _check_tokens(
-    source: MegatronSource, prefix: str, options: OpenOptions, manifest: Manifest | None, depth: Depth
+    source: MegatronSource, prefix: str, options: OpenOptions, manifest: Manifest | None, depth: Depth, do: Run
 ) -> Iterator[Finding]:
-    wrong = list(_check_ids(source, prefix, depth))
-    yield from wrong
-    if wrong:
-        return
+    # All tasks, whatever is found: who does a share of them gives the others the same numbers.
+    wrong = list(_check_ids(source, prefix, depth, do))
+    found = list(_check_known(source, prefix, options, manifest, depth, do))
+    yield from wrong or found
+
+
+def _check_known(
+    source: MegatronSource, prefix: str, options: OpenOptions, manifest: Manifest | None, depth: Depth, do: Run
+) -> Iterator[Finding]:
+    """Ids against the vocabulary, and the ends of documents; what is no id is told by `_check_ids`."""
     run = TokenRun("megatron", bin_path(prefix), source.ids)
     vocab_size, eos_id = options.vocab_size, options.eos_id
     if manifest is not None:
         eos_id = manifest.eos_id if eos_id is None else eos_id
         if vocab_size is None and manifest.max_token_id is not None:
             vocab_size = manifest.max_token_id + 1
+
+    def quietly(fn: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterable[Any]:
+        return (do if depth == "full" else map)(functools.partial(_or_nothing, fn), tasks)
+
     if vocab_size is not None and vocab_size < 1 << 8 * source.dtype.itemsize:
-        yield from check_vocabulary(run, vocab_size, depth)
+        yield from check_vocabulary(run, vocab_size, depth, quietly)
     if eos_id is not None:
-        yield from check_eos(run, source.doc_starts, eos_id, depth)
+        yield from check_eos(run, source.doc_starts, eos_id, depth, quietly)
 
 
-def _check_ids(source: MegatronSource, prefix: str, depth: Depth) -> Iterator[Finding]:
+def _or_nothing(fn: Callable[[Any], Any], task: Any) -> Any:
+    try:
+        return fn(task)
+    except Corrupt:
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadTask:
+    """Tokens `[start, stop)`, which are looked at for what is no id."""
+
+    source: MegatronSource
+    path: str
+    start: int
+    stop: int
+
+    @property
+    def described(self) -> str:
+        """What an error calls it."""
+        return f"{redact(self.path)}, tokens {self.start} to {self.stop}"
+
+
+def _unreadable(task: _ReadTask) -> list[Finding]:
+    try:
+        task.source.tokens(task.start, task.stop)
+    except Corrupt as error:
+        return [Finding("megatron.id", "error", task.path, None, str(error.found), str(error.expected), error.hint)]
+    except PenstockError as error:
+        return [Finding("megatron.tokens", "error", task.path, error.offset_bytes, error.what, None, error.hint)]
+    return []
+
+
+def _check_ids(source: MegatronSource, prefix: str, depth: Depth, do: Run) -> Iterator[Finding]:
     """Tokens that are no ids, where the dtype allows them: the first of them."""
     path = bin_path(prefix)
-    for start, stop in sampled_ranges(source.num_tokens, depth):
-        try:
-            source.tokens(start, stop)
-        except Corrupt as error:
-            yield Finding("megatron.id", "error", path, None, str(error.found), str(error.expected), error.hint)
-            return
-        except PenstockError as error:
-            yield Finding("megatron.tokens", "error", path, error.offset_bytes, error.what, None, error.hint)
+    tasks = (_ReadTask(source, path, start, stop) for start, stop in sampled_ranges(source.num_tokens, depth))
+    for found in list((do if depth == "full" else map)(_unreadable, tasks)):
+        if found:
+            yield found[0]
             return

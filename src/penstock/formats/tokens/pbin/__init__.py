@@ -63,7 +63,7 @@ class _Pbin:
     create = staticmethod(create_pbin)
     join = staticmethod(join_pbin)
     check = check_by_tasks = staticmethod(check_pbin)
-    task_depths = ("full",)
+    task_depths = share_depths = ("full",)
     repair = staticmethod(repair_pbin)
     write_manifest = staticmethod(write_pbin_manifest)
 

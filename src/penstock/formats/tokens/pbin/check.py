@@ -55,7 +55,9 @@ def check_pbin(store: Store, path: str, options: OpenOptions, depth: Depth, run:
         said = None if manifest is None or side_findings else manifest.options.get("token_bytes")
         known = said == geometry.token_bytes
         recorded = None if side_findings else manifest
-        findings += _check_tokens(TokenRun("pbin", path, file), options, recorded, starts, depth, known)
+        findings += _check_tokens(
+            TokenRun("pbin", path, file), options, recorded, starts, depth, known, run if depth == "full" else map
+        )
     if depth == "full" and manifest is not None and DATA in manifest.block_digests:
         findings += check_block_digests(store, path, "pbin", manifest.block_digests[DATA], RESTORE, run)
     if depth == "full" and manifest is not None and starts is not None:
@@ -113,6 +115,7 @@ def _check_tokens(
     starts: IntArray | None,
     depth: Depth,
     width_is_known: bool,
+    do: Run,
 ) -> Iterator[Finding]:
     if starts is not None and not width_is_known:
         yield from _check_width(run, np.diff(starts))
@@ -122,9 +125,9 @@ def _check_tokens(
         if vocab_size is None and manifest.max_token_id is not None:
             vocab_size = manifest.max_token_id + 1
     if vocab_size is not None and vocab_size < 1 << 8 * run.file.dtype.itemsize:
-        yield from check_vocabulary(run, vocab_size, depth)
+        yield from check_vocabulary(run, vocab_size, depth, do)
     if eos_id is not None and starts is not None:
-        yield from check_eos(run, starts, eos_id, depth)
+        yield from check_eos(run, starts, eos_id, depth, do)
 
 
 def _check_width(run: TokenRun, doc_lengths: IntArray) -> Iterator[Finding]:

@@ -148,6 +148,11 @@ class PbinWriter:
         self._append(stored)
         self._tally.add(stored, lengths, highest)
 
+    @property
+    def part_bytes(self) -> int:
+        """Width of the tokens that `write_part` takes."""
+        return self._dtype.itemsize
+
     def expect_digest(self, digest: Callable[[], str]) -> None:
         """See `penstock._kinds.ExpectsDigest`."""
         self._tally.expected = digest

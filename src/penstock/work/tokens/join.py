@@ -7,7 +7,7 @@ file, or a run of 2^24 tokens, ends inside such a run are its tokens read.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -118,7 +118,7 @@ class Joined:
 
 
 def join_file(
-    kind: JoinsTokens, to: str, output: Place, number: int, gathered: Gathered, options: dict[str, Any], scratch: str
+    kind: JoinsTokens, to: str, output: Place, number: int, gathered: Gathered, options: Mapping[str, Any], scratch: str
 ) -> Joined | None:
     """Make a token file under a name that tells its content; one that is there stays.
 

@@ -1,0 +1,432 @@
+"""What becomes of groups that are no shards: tars, of which each is made of ranges of groups, and folders of files.
+
+A group is a dataset of its own that one worker made; see `groups`. What is kept of it are the files that the output is
+made of, and a part that says what a plan of the output needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+
+from penstock.abc import Staged, Store
+from penstock.errors import ConfigError, PrepareError
+from penstock.formats._manifest import FileDigests, file_digests
+from penstock.formats.samples.folder.files import SIDE_SUFFIX
+from penstock.formats.samples.folder.writer import folder_manifest
+from penstock.formats.samples.folder.writer import own_files as files_of_folder
+from penstock.formats.samples.webdataset.manifest import own_files as files_of_tars
+from penstock.formats.samples.webdataset.nvmeta import FOLDER, INFO_JSON
+from penstock.formats.samples.webdataset.shards import ShardTable, encode_index, index_path, scan_shard
+from penstock.formats.samples.webdataset.tar_write import END
+from penstock.formats.samples.webdataset.writer import WebdatasetWriter, WriterOptions, WrittenShard
+from penstock.store.compose import copy_new
+from penstock.store.local import LocalStaged, LocalStore
+from penstock.store.outputs import open_folder
+from penstock.store.place import Place
+from penstock.store.powers import StagedFolder
+from penstock.store.put import aborting, put, put_local_file
+from penstock.store.side_file import encode_manifest
+from penstock.types import IntArray, Manifest
+from penstock.work.groups import Group, read_group
+from penstock.work.parts import PartName
+from penstock.work.shared import SCRATCH, scratch
+
+_MOST = 1 << 62
+_MEMBERS, _TABLE = "members.tar", "table"
+_READ_BYTES = 1 << 24
+_LIST = f"{FOLDER}/{INFO_JSON}"
+
+
+@dataclass(frozen=True, slots=True)
+class Second:
+    """A task of the second wave, by its number among all: a tar, or in an object store the files of a group."""
+
+    number: int
+    what: Any
+
+    @property
+    def described(self) -> str:
+        """What an error calls it."""
+        return f"task {self.number} of the second wave"
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """What the second wave and the end are told.
+
+    Attributes:
+        target: the output, in a store that answers with what is there now.
+        work: the folder of the plan.
+        options: of the writer.
+    """
+
+    target: Place
+    work: Place
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """How groups of a format become the output.
+
+    Attributes:
+        last: the file that makes it visible.
+        own: the files that a dataset of the format lists.
+        of_group: options of the writer of a group.
+        keep: leaves in a group's folder what is kept of it; the index of its part.
+        second: tasks of the second wave, of all groups in order; `make` does one.
+        make: see there; what it says is in the task's mark.
+        end: makes the output of all groups, and of the marks of the second wave in order.
+    """
+
+    last: str
+    own: Callable[[Store, str], Collection[str] | None]
+    of_group: Callable[[Mapping[str, Any]], dict[str, Any]]
+    keep: Callable[[Place], bytes]
+    second: Callable[[Sequence[PartName], Assembly], list[Second]]
+    make: Callable[[Second, Assembly], bytes]
+    end: Callable[[Sequence[Group], Sequence[bytes], Assembly, Mapping[str, Any], bool], Manifest]
+
+
+# --- tars ------------------------------------------------------------------------------------------------------------
+
+
+class _Offsets(msgspec.Struct):
+    """The part of a group: where its samples begin in its members, and where the last one ends."""
+
+    offsets: list[int]
+
+
+class _Table(msgspec.Struct):
+    """The rest of a group's table."""
+
+    keys: list[str]
+    part_starts: list[int]
+    part_names: list[str]
+    contents: list[int]
+    sizes: list[int]
+
+
+class _TarMark(msgspec.Struct):
+    """A tar that is there."""
+
+    digests: tuple[str, ...]
+    binding: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Samples `[first, stop)` of a group."""
+
+    group: PartName
+    first: int
+    stop: int
+
+
+def _tar_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name == "split"} | {"maxcount": _MOST, "maxsize": _MOST}
+
+
+def _keep_members(place: Place) -> bytes:
+    name = WriterOptions().pattern % 0
+    table = scan_shard(place.store, place.child(name).path)
+    arrays = (table.part_starts.tolist(), table.part_names, table.contents.tolist(), table.sizes.tolist())
+    cast(LocalStore, place.store).rename(place.child(name).path, place.child(_MEMBERS).path)
+    put(place.store, place.child(_TABLE).path, msgspec.json.encode(_Table(table.keys, *arrays)))
+    for path in list(place.store.list(place.path)):
+        if path not in (place.child(_MEMBERS).path, place.child(_TABLE).path):
+            place.store.delete(path)
+    return msgspec.json.encode(_Offsets(table.offsets.tolist()))
+
+
+def cut_tars(sizes: IntArray, maxcount: int, maxsize: int) -> list[int]:
+    """Where tars end: each takes samples until it has so many, or as many bytes; int64[n] bytes of each sample."""
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
+    stops, first = list[int](), 0
+    while first < len(sizes):
+        full = int(np.searchsorted(ends, int(ends[first]) + maxsize))
+        stops.append(min(first + maxcount, max(full, first + 1), len(sizes)))
+        first = stops[-1]
+    return stops
+
+
+def _tars(names: Sequence[PartName], job: Assembly) -> list[Second]:
+    given = WriterOptions(**{name: value for name, value in job.options.items() if value is not None})
+    sizes = [np.diff(_offsets(read_group(name, job.work))) for name in names]
+    stops = cut_tars(np.concatenate([*sizes, np.zeros(0, np.int64)]), given.maxcount, given.maxsize)
+    borders = np.cumsum([0, *(name.documents for name in names)])
+    found: list[Second] = []
+    for number, (first, stop) in enumerate(zip([0, *stops[:-1]], stops, strict=True)):
+        groups = range(int(np.searchsorted(borders, first, "right")) - 1, int(np.searchsorted(borders, stop)))
+        ranges = [
+            Range(names[one], max(first - int(borders[one]), 0), min(stop - int(borders[one]), names[one].documents))
+            for one in groups
+        ]
+        found.append(Second(number, (given.pattern % number, [one for one in ranges if one.first < one.stop])))
+    return found
+
+
+def _make_tar(task: Second, job: Assembly) -> bytes:
+    """Make a tar of ranges of groups, and its index, in the output or, on this machine, in the work folder."""
+    name, ranges = task.what
+    offsets: list[IntArray] = []
+    with scratch(job.work.child(SCRATCH)) as folder:
+        here = Place(LocalStore(), folder)
+        with aborting(here.store.stage(here.child("tar").path)) as staged:
+            digests, place = FileDigests(staged), 0
+            for one in ranges:
+                group = read_group(one.group, job.work)
+                starts = _offsets(group)[one.first : one.stop + 1]
+                offsets.append(starts[:-1] - starts[0] + place)
+                place += int(starts[-1] - starts[0])
+                _append(staged, digests, group.files.child(_MEMBERS), int(starts[0]), int(starts[-1]))
+            staged.write(END)
+            digests.update(END)
+            mark = _TarMark(*digests.finish(), staged.tell())
+            staged.commit()
+        put(here.store, here.child("index").path, encode_index(np.concatenate([*offsets, np.array([place], np.int64)])))
+        where = job.work.child("tars") if job.work.is_local else job.target
+        for made, target in (("index", where.child(index_path(name))), ("tar", where.child(name))):
+            if not put_local_file(target.store, here.child(made).path, target.path):
+                _require_same(target, file_digests(here.store, here.child(made).path))
+    return msgspec.json.encode(mark)
+
+
+def _append(staged: Staged, digests: FileDigests, members: Place, start: int, stop: int) -> None:
+    if members.is_local:
+        staged.append_file(members.path, start, stop - start)
+        digests.update(LocalStore().mmap(members.path)[start:stop])
+        return
+    for first in range(start, stop, _READ_BYTES):
+        (data,) = members.store.get_ranges(members.path, [(first, min(stop, first + _READ_BYTES))])
+        staged.write(data)
+        digests.update(data)
+
+
+def _require_same(target: Place, digests: tuple[str, ...]) -> None:
+    """That a file which is there is that of another worker of this plan; raises `PrepareError`."""
+    if file_digests(target.store, target.path) != digests:
+        what = "another run has written a file of this name"
+        raise PrepareError(what, path=target.path, hint="Name another output, or remove it")
+
+
+def _end_tars(
+    groups: Sequence[Group], marks: Sequence[bytes], job: Assembly, noted: Mapping[str, Any], overwrite: bool
+) -> Manifest:
+    """The metadata over all tars, and the output visible; of each group its table is read."""
+    given = WriterOptions(**{name: value for name, value in job.options.items() if value is not None})
+    tables, by_name = _Tables(groups), {group.name: group for group in groups}
+    tasks = _tars([group.name for group in groups], job)
+    opened = _opened(job.target, _LIST, files_of_tars, overwrite=overwrite)
+    with opened as (folder, hidden), WebdatasetWriter(job.target.path, folder, given) as writer:
+        for task, data in zip(tasks, marks, strict=True):
+            name, ranges = task.what
+            mark = msgspec.json.decode(data, type=_TarMark)
+            if hidden is not None:
+                for one in (index_path(name), name):
+                    _give(folder, job.work.child(f"tars/{one}"), hidden, one)
+            table = _joined([tables.part(by_name[one.group], one.first, one.stop) for one in ranges])
+            writer.add_shard(WrittenShard(name, table, mark.digests, mark.binding, mark.size_bytes))
+        writer.note(noted)
+        return writer.commit()
+
+
+class _Tables:
+    """The tables of groups, the one that was asked for last in memory."""
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        self._known: tuple[PartName, ShardTable] | None = None
+        self._groups = groups
+
+    def part(self, group: Group, first: int, stop: int) -> ShardTable:
+        """The table of samples `[first, stop)`, as if they began their tar."""
+        if self._known is None or self._known[0] != group.name:
+            place = group.files.child(_TABLE)
+            rest = msgspec.json.decode(place.store.get(place.path), type=_Table)
+            arrays = (np.array(rest.part_starts), rest.part_names, np.array(rest.contents), np.array(rest.sizes))
+            self._known = group.name, ShardTable(rest.keys, _offsets(group), *arrays)
+        whole = self._known[1]
+        low, high = int(whole.part_starts[first]), int(whole.part_starts[stop])
+        start = int(whole.offsets[first])
+        return ShardTable(
+            whole.keys[first:stop],
+            whole.offsets[first : stop + 1] - start,
+            whole.part_starts[first : stop + 1] - low,
+            whole.part_names[low:high],
+            whole.contents[low:high] - start,
+            whole.sizes[low:high],
+        )
+
+
+def _joined(tables: Sequence[ShardTable]) -> ShardTable:
+    """One table of several that follow one another; raises `ConfigError` where a key comes twice."""
+    keys, names = [key for one in tables for key in one.keys], [name for one in tables for name in one.part_names]
+    if len(set(keys)) < len(keys):
+        seen = set[str]()
+        again = next(key for key in keys if key in seen or seen.add(key))
+        raise ConfigError(f"the key {again!r} comes twice: keys of a dataset must differ")
+    starts = np.cumsum([0, *(int(one.offsets[-1]) for one in tables)])
+    firsts = np.cumsum([0, *(len(one.part_names) for one in tables)])
+    zero = np.zeros(0, np.int64)
+    pairs = list(zip(tables, starts.tolist(), firsts.tolist(), strict=False))
+    return ShardTable(
+        keys,
+        np.concatenate([*(one.offsets[:-1] + start for one, start, _ in pairs), starts[-1:]]),
+        np.concatenate([*(one.part_starts[:-1] + first for one, _, first in pairs), firsts[-1:]]),
+        names,
+        np.concatenate([zero, *(one.contents + start for one, start, _ in pairs)]),
+        np.concatenate([zero, *(one.sizes for one in tables)]),
+    )
+
+
+def _offsets(group: Group) -> IntArray:
+    return np.array(msgspec.json.decode(bytes(group.part.index), type=_Offsets).offsets, np.int64)
+
+
+# --- folders ---------------------------------------------------------------------------------------------------------
+
+
+def _keep_files(place: Place) -> bytes:
+    place.store.delete(place.child(SIDE_SUFFIX).path)
+    return b"null"
+
+
+def _copies(names: Sequence[PartName], job: Assembly) -> list[Second]:
+    return [] if job.work.is_local else [Second(name.task, name) for name in names]
+
+
+def _copy_files(task: Second, job: Assembly) -> bytes:
+    group = read_group(task.what, job.work)
+    for name in group.part.blocks:
+        copy_new(job.target.store, group.files.child(name).path, job.target.child(name).path)
+    return b""
+
+
+def _end_files(
+    groups: Sequence[Group], marks: Sequence[bytes], job: Assembly, noted: Mapping[str, Any], overwrite: bool
+) -> Manifest:
+    digests: dict[str, tuple[str, ...]] = {}
+    size_bytes = 0
+    with _opened(job.target, SIDE_SUFFIX, files_of_folder, overwrite=overwrite) as (folder, hidden):
+        for group in groups:
+            for name, blocks in group.part.blocks.items():
+                if name in digests:
+                    raise ConfigError("two samples make the same file", path=job.target.path, found=name)
+                digests[name] = blocks
+                file = group.files.child(name)
+                size_bytes += file.store.size(file.path)
+                if hidden is not None:
+                    _give(folder, file, hidden, name)
+        manifest = folder_manifest(digests, size_bytes, noted)
+        _put_in(folder, SIDE_SUFFIX, encode_manifest(manifest))
+        folder.commit()
+    return manifest
+
+
+# --- the folder of the output ----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _opened(
+    target: Place, last: str, own: Callable[[Store, str], Any], *, overwrite: bool
+) -> Generator[tuple[StagedFolder, Place | None]]:
+    """`(the folder, where its files are hidden)`; in an object store they are under their names, and nowhere hidden."""
+    store = target.store
+    if not isinstance(store, LocalStore):
+        yield _Placed(target, last), None
+        return
+    with aborting(open_folder(store, target.path, partial(own, store), overwrite=overwrite, held=(last,))) as folder:
+        with aborting(folder.stage(".here")) as here:
+            hidden = Place(store, cast(LocalStaged, here).hidden_path).folder()
+        yield folder, hidden
+
+
+def _give(folder: StagedFolder, file: Place, hidden: Place, name: str) -> None:
+    """Put a file of the work into the folder: by a second name where that can be."""
+    try:
+        if cast(LocalStore, file.store).link(file.path, hidden.child(name).path):
+            return
+    except FileNotFoundError:
+        pass  # its folder is not there yet
+    except OSError as error:
+        raise ConfigError("a name is both a file and a folder", path=folder.path, found=str(error)) from None
+    with aborting(folder.stage(name)) as staged:
+        staged.append_file(file.path)
+        staged.commit()
+
+
+def _put_in(folder: StagedFolder, name: str, data: bytes) -> None:
+    with aborting(folder.stage(name)) as staged:
+        staged.write(data)
+        staged.commit()
+
+
+class _Placed:
+    """A `StagedFolder` of an output in an object store, whose files are there under their names."""
+
+    def __init__(self, target: Place, last: str) -> None:
+        self.path = target.path
+        self._target = target
+        self._last = last
+        self._held: list[_Held] = []
+
+    def stage(self, name: str) -> Staged:
+        """Start a file; the one that makes the output visible waits for `commit`."""
+        path = self._target.child(name).path
+        staged = self._target.store.stage(path, overwrite=name != self._last)
+        if name != self._last:
+            return staged
+        self._held.append(_Held(staged))
+        return cast(Staged, self._held[-1])
+
+    def size(self, path: str) -> int:
+        """Size of a file in it."""
+        return self._target.store.size(self._target.child(path).path)
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Ranges of a file in it."""
+        return self._target.store.get_ranges(self._target.child(path).path, ranges)
+
+    def commit(self, part: str | None = None, path: str | None = None) -> None:
+        """Make it visible."""
+        for one in self._held:
+            one.staged.commit()
+
+    def abort(self) -> None:
+        """Drop what is not visible yet; files under their names stay, for whoever goes on."""
+        for one in self._held:
+            one.staged.abort()
+
+
+class _Held:
+    """A staged file whose commit waits."""
+
+    def __init__(self, staged: Staged) -> None:
+        self.staged = staged
+        self.path = staged.path
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.staged, name)
+
+    def commit(self) -> None:
+        """Wait."""
+
+    def abort(self) -> None:
+        """Wait."""
+
+
+FAMILIES = {
+    "webdataset": Family(
+        f"{FOLDER}/{INFO_JSON}", files_of_tars, _tar_options, _keep_members, _tars, _make_tar, _end_tars
+    ),
+    "folder": Family(SIDE_SUFFIX, files_of_folder, dict, _keep_files, _copies, _copy_files, _end_files),
+}
+"""Format → how its groups become the output."""

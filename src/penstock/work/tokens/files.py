@@ -1,0 +1,152 @@
+"""Token files of a folder: assembled side by side from parts, marked when they are there, and made one dataset."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from penstock.abc import Executor
+from penstock.errors import NotFound, PenstockError, PrepareError
+from penstock.formats._manifest import Provenance
+from penstock.formats.tokens.folder.files import (
+    SIDE_NAME,
+    is_token_file_name,
+    is_unfinished_name,
+    listed_files,
+    own_files,
+)
+from penstock.formats.tokens.folder.index import INDEX_NAME, decode_index, encode_index
+from penstock.formats.tokens.folder.side import folder_manifest
+from penstock.store.outputs import Filled, drop_listed, filled_folder, sweep_killed
+from penstock.store.place import Place
+from penstock.store.put import put
+from penstock.store.side_file import publish_beside, stage_side_file
+from penstock.types import Manifest
+from penstock.work.parts import PartName
+from penstock.work.shared import SharedWork
+from penstock.work.tokens.assemble import FileJob, FileMark, FileTask, assemble_file, cut_files
+
+_REPLACED = "replaced.json"
+"""In the folder of a plan: what the index that is replaced lists alone, until that is removed."""
+
+
+@contextlib.contextmanager
+def held_folder(output: Place, *, overwrite: bool, shared: bool) -> Generator[None]:
+    """Hold the folder of token files that is made, `shared` by workers of one plan; raises as `filled_folder`."""
+    with filled_folder(output.store, output.path, _kind(output), overwrite=overwrite, shared=shared):
+        yield
+
+
+def sweep_killed_folder(output: Place) -> None:
+    """Remove what a run left beside the files of a folder that was killed when it was complete already."""
+    with contextlib.suppress(PrepareError):  # others may be at work on their shares still
+        sweep_killed(output.store, [output.path, *(output.child(name).path for name in (INDEX_NAME, SIDE_NAME))])
+
+
+def _kind(output: Place) -> Filled:
+    return Filled(functools.partial(own_files, output.store), INDEX_NAME, is_unfinished_name)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFiles:
+    """The folder that is made.
+
+    Attributes:
+        job: what all its files share.
+        file_tokens: tokens of a file.
+        overwrite: replace what is there.
+        given: what is said of the data, for the side file of the folder.
+        work: where it is made.
+        executor: assembles.
+        refuse: the error for an input on which engines disagree, by its number, and where.
+    """
+
+    job: FileJob
+    file_tokens: int
+    overwrite: bool
+    given: Provenance
+    work: SharedWork
+    executor: Executor
+    refuse: Callable[[int, str], PenstockError] | None = None
+
+    def missing_shares(self, parts: Sequence[PartName] | None) -> tuple[int, ...]:
+        """The shares of which a token file is missing."""
+        marks = self._marks()
+        return self.work.shares_of(task.number for task in self._tasks(parts or ()) if task.number not in marks)
+
+    def make(self, parts: Sequence[PartName], share: tuple[int, int] | None = None) -> None:
+        """Assemble the token files that are missing, of a share or of all."""
+        index, count = share or (0, 1)
+        marks = self._marks()
+        tasks = (task for task in self._tasks(parts) if task.number % count == index and task.number not in marks)
+        for done in self.executor.map(functools.partial(assemble_file, self.job), tasks):
+            if done.differs is not None and self.refuse is not None:
+                raise self.refuse(*done.differs)
+            put(self.work.folder.store, self._mark(done.number).path, msgspec.json.encode(done.mark))
+
+    def commit(self) -> Manifest:
+        """Make the folder visible: its side file, then its index; then remove what it replaces."""
+        output = self.job.output
+        marks = self._marks()
+        entries = [marks[number].entry for number in range(len(marks))]
+        data = encode_index(self.job.to, entries)
+        replaced = self._note_replaced(data)
+        size_bytes = sum(mark.size_bytes for mark in marks.values())
+        manifest = folder_manifest(data, decode_index(data, output.path), size_bytes, self.given)
+        index = output.child(INDEX_NAME)
+        staged = output.store.stage(index.path, overwrite=self.overwrite)
+        try:
+            staged.write(data)
+            staged.sync()
+            side = stage_side_file(output.store, output.child(SIDE_NAME).path, manifest, replaces=replaced is not None)
+
+            def landed() -> bool:
+                return output.store.get(index.path) == data
+
+            publish_beside(output.store, [side], staged.commit, landed)
+        except BaseException:
+            staged.abort()
+            raise
+        drop_listed(output.store, output.path, replaced or ())
+        return manifest
+
+    def _note_replaced(self, data: bytes) -> list[str] | None:
+        """What the index that `data` replaces lists alone; where it is replaced, what a killed run noted of it.
+
+        None where no other index was there.
+        """
+        output, note = self.job.output, self.work.place.child(_REPLACED)
+        index = output.child(INDEX_NAME)
+        if output.store.exists(index.path) and output.store.get(index.path) != data:
+            new = set(listed_files(output.store, output.path, decode_index(data, index.path)))
+            old = [name for name in own_files(output.store, output.path) if name not in new]
+            put(note.store, note.path, msgspec.json.encode(old))
+        try:
+            names = msgspec.json.decode(note.store.get(note.path), type=list[str])
+        except (NotFound, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+        return [name for name in names if is_token_file_name(name.partition("/")[0]) and ".." not in name.split("/")]
+
+    def _tasks(self, parts: Sequence[PartName]) -> list[FileTask]:
+        cut = cut_files(parts, self.file_tokens, self.job.parts, self.job.token_bytes)
+        return [FileTask(number, ranges) for number, ranges in enumerate(cut)]
+
+    def _marks(self) -> dict[int, FileMark]:
+        """The marks of token files that are there."""
+        found: dict[int, FileMark] = {}
+        there = set(self.job.output.names())
+        with contextlib.suppress(NotFound):
+            for path in self.work.folder.store.list(self.work.place.child("files").path):
+                number = path.rpartition("/")[2].removesuffix(".json")
+                with contextlib.suppress(msgspec.MsgspecError, ValueError, NotFound, RecursionError):
+                    mark = msgspec.json.decode(self.work.folder.store.get(path), type=FileMark)
+                    if mark.entry.path in there:
+                        found[int(number)] = mark
+        return found
+
+    def _mark(self, number: int) -> Place:
+        return self.work.place.child(f"files/{number:05d}.json")
