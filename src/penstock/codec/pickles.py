@@ -111,7 +111,7 @@ def feed_pairs(
 def first_pair(head: bytes) -> tuple[int, int] | None:
     """The first pair of a list, from the first 64 bytes of its pickle; None where they hold none."""
     # The first frame, and whatever stands behind the first pair, may be cut off here.
-    reader = _Reader(np.frombuffer(head[:2] + head[11:] if head[2:3] == b"\x95" else head, np.uint8), "", 0, 1)
+    reader = _Reader(np.frombuffer(head[:2] + head[11:] if head[2:3] == b"\x95" else head, np.uint8), "", 0)
     with contextlib.suppress(FormatError, UnsafeData):
         reader.read_list()
     pairs = reader.pairs()
