@@ -164,6 +164,7 @@ ALLOWED: dict[str, str] = {
     "reshape/in_place:in_place": "names a file whose ranges a writer takes",
     "work/tokens/assemble:_drop_cache": "tells the system that a local part need not stay in memory",
     "prepare/tokens/columns:ColumnParts.write_part": "what writers of formats take, in their words",
+    "prepare/tokens/oracle:disagreed": "names an input in an error",
     "prepare/tokens/inputs:_names_below": "names inputs by their paths below the folder that all share",
     **dict.fromkeys(
         (

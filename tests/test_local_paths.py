@@ -76,6 +76,7 @@ KNOWN: dict[str, str] = {
     "formats/tables/parquet.py": _LOOKED_AT,
     "formats/tokens/flat_tokens/repair.py": "the folder of a staged array, which is local",
     "formats/tokens/folder/files.py": _LAST_NAME,
+    "formats/tokens/folder/source.py": _LAST_NAME,
     "formats/tokens/folder/unfinished.py": _LOOKED_AT,
     "formats/tokens/megatron/kept.py": _LAST_NAME,
     "formats/tokens/megatron/layout.py": _BESIDE,

@@ -25,7 +25,8 @@ def test_merge(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert documents_in("c.pbin") == [*documents_in("a.pbin"), [7]]
     found = report(capsys, "merge", "a.jsonl", "a.jsonl", "-o", "c.jsonl")
     assert found["output"] | {"size_bytes": 0} == {
-        "path": "c.jsonl", "format": "jsonl", "samples": 20, "tokens": None, "size_bytes": 0
+        "path": "c.jsonl", "format": "jsonl", "samples": 20, "tokens": None, "size_bytes": 0,
+        "part": None, "missing": [], "was_complete": False, "excluded": 0,
     }  # fmt: skip
     assert found["inputs"] == [["a.jsonl", 10], ["a.jsonl", 10]]
 

@@ -85,8 +85,12 @@ def read_index(store: Store, root: str) -> TokenFileIndex:
 
 
 def read_index_bytes(store: Store, root: str) -> bytes:
-    """The bytes of the index of a folder, no more than one can have and one; raises `NotFound`."""
-    return store.get(f"{root}/{INDEX_NAME}", 0, MOST_INDEX_BYTES + 1)
+    """The bytes of the index of a folder, no more than one can have and one; raises `NotFound` and `Corrupt`."""
+    path = f"{root}/{INDEX_NAME}"
+    try:
+        return store.get(path, 0, MOST_INDEX_BYTES + 1)
+    except IsADirectoryError:
+        raise Corrupt("the index is a folder", path=path) from None
 
 
 def own_files(store: Store, folder: str) -> list[str]:
