@@ -283,13 +283,16 @@ def test_an_executor_of_ones_own_gets_little_work_too(tmp_path: Path, options: d
     assert sorted(os.listdir(tmp_path)) == ["in", "out"]
 
 
-@pytest.mark.parametrize("executor", [Counting(), "inlin"])
-def test_an_executor_that_would_get_no_work_is_refused(tmp_path: Path, executor: Any) -> None:
+def test_an_executor_of_ones_own_makes_tokens_too(tmp_path: Path) -> None:
     with ps.create(tmp_path / "a.pbin", format="pbin", token_bytes=2) as writer:
         writer.write({"tokens": np.arange(5, dtype=np.uint16)})
-    with pytest.raises(ConfigError, match="in this process alone"):
-        ps.convert(tmp_path / "a.pbin", tmp_path / "b.zarr", executor=executor)
+    with pytest.raises(ConfigError, match=r"no such executor.*Did you mean 'inline'"):
+        ps.convert(tmp_path / "a.pbin", tmp_path / "b.zarr", executor="inlin")
     assert not (tmp_path / "b.zarr").exists()
+    own = Counting()
+    ps.convert(tmp_path / "a.pbin", tmp_path / "b.zarr", executor=own)
+    assert own.num_tasks >= 1
+    assert ps.open(tmp_path / "b.zarr")[0]["tokens"].tolist() == [0, 1, 2, 3, 4]
 
 
 def test_an_executor_by_the_name_of_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from penstock.abc import Format, Source, Store, SupportsKeys
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.formats._excluding import Exclusions, exclusions
-from penstock.store.exclude_list import NO_LIST, OURS, SUFFIX, Entry, ExcludeList, read_list
+from penstock.store.exclude_list import NO_LIST, OURS, SUFFIX, Entry, ExcludeList, read_list, with_lists
 from penstock.store.local import LocalStore
 from penstock.store.place import place_of
 from penstock.types import IntArray, OpenOptions
@@ -193,14 +193,14 @@ def _of_other_splits(source: SupportsKeys, listed: ExcludeList, split: str) -> I
 def _several(source: Any) -> _HasFiles | None:
     """The files that the lines of a source lie in, where they may be several."""
     text = getattr(source, "text", None)
-    return text[0] if text is not None and hasattr(text[0], "files") else None
+    return text[0] if text is not None and hasattr(text[0], "path_at") else None
 
 
 def _of_several(chosen: Format, text: _HasFiles, options: OpenOptions, source: Any) -> Exclusions | None:
     """Each file is under its own list, beside it."""
     if not isinstance(text.base, LocalStore):
         return None
-    lists = [path for path in text.files if text.base.exists(f"{path}.penstock{SUFFIX}")]
+    lists = sorted(with_lists(text.base, text.files))
     if not lists:
         return None
     found, read = dict[int, Entry](), list[Entry]()

@@ -201,6 +201,21 @@ def require_no_list(store: Store, side: str, why: str = "new data here would not
         raise ConfigError(what, path=path, hint=hint)
 
 
+def with_lists(store: Store, paths: Iterable[str]) -> set[str]:
+    """The files that have an exclude list of their own beside them; a folder of several is listed once."""
+    folders: dict[str, list[str]] = {}
+    for path in paths:
+        folders.setdefault(Place(store, path).folder().path, []).append(path)
+    found = set[str]()
+    for folder, files in folders.items():
+        if len(files) == 1:
+            found.update(path for path in files if store.exists(f"{path}.penstock{SUFFIX}"))
+            continue
+        names = set(Place(store, folder).names())
+        found.update(path for path in files if f"{Place(store, path).name}.penstock{SUFFIX}" in names)
+    return found
+
+
 def list_if_there(place: Place) -> ExcludeList:
     """The list in a file, or none where there is no such file."""
     try:

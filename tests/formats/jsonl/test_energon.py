@@ -59,7 +59,7 @@ def test_samples_are_the_original_s(name: str, has_index: bool, tmp_path: Path) 
     shutil.copyfile(GOLDEN / "jsonl" / path.name, path)
     if has_index:
         shutil.copyfile(GOLDEN / "jsonl" / f"{name}.jsonl.idx", f"{path}.idx")
-    raw, source = opened(path, raw=True, split="val"), opened(path)
+    raw, source = opened(path, raw=True), opened(path)
     assert len(raw) == len(EXPECTED[name]["samples"])
     for index, (key, line, value) in enumerate(EXPECTED[name]["samples"]):
         sample = raw[index]

@@ -29,7 +29,7 @@ from penstock.formats._door import open_at
 from penstock.formats._excluding import stored
 from penstock.formats._kept import excluded_list
 from penstock.store._named import named
-from penstock.store.exclude_list import SUFFIX
+from penstock.store.exclude_list import SUFFIX, with_lists
 from penstock.store.find import find_files as search
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.memory import MemoryStore
@@ -220,24 +220,30 @@ def with_digests(
     return [one if one.digest else replace(one, digest=next(found)) for one in inputs]
 
 
-def without_excluded(one: InputFile) -> InputFile:
-    """The same input with what its exclude list takes out.
+def without_excluded(inputs: Sequence[InputFile]) -> list[InputFile]:
+    """The same inputs with what their exclude lists take out; lists of remote data are not looked for.
 
     Raises:
-        Corrupt: the list can't be read, or is of other data.
+        Corrupt: a list can't be read, or is of other data.
         ConfigError: an input whose rows can't be left out one by one.
     """
-    if not one.place.is_local:
-        return one
-    listed = Place(one.place.store, f"{one.path}.penstock{SUFFIX}")
-    if one.kind == "parquet" and not listed.exists():
-        listed = one.place.folder().child(f".penstock{SUFFIX}")  # of a folder that is one dataset
-    if not listed.exists():
-        return one
+    local = [one for one in inputs if one.place.is_local]
+    if not local:
+        return list(inputs)
+    store, here = local[0].place.store, [one.path for one in local]
+    listed = {path: f"{path}.penstock{SUFFIX}" for path in with_lists(store, here)}
+    for folder in {one.place.folder().path for one in local if one.kind == "parquet"}:
+        of_all = Place(store, folder).child(f".penstock{SUFFIX}")
+        if of_all.exists():  # of a folder that is one dataset
+            listed |= {path: of_all.path for path in here if Place(store, path).folder().path == folder}
+    return [_without(one, listed[one.path]) if one.path in listed else one for one in inputs]
+
+
+def _without(one: InputFile, listed: str) -> InputFile:
     if one.kind != "lines":
         what = "this input has an exclude list, and only lines of JSONL are left out one by one"
         hint = "Leave them out before: penstock convert INPUT OUT.jsonl"
-        raise ConfigError(what, path=one.path, found=listed.path, hint=hint)
+        raise ConfigError(what, path=one.path, found=listed, hint=hint)
     source = open_at(get_format("jsonl"), one.place.store, one.path, OpenOptions())
     gone = excluded_of(source)
     if gone is None:

@@ -190,7 +190,7 @@ def material_of(
         hold_bytes=hold_bytes,
         digests=digests,
     )
-    return Material([without_excluded(one) for one in inputs], spec, reference)
+    return Material(without_excluded(inputs), spec, reference)
 
 
 def recorded_of(request: Request, material: Material) -> dict[str, Any]:
