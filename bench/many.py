@@ -25,13 +25,14 @@ _OUT = DATA / "many"
 
 def run(options: Options) -> Result:
     """Pack into a folder of token files by one and two workers; open 10^5 of them; pack many small files."""
-    gigabytes = (os.path.getsize(data.text()) - os.path.getsize(_one_file())) / 1e9
+    large_text = data.text(data.LARGE_BYTES)
+    gigabytes = (os.path.getsize(large_text) - os.path.getsize(data.text())) / 1e9
     count = options.pairs(3)
     packed = [(_packed(2), _packed(1)) for _ in range(count)]
     small = [(_packed(2, folder=_small_files()), _packed(2, folder=_one_file())) for _ in range(count)]
+    large = [_packed(2, folder=large_text) for _ in range(count)]
     driver = [
-        (large["driver_s"] - little["driver_s"]) / gigabytes
-        for (large, _), (_, little) in zip(packed, small, strict=True)
+        (one["driver_s"] - little["driver_s"]) / gigabytes for one, (little, _) in zip(large, packed, strict=True)
     ]
     opened = [child(PYTHON, __file__, "open_folder", folder=_folder_of_files()) for _ in range(count)]
     rows = [
@@ -63,7 +64,7 @@ def pack_folder(jsonl: str, model: str, out: str, workers: int, eos: str) -> dic
     from penstock.prepare import pack
 
     started = time.perf_counter()
-    report = pack([jsonl], out, tokenizer=model, eos=eos, file_tokens=4_000_000, workers=workers)
+    report = pack([jsonl], out, tokenizer=model, eos=eos, file_tokens=16_000_000, workers=workers)
     seconds = time.perf_counter() - started
     return {"seconds": seconds, "rate": report.tokens / seconds, "driver_s": _cpu_s()}
 
