@@ -37,7 +37,7 @@ USES: dict[str, Use] = {
     "demo": Use("new --max-mb 0.1", makes="new/stdlib.pbin", says="stop and resume"),
     "doctor": Use("", says="python"),
     "completion": Use("fish", says="_PENSTOCK_COMPLETE"),
-    "cache": Use("", says=" B"),
+    "cache": Use("", says="B\n"),
     "index": Use("inputs/part0.jsonl", makes="inputs/part0.idx"),
     "pack": Use(f"inputs/part0.jsonl -o new.pbin {PACK}", makes="new.pbin", says="20 documents"),
     "convert": Use("tokens/a.pbin new --to megatron", makes="new.idx", says="4 samples"),
