@@ -156,7 +156,7 @@ def _text(source: str, target: str, report: Any) -> str:
         f"  {report.samples:,} samples{tokens}, {human_bytes(report.size_bytes)} in {report.copy_seconds:.2f} s",
     ]
     if report.excluded:
-        lines.append(f"  {report.excluded:,} excluded samples left out")
+        lines.append(f"  {report.excluded:,} excluded left out")
     if report.kept_bytes:
         lines.append(f"  {human_bytes(report.kept_bytes)} were written by an earlier run")
     if report.reused_groups:
