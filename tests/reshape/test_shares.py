@@ -271,6 +271,17 @@ def test_what_can_not_be_shared_is_refused_first(
         assert sorted(os.listdir(tmp_path)) == before
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_source_with_an_exclude_list_is_refused_first(verb: str, tmp_path: Path) -> None:
+    given = str(SOURCES["pbin"](tmp_path))
+    ps.exclude(given, indices=[3], reason="asked for")
+    before = sorted(os.listdir(tmp_path))
+    for sharing in ({"part": (0, 2)}, {"finish": True}):
+        with pytest.raises(ConfigError, match=r"a dataset with an exclude list is not shared.*penstock purge"):
+            VERBS[verb](given, f"{tmp_path}/out", **sharing)
+        assert sorted(os.listdir(tmp_path)) == before
+
+
 def test_other_work_is_refused_by_name_and_thrown_away_when_asked(tmp_path: Path) -> None:
     source, output = str(SOURCES["pbin"](tmp_path)), tmp_path / "out"
     ps.filter(source, output, min_tokens=20, part=(0, 2))

@@ -117,6 +117,13 @@ class Asked:
         return isinstance(self.sources[0], SampleRows)
 
 
+def refuse_excluded(sources: Sequence[AnyRows]) -> None:
+    """That nothing is excluded: a list that changes between two shares would change their rows."""
+    if excluded_in(sources):
+        what, hint = "a dataset with an exclude list is not shared by processes of an array", "Purge it: penstock purge"
+        raise ConfigError(what, path=sources[0].place.path, hint=f"{hint}; or leave --part and --finish out")
+
+
 def share(asked: Asked) -> tuple[Written, ...]:
     """Do what is asked for of the work: a share, or the end.
 
@@ -126,9 +133,7 @@ def share(asked: Asked) -> tuple[Written, ...]:
         Unsupported: an output that can't be made of parts.
         PrepareError: a share is missing, or another run writes the output.
     """
-    if excluded_in(asked.sources):  # a list that changes between two shares would change their rows
-        what, hint = "a dataset with an exclude list is not shared by processes of an array", "Purge it: penstock purge"
-        raise ConfigError(what, path=asked.sources[0].place.path, hint=f"{hint}; or leave --part and --finish out")
+    refuse_excluded(asked.sources)
     for output in asked.outputs:
         _require_shareable(asked, output)
     folder, plan = work_folder(asked.beside, inside=False), _plan(asked)

@@ -36,7 +36,7 @@ from penstock.reshape.rewrite import (
     write_rows,
 )
 from penstock.reshape.rows import AnyRows, Rows, RowsAt, is_tars, open_rows, rows_at
-from penstock.reshape.shares import Asked, is_shared, refuse_tars, share
+from penstock.reshape.shares import Asked, is_shared, refuse_excluded, refuse_tars, share
 from penstock.store.place import Given, place_of
 from penstock.work.sharing import Sharing
 
@@ -128,6 +128,7 @@ def _share(
     counter: Counter,
 ) -> Written:
     """The same as shared work: a task is a range of the output, cut by bytes alone, so that it is one everywhere."""
+    refuse_excluded([rows])
     if not rows.can_view() and not rows.can_pick():
         raise Unsupported(
             "shares of a shuffle read rows where they lie, and these lie in chunks that are read whole",
