@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import multiprocessing
 import pickle
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -570,3 +572,26 @@ def test_streaming_gets_substitutes(tmp_path: Path) -> None:
     assert not gone & set(after)
     order = dataset.order()
     assert [order[p]["id"] for p in range(17)] == order.get_batch(np.arange(17))["id"].tolist()
+
+
+def test_tars_of_several_splits_are_purged_a_split_at_a_time(tmp_path: Path) -> None:
+    from penstock.look.purge import purge
+
+    tars = tmp_path / "tars"
+    tars.mkdir()
+    for number in range(4):
+        with tarfile.open(tars / f"s{number}.tar", "w") as tar:
+            for sample in range(5):
+                about = tarfile.TarInfo(f"k{number}{sample}.txt")
+                about.size = 1
+                tar.addfile(about, io.BytesIO(b"%d" % sample))
+    ps.prepare(tars, split_ratio=(1, 1, 0))
+    for split in ("train", "val"):
+        ps.exclude(tars, indices=[3], reason="asked for", split=split)
+    with pytest.raises(ConfigError, match=r"out of several splits.*found train, val.*--split"):
+        purge(tars, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    report = purge(tars, tmp_path / "out", split="val")
+    told = json.loads(Path(report.certificate).read_bytes())
+    assert (report.samples, told["split"], [one["split"] for one in told["removed"]]) == (9, "val", ["val"])
+    assert (len(ps.open(tmp_path / "out", split="val")), len(ps.open(tmp_path / "out", split="train"))) == (9, 0)

@@ -91,14 +91,16 @@ def purge(
         raise ConfigError(f"unknown option {', '.join(unknown)}", expected=", ".join(OPTIONS))
     listed = open_listed(target, list, asked)
     found = list_if_there(listed.place)
-    gone, place = _gone(listed, found), place_of(output).bare()
+    gone, place = _gone(listed, found, is_named="split" in asked), place_of(output).bare()
     certificate = place.beside(CERTIFICATE)
     before, kept = _digests(listed.dataset, gone)
     is_new = overwrite or not place.exists()
     if is_new:
         _write(target, place, found, to, asked, overwrite=overwrite, progress=progress, executor=executor,
                workers=workers)  # fmt: skip
-    written = open_dataset(place.path, {} if to is None else {"format": to})
+    is_tars = find_format(place, to, OpenOptions()).name == "webdataset"
+    split = {"split": listed.split} if is_tars and listed.split is not None else {}
+    written = open_dataset(place.path, split | ({} if to is None else {"format": to}))
     after = _digests(written, None)[0]
     if not is_new and (certificate.exists() or after != kept):  # else a run was killed before its certificate
         raise output_exists(place.path)
@@ -110,12 +112,17 @@ def purge(
     return report
 
 
-def _gone(listed: Listed, found: ExcludeList) -> IntArray:
+def _gone(listed: Listed, found: ExcludeList, *, is_named: bool) -> IntArray:
     """int64[k], rising: the samples that leave; raises `ConfigError` where none does, `Corrupt` for another list."""
     entries = found.of(listed.split)
     if not entries:
         what = "nothing is excluded: there is nothing to purge"
         raise ConfigError(what, path=listed.dataset.place.path, found=f"no list at {listed.place.path}")
+    others = sorted({one.split or "" for one in found.entries} - {listed.split or ""})
+    if others and not is_named:
+        what = "the list takes samples out of several splits, and a certificate is of one"
+        hint = "Name it, and purge each into a dataset of its own: --split (split=)"
+        raise ConfigError(what, path=listed.place.path, found=", ".join([listed.split or "", *others]), hint=hint)
     wrong = next((one for one in entries if one.dataset != listed.fingerprint), None)
     if wrong is not None:
         what = "the exclude list is of other data than these"
@@ -173,6 +180,7 @@ def _certificate(report: PurgeReport, listed: Listed, found: ExcludeList) -> byt
         "source": {"path": source.shown, "fingerprint": fingerprint, "digest": report.digest_before},
         "output": {"path": place_of(report.path).shown, "samples": report.samples, "digest": report.digest_after},
         "list": {"path": found.path, "digest": found.digest, "entries": len(found.entries)},
-        "removed": [msgspec.to_builtins(one) for one in found.entries],
+        "split": listed.split,
+        "removed": [msgspec.to_builtins(one) for one in found.of(listed.split)],
     }
     return msgspec.json.format(msgspec.json.encode(said), indent=1) + b"\n"

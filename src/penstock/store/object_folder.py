@@ -217,7 +217,7 @@ class ObjectFolder:
             self._open.pop(name, None)
             self._written[name] = content[0]
             self._new[name] = content
-            if len(self._new) == SAVE_EVERY:
+            if len(self._new) >= SAVE_EVERY:
                 self._save()
 
     def note_failure(self) -> None:
