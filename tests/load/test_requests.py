@@ -151,7 +151,7 @@ def hosts_read(server: FileServer, hosts: int, host: int, cache: Path) -> int:
         before = len(server.log)
         loader.state_dict()
         assert not [one for one in server.log[before:] if is_data(one[1])]
-        fetched_bytes: int = source._folder.store.stats().fetched_bytes
+        fetched_bytes: int = source.folder.store.stats().fetched_bytes
     other = opened(server, "mds", cache)  # another rank of the host
     before = len(server.log)
     ps.Loader(ps.Shuffle(other, seed=3, mode="blocks", lanes=HOSTS), HOSTS, rank=host, world=hosts).state_dict()

@@ -195,7 +195,7 @@ class CachedStore:
 
     def peek(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
         """`get_ranges` that is no reason to fetch the file whole; see `penstock.store.powers.CopyingStore`."""
-        if self._ranges_ignored or not ranges or self._is_copied(path):
+        if self._ranges_ignored or not ranges or self.copied_to(path):
             return self.get_ranges(path, ranges)
         self.remote.counters.mine.asked_bytes += sum(stop - start for start, stop in ranges)
         span_bytes = max(stop for _, stop in ranges) - min(start for start, _ in ranges)
@@ -395,11 +395,12 @@ class CachedStore:
         found = self._find(path, self._heads.identified(path, head), whole=False)
         return None if found is None else found.data
 
-    def _is_copied(self, path: str) -> bool:
-        """Whether a copy can be had without a request."""
+    def copied_to(self, path: str) -> str | None:
+        """Where a copy is that can be had without a request; see `store.powers.CopyingStore`."""
         if path not in self._heads:
             self._heads.seen(path)
-        return path in self._heads and self._known_copy(path, self._heads.head(path)) is not None
+        is_copied = path in self._heads and self._known_copy(path, self._heads.head(path)) is not None
+        return self._mapped[path].copy.path if is_copied else None
 
     def _keep(self, path: str, copy: Published, whole: bool) -> Published:
         # A mapping holds a file open, so their number is bounded.

@@ -65,6 +65,14 @@ class CopyingStore(Protocol):
         """What this process asked for and fetched."""
         ...
 
+    def copied_to(self, path: str) -> str | None:
+        """Local path of a file's copy; None where there is none that can be had without a request."""
+        ...
+
+    def forget(self, path: str) -> None:
+        """Forget what is known of a file, such as where its copy is."""
+        ...
+
     def capacity_bytes(self) -> int:
         """What all copies together may take; looks at all of them where no budget is set."""
         ...

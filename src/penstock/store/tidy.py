@@ -92,3 +92,9 @@ def _sizes(path: str) -> Iterator[int]:
         for name in names:
             with contextlib.suppress(OSError):
                 yield os.lstat(os.path.join(root, name)).st_size
+
+
+def remove_copy(path: str) -> None:
+    """Remove one copy of a remote file and its record, as far as that is allowed; processes that map it keep it."""
+    with room_in(os.path.dirname(path)) as room:
+        room.evict([(0.0, os.path.getsize(path), path)], room.used_bytes - 1, 0)

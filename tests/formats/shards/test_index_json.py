@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.errors import Corrupt, PenstockError, TooLarge, UnsafeData, Unsupported
+from penstock.errors import Corrupt, PenstockError, TooLarge, Truncated, UnsafeData, Unsupported
 from penstock.formats.shards.index_json import KEYS, below, encode_index, encode_merged, parse_index
 
 FILE = {"basename": "shard.00000.mds", "bytes": 100, "hashes": {}}
@@ -140,7 +140,7 @@ def test_too_many_samples_in_all() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b"null", b"\xff", b'{"shards": 1, "version": 2}', b"[" * 100_000])
 def test_no_index(data: bytes) -> None:
-    assert isinstance(refused(data), Corrupt)
+    assert isinstance(refused(data), Corrupt if data.strip() else Truncated)
 
 
 def test_another_version() -> None:

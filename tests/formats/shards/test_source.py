@@ -397,7 +397,7 @@ def test_lines_of_json_that_are_anything(tmp_path: Path) -> None:
 def test_values_do_not_keep_a_decompressed_shard_alive(tmp_path: Path) -> None:
     samples = write(tmp_path / "set", compression="zstd")
     source: Any = ps.open(tmp_path / "set")
-    source._cache._budget_bytes = 1
+    source.cache._budget_bytes = 1
     order = np.random.default_rng(0).permutation(40)
     batch = source.get_batch(order)
     assert all(row_matches(batch, row, samples[index]) for row, index in enumerate(order.tolist()))

@@ -18,11 +18,20 @@ import numpy as np
 
 from penstock._naming import nearest
 from penstock.codec.fields import _arrays, _images, _json, _pickled, _scalars
-from penstock.codec.fields._codec import FieldCodec
+from penstock.codec.fields._codec import FieldCodec, UnfitValue
+from penstock.codec.fields._own import own_encodings, own_field, register_encoding, unregister_encoding
 from penstock.errors import ConfigError, FormatError
 from penstock.types import Buffer
 
-__all__ = ["FieldCodec", "mds_encodings", "mds_field", "text_field"]
+__all__ = [
+    "FieldCodec",
+    "mds_encodings",
+    "mds_field",
+    "own_encodings",
+    "register_encoding",
+    "text_field",
+    "unregister_encoding",
+]
 
 _Encode = Callable[[Any], bytes]
 _Decode = Callable[[Buffer], Any]
@@ -76,16 +85,20 @@ def mds_field(encoding: str, *, trust: bool = False) -> FieldCodec:
     """The codec of an MDS column.
 
     Args:
-        encoding: name, for `ndarray` with its dtype and shape.
+        encoding: name, for `ndarray` with its dtype and shape; or one that was added, see `register_encoding`.
         trust: let `pkl` decode, which runs code that the data holds.
 
     Raises:
         ConfigError: no such encoding.
     """
+    if own := own_field(encoding):
+        return own
     name, colon, config = encoding.partition(":")
     if name == "ndarray":
         return _array_field(encoding, config)
     if colon or name not in mds_encodings():
+        if added := own_field(encoding, of_packages=True):
+            return added
         raise _unknown(encoding, mds_encodings())
     if name == "int":
         return _field(name, 8, "int", "int64", (), _scalars.encode_int, _scalars.decode_int)
@@ -154,12 +167,12 @@ def _encode_or_pass(
         return encode(value)
     if size_bytes is not None and len(value) != size_bytes:
         what = f"bytes given for the encoding {encoding!r} have another size"
-        raise ConfigError(what, found=len(value), expected=size_bytes)
+        raise UnfitValue(what, found=len(value), expected=size_bytes)
     if size_bytes is None:
         try:
             check(value)
         except FormatError as error:
-            raise ConfigError(
+            raise UnfitValue(
                 f"bytes given for the encoding {encoding!r} could not be read back",
                 found=f"{error.what}: {error.found}",
                 expected=f"a value, or its bytes as {encoding!r} stores them",
@@ -170,5 +183,5 @@ def _encode_or_pass(
 
 def _unknown(encoding: str, names: tuple[str, ...]) -> ConfigError:
     close = nearest(encoding.partition(":")[0], names)
-    hint = f"Did you mean {close!r}?" if close else None
+    hint = f"Did you mean {close!r}?" if close else "One of your own: penstock.compat.streaming.register_encoding"
     return ConfigError("no such encoding", found=repr(encoding), expected=", ".join(names), hint=hint)

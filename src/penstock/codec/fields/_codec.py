@@ -36,10 +36,14 @@ class FieldCodec:
     decode: Callable[[Buffer], Any]
 
 
-def bad_value(encoding: str, value: object, expected: str, hint: str | None = None) -> ConfigError:
+class UnfitValue(ConfigError, TypeError, AttributeError):
+    """A value that an encoding does not hold: `AttributeError` for code that was written against the original."""
+
+
+def bad_value(encoding: str, value: object, expected: str, hint: str | None = None) -> UnfitValue:
     """A value that this encoding does not hold."""
     found = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
-    return ConfigError(f"a value does not fit the encoding {encoding!r}", found=found, expected=expected, hint=hint)
+    return UnfitValue(f"a value does not fit the encoding {encoding!r}", found=found, expected=expected, hint=hint)
 
 
 def out_of_range(encoding: str, value: object, expected: str) -> TooLarge:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -14,16 +15,20 @@ import numpy as np
 from penstock._pool import Pool
 from penstock._resolved import samples_of
 from penstock.compat.streaming.bases import IterableDataset, worker_info
+from penstock.compat.streaming.checks import check_cache_limit, check_sampling, check_streams, warn_of_blocks
 from penstock.compat.streaming.epochs import Epochs, Worker
 from penstock.compat.streaming.own import OwnSamples
 from penstock.compat.streaming.places import at_places
+from penstock.compat.streaming.registry import made_stream
+from penstock.compat.streaming.shards import Shards
 from penstock.compat.streaming.streams import Stream, say_unused_fetching
 from penstock.compat.unused import refuse_overrides, say_unused
 from penstock.errors import ConfigError, PenstockError
 from penstock.mix import ConcatSource, StreamingOrder
 from penstock.mix.streaming import number_of, with_substitutes
 from penstock.order.compat.streaming.epochs import decode_state
-from penstock.order.compat.streaming.sampling import Weight, shares_of
+from penstock.order.compat.streaming.one_epoch import TooSmall
+from penstock.order.compat.streaming.sampling import Weight, drawn_ids, shares_of
 from penstock.types import IntArray, Sample
 
 _SHOWN = (
@@ -65,10 +70,10 @@ class StreamingDataset(IterableDataset):
         predownload: samples fetched ahead from remote data; by default 8 batches, or 64.
         allow_unsafe_types: decode `pkl` columns.
         stream_config: further arguments of the one stream.
-        stream_name: `"stream"`: there is one kind of stream.
-        validate_hash: of streams that name none; see `Stream`.
+            validate_hash: of streams that name none; see `Stream`.
         download_retry, download_timeout, keep_zip, cache_limit: change nothing, which is logged: stores try again by
-            themselves, and all datasets share one cache folder with one budget.
+            themselves, and all datasets share one cache folder with one budget. A `cache_limit` that the original
+            refuses is refused.
 
     Raises:
         ConfigError: arguments that don't fit each other or the data; a subclass that overrides what is never called.
@@ -116,11 +121,12 @@ class StreamingDataset(IterableDataset):
         stream_config: Mapping[str, Any] | None = None,
     ) -> None:
         refuse_overrides(type(self), StreamingDataset, _NEVER_CALLED, _INSTEAD)
-        _check_streams(stream_name, bool(streams), bool(remote or local or stream_config))
+        _check_one_way(bool(streams), bool(remote or local or stream_config or stream_name != "stream"))
+        check_sampling(sampling_method, predownload, batch_size)
         fetching = {"download_retry": download_retry, "download_timeout": download_timeout, "keep_zip": keep_zip}
         say_unused_fetching("StreamingDataset", fetching, cache_limit=cache_limit)
-        given = stream_config or {}
-        self.streams = list(streams or [Stream(remote=remote, local=local, split=split, **given)])
+        given = {"remote": remote, "local": local, "split": split, **(stream_config or {})}
+        self.streams = list(streams or [made_stream(stream_name, given)])
         self.batch_size = batch_size
         self.replication = replication
         self.predownload = (8 * batch_size if batch_size else 64) if predownload is None else predownload
@@ -138,18 +144,103 @@ class StreamingDataset(IterableDataset):
         self._at_hand: dict[int, Sample] = {}
         self._retry_said = False
         self._sources = [one.open(split, trust=allow_unsafe_types, validate_hash=validate_hash) for one in self.streams]
+        check_streams(self.streams, self._sources, allow_unsafe_types=allow_unsafe_types)
+        self._shards = Shards(self._sources, [one.split for one in self.streams])
+        check_cache_limit(cache_limit, self._shards, self._sources)
         self._remote = any(stream.is_remote for stream in self.streams)
         several = len(self._sources) > 1
         self.source: Any = ConcatSource(tuple(self._sources), as_stored=True) if several else self._sources[0]
         self.num_samples, self.epoch_size = len(self.source), self._weigh()
         self.length = -(-self.epoch_size // max(1, _ranks() // (replication or 1)))
         if batch_size is not None:
-            self.order()  # arguments that don't fit are refused here
+            self._check_order()
 
     @property
     def size(self) -> int:
         """Samples of all streams."""
         return self.num_samples
+
+    @property
+    def num_streams(self) -> int:
+        """Streams."""
+        return len(self.streams)
+
+    @property
+    def shards(self) -> Shards:
+        """The shards of all streams, in order: facts and samples of each."""
+        return self._shards
+
+    @property
+    def num_shards(self) -> int:
+        """Shards of all streams."""
+        return len(self._shards)
+
+    @property
+    def samples_per_shard(self) -> IntArray:
+        """int64[num_shards]."""
+        return self._shards.samples_per_shard
+
+    @property
+    def shards_per_stream(self) -> IntArray:
+        """int64[num_streams]."""
+        return self._shards.per_stream
+
+    @property
+    def shard_offset_per_stream(self) -> IntArray:
+        """int64[num_streams]: number of each stream's first shard."""
+        return self._shards.offsets
+
+    @property
+    def samples_per_stream(self) -> IntArray:
+        """int64[num_streams]."""
+        return np.array([len(source) for source in self._sources], np.int64)
+
+    @property
+    def cache_usage(self) -> int:
+        """Bytes of its shards that lie on this machine: copies in the cache folder, or local files."""
+        return self._shards.resident_bytes()
+
+    def prepare_shard(self, shard_id: int, blocking: bool = True) -> None:
+        """Fetch a shard into the cache folder; `blocking=False` changes nothing, which is logged.
+
+        Raises:
+            NotFound, FormatError, Unreachable: it is not there, or wrong.
+        """
+        say_unused("prepare_shard", "the shard is there when it returns", {"blocking": blocking}, {"blocking": True})
+        self._shards.fetch(shard_id)
+
+    def evict_shard(self, shard_id: int) -> None:
+        """Remove a shard's copies from the cache folder. Files of a dataset on this machine are never removed."""
+        self._shards.evict(shard_id)
+
+    def evict_coldest_shard(self) -> None:
+        """Evict the shard that was used least recently; nothing where no shard has a copy."""
+        self._shards.evict_coldest()
+
+    def resample_streams(self, epoch: int, stream_id: int | None = None) -> tuple[IntArray, IntArray]:
+        """What an epoch draws, before it is shuffled.
+
+        Args:
+            epoch: from 0.
+            stream_id: one stream; None for all.
+
+        Returns:
+            int64[k]: samples of each run that is shuffled as one, and int64[n]: the samples.
+        """
+        balanced = self.sampling_method == "balanced"
+        drawn = drawn_ids(
+            [np.diff(source.block_starts) for source in self._sources],
+            [int(stream.choose or 0) for stream in self.streams],
+            range(self.num_streams) if stream_id is None else range(self.num_streams)[stream_id:][:1],
+            granularity=self.sampling_granularity,
+            seed=self.shuffle_seed,
+            epoch=epoch,
+            changes=self.shuffle and balanced,
+            balanced=balanced,
+        )
+        if drawn.ids is None:
+            return drawn.units, np.arange(drawn.first, drawn.first + int(drawn.units.sum()), dtype=np.int64)
+        return drawn.units, drawn.ids.astype(np.int64)
 
     @property
     def next_epoch(self) -> int:
@@ -177,6 +268,8 @@ class StreamingDataset(IterableDataset):
         A subclass with a `__getitem__` or `get_item` of its own says by it what a sample is, as in the original.
         """
         self._require_open()
+        if self.shuffle and self.shuffle_algo == "py1e":
+            warn_of_blocks(self._shards, self.shuffle_block_size, self.num_canonical_nodes or 1)
         worker = self._worker()
         epoch, state = self._epochs.begin(worker)
         ids = self._order(self._sources, worker.count, state).worker_ids(
@@ -216,7 +309,8 @@ class StreamingDataset(IterableDataset):
 
     def _order(self, sources: Sequence[Any], workers: int, state: Mapping[str, Any] | None) -> StreamingOrder:
         if not isinstance(self.batch_size, int):
-            raise ConfigError("iterating needs batch_size=, the samples of a DataLoader's batch", found=self.batch_size)
+            what = "Please pass `batch_size` to StreamingDataset: iterating needs the samples of a DataLoader's batch"
+            raise ConfigError(what, found=self.batch_size)
         weighted = [(source, stream.weight) for source, stream in zip(sources, self.streams, strict=True)]
         per_node = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         options = {name: getattr(self, name) for name in _SHOWN}
@@ -288,6 +382,13 @@ class StreamingDataset(IterableDataset):
         if self._closed:
             raise ConfigError("the dataset is closed", hint="Make another one; it goes on from load_state_dict(…)")
 
+    def _check_order(self) -> None:
+        """Refuse arguments that don't fit; of streams too small for batches there is a warning, as it may end there."""
+        try:
+            self.order()
+        except TooSmall as error:
+            warnings.warn(f"{error}; iterating raises", stacklevel=3)
+
     def _weigh(self) -> int:
         """Samples of an epoch; sets the resolved weights of the streams."""
         sizes = np.array([len(source) for source in self._sources])
@@ -313,13 +414,11 @@ class StreamingDataset(IterableDataset):
 _OURS = (StreamingDataset.__getitem__, StreamingDataset.get_item)
 
 
-def _check_streams(name: str, several: bool, one: bool) -> None:
-    """Refuse another kind of stream, and streams that are given in two ways."""
-    if name != "stream":
-        hint = "Pass streams=[…], or remote= and local="
-        raise ConfigError("there is one kind of stream", found=f"stream_name={name!r}", hint=hint)
+def _check_one_way(several: bool, one: bool) -> None:
+    """Refuse streams that are given in two ways."""
     if several and one:
-        raise ConfigError("a StreamingDataset takes streams=, or else remote= and local=", found="both")
+        expected = "streams=, or else remote=, local=, stream_name= and stream_config="
+        raise ConfigError("a StreamingDataset takes streams in one way", found="both", expected=expected)
 
 
 def _fetched(read: Callable[[IntArray], list[Any]], ids: IntArray, ahead: int) -> Iterator[Any]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import tempfile
 from collections.abc import Mapping
 from typing import Any
 
 from penstock._secrets import logger, redact
+from penstock.compat.streaming.faults import as_the_original
 from penstock.compat.unused import refuse_overrides, say_unused
 from penstock.errors import ConfigError
 from penstock.formats import open_source
@@ -29,6 +33,9 @@ class Stream:
 
     A whole dataset in `local` is read from there. Otherwise it is read from `remote`, through Penstock's cache folder:
     nothing is written into `local`.
+
+    Attributes:
+        local: as given; else the folder that the original would make of `remote`, and nothing here does.
 
     Args:
         remote: folder or URL that the dataset comes from.
@@ -70,8 +77,9 @@ class Stream:
         if not (remote or local):
             raise ConfigError("a stream needs remote= or local=", found="neither")
         self.remote = remote
-        self.local = local
         self.split = split or ""
+        self._local = local
+        self.local = local or _temporary_folder(str(remote), self.split)
         self.validate_hash = validate_hash
         self.weight: dict[str, Any] = weight
         # What the original derives from the weights; a dataset fills them in.
@@ -90,15 +98,16 @@ class Stream:
             NotFound: there is no index.
             ConfigError: it is no dataset of shards, or has no such hashes.
         """
-        name = self.split or split or None
-        where = self.remote or self.local
-        if self.local is not None and self.remote is not None:
-            local = local_place(self.local, "the local folder of a stream")
+        name = self.split = self.split or split or ""
+        where = self.remote or self._local
+        if self._local is not None and self.remote is not None:
+            local = local_place(self._local, "the local folder of a stream")
             folder = local.child(name) if name else local
             where = local.path if _is_whole(folder, trust, self.follow_links) else where
         validate = self.validate_hash or validate_hash or None
         given: dict[str, Any] = {"trust": trust, "validate_hash": validate, "follow_links": self.follow_links}
-        source: Any = open_source(str(where), split=name, **given)
+        with as_the_original(is_remote=self.remote is not None):
+            source: Any = open_source(str(where), split=name or None, **given)
         if not hasattr(source, "block_starts"):
             raise ConfigError("a StreamingDataset reads shards", path=str(where), found=type(source).__name__)
         return source
@@ -110,7 +119,13 @@ class Stream:
 
     def __repr__(self) -> str:
         weight = "".join(f", {name}={value}" for name, value in self.weight.items())
-        return redact(f"Stream(remote={self.remote!r}, local={self.local!r}, split={self.split!r}{weight})")
+        return redact(f"Stream(remote={self.remote!r}, local={self._local!r}, split={self.split!r}{weight})")
+
+
+def _temporary_folder(remote: str, split: str) -> str:
+    """The folder that the original makes for a remote dataset without a local one."""
+    name = hashlib.blake2s(remote.encode(), digest_size=16).hexdigest()
+    return os.path.join(tempfile.gettempdir(), name, split)
 
 
 def say_unused_fetching(owner: str, given: Mapping[str, Any], *, cache_limit: Any = None) -> None:
@@ -123,7 +138,8 @@ def _is_whole(folder: Place, trust: bool, follow_links: bool) -> bool:
     """Whether a folder has an index and each shard that it names, raw or compressed; by a listing a folder, no stat."""
     if not folder.child(INDEX_NAME).exists():
         return False
-    source: Any = stored(open_source(folder.path, trust=trust, follow_links=follow_links))
+    with as_the_original(is_remote=True):
+        source: Any = stored(open_source(folder.path, trust=trust, follow_links=follow_links))
     listed: dict[str, set[str]] = {}
 
     def is_there(name: str) -> bool:

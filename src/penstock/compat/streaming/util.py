@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import overload
+import functools
+import inspect
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, overload
 
 from penstock._secrets import logger
+from penstock.compat.streaming.checks import parse_cache_limit
 from penstock.compat.unused import say_unused
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, NotFound
 from penstock.formats.shards import merge as shards
 from penstock.formats.shards.index_json import INDEX_NAME
-from penstock.store.place import local_place, place_of
+from penstock.store.place import Place, local_place, place_of
 from penstock.store.put import put
 
 _log = logger()
 
 Where = str | tuple[str, str]
 
+_ABBREVIATED = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([kmbt]?)")
+_SCALES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _DEFAULTS = {"download_timeout": 60, "keep_local": True}
 
 
@@ -49,17 +58,44 @@ def merge_index(
             raise ConfigError("merge_index takes a folder, or a list of index files and a folder", found=repr(first))
         out, parts = first if isinstance(first, str) else (str(first[0]), str(first[1])), None
     else:
-        parts = [_present(part) for part in first]
-    if isinstance(out, str):
-        say_unused("merge_index", "without a URL the index stays", {"keep_local": keep_local}, _DEFAULTS)
-        shards.merge_index(out, parts)
+        parts = [(part, "") if isinstance(part, str) else (str(part[0]), str(part[1] or "")) for part in first]
+    if isinstance(out, tuple) and out[0] and out[1]:
+        _merge_both(out, parts, keep_local)
         return
+    out = out if isinstance(out, str) else out[0] or out[1]
+    say_unused("merge_index", "without a URL the index stays", {"keep_local": keep_local}, _DEFAULTS)
+    shards.merge_index(out, None if parts is None else [_present(part) for part in parts])
+
+
+def _merge_both(out: tuple[str, str], parts: list[tuple[str, str]] | None, keep_local: bool) -> None:
+    """Merge in a folder and put the index at its URL; where the parts are at the URL alone, the other way round."""
     local, remote = local_place(out[0], "the local folder"), place_of(out[1])
-    shards.merge_index(local.path, parts)
-    index, copy = local.child(INDEX_NAME), remote.child(INDEX_NAME)
+    if parts is None:
+        is_here = any(name != INDEX_NAME and name.endswith(f"/{INDEX_NAME}") for name in _below(local))
+    else:
+        is_here = all(place_of(one).exists() for one, _ in parts)
+    here, there = (local, remote) if is_here else (remote, local)
+    chosen = None if parts is None else [one if is_here else _far(one, url) for one, url in parts]
+    shards.merge_index(here.path, chosen)
+    if not keep_local and not is_here:
+        return
+    index, copy = here.child(INDEX_NAME), there.child(INDEX_NAME)
     put(copy.store, copy.path, index.store.get(index.path, 0, None))
     if not keep_local:
-        index.store.delete(index.path)
+        local.store.delete(local.child(INDEX_NAME).path)
+
+
+def _below(folder: Place) -> list[str]:
+    if not folder.is_folder():
+        return []
+    return [name[len(folder.path) :] for name in folder.store.list(folder.path)]
+
+
+def _far(local: str, url: str) -> str:
+    """The index at its URL, of a part that this machine may have lost."""
+    if not url:
+        raise NotFound("Check data availability! no index, and no URL of it", path=local)
+    return url
 
 
 def clean_stale_shared_memory() -> None:
@@ -67,8 +103,99 @@ def clean_stale_shared_memory() -> None:
     _log.info("there is no shared memory to clean")
 
 
-def _present(part: Where) -> str:
-    if isinstance(part, str):
-        return part
-    local, remote = part
-    return local if place_of(local).exists() else remote
+def _present(part: tuple[str, str]) -> str:
+    local, url = part
+    return local if place_of(local).exists() else _far(local, url) if url else local
+
+
+def get_list_arg(text: str) -> list[str]:
+    """The parts of a text between commas; none of an empty one."""
+    return text.split(",") if text else []
+
+
+def bytes_to_int(bytes_str: int | str) -> int:
+    """Bytes of a number, or of text such as `"64mb"`; raises `ConfigError`, a `ValueError`."""
+    return parse_cache_limit(bytes_str)
+
+
+def number_abbrev_to_int(abbrev_str: int | str) -> int:
+    """A number, or text such as `"90k"`, `"1.5m"`, `"2b"` or `"1t"`; raises `ConfigError`, a `ValueError`."""
+    if not isinstance(abbrev_str, str):
+        return int(abbrev_str)
+    found = _ABBREVIATED.fullmatch(abbrev_str.strip().lower())
+    if not found:
+        what = "Unsupported value/suffix: no number"
+        raise ConfigError(what, found=repr(abbrev_str), expected='such as 1000, "90k" or "2m"')
+    return int(found[1]) if not found[2] and found[1].isdigit() else int(float(found[1]) * _SCALES[found[2]])
+
+
+def wait_for_file_to_exist(filename: str, poll_interval: float, timeout: float, err_msg: str) -> None:
+    """Wait until a file is there.
+
+    Args:
+        filename: its path.
+        poll_interval: seconds between two looks.
+        timeout: seconds after which that is an error.
+        err_msg: begins its message.
+
+    Raises:
+        RuntimeError: it is not there in time.
+    """
+    begun = time.monotonic()
+    while not os.path.exists(filename):
+        if time.monotonic() - begun > timeout:
+            raise RuntimeError(f"{err_msg}: {filename} is not there after {timeout} s")
+        time.sleep(poll_interval)
+
+
+def get_import_exception_message(package_name: str, extra_deps: str) -> str:
+    """What to say where a package is missing that an extra brings."""
+    return f"the package {package_name!r} is not installed: pip install {package_name}, or the extra {extra_deps!r}"
+
+
+def retry(
+    exc_class: Any = Exception,
+    clean_up_fn: Callable[[], None] | None = None,
+    num_attempts: int = 3,
+    initial_backoff: float = 1.0,
+    max_jitter: float = 0.5,
+) -> Any:
+    """Decorate a function so that it is called again where it raises; also without arguments.
+
+    Args:
+        exc_class: an exception, or several, after which it is.
+        clean_up_fn: called after each of them.
+        num_attempts: calls in all; the last one's exception is raised.
+        initial_backoff: seconds before the second call, twice as many before each further one.
+        max_jitter: up to so many more, drawn.
+
+    Raises:
+        ConfigError: fewer than 1 attempt.
+    """
+    if num_attempts < 1:
+        raise ConfigError("num_attempts must be at least 1", found=num_attempts)
+    if inspect.isfunction(exc_class):
+        return retry()(exc_class)
+    caught = tuple(exc_class) if isinstance(exc_class, Sequence) else exc_class
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            for attempt in range(num_attempts - 1):
+                try:
+                    return function(*args, **kwargs)
+                except caught as error:
+                    if clean_up_fn is not None:
+                        clean_up_fn()
+                    _log.debug("attempt %d of %d failed: %s", attempt + 1, num_attempts, error)
+                    time.sleep(initial_backoff * 2**attempt + random.random() * max_jitter)
+            try:
+                return function(*args, **kwargs)
+            except caught:
+                if clean_up_fn is not None:
+                    clean_up_fn()
+                raise
+
+        return call
+
+    return decorate

@@ -16,6 +16,8 @@ from penstock.compat.unused import refuse_overrides, say_unused
 from penstock.errors import ConfigError
 from penstock.formats import create
 from penstock.formats.shards.index_json import INDEX_NAME
+from penstock.formats.shards.side import SIDE_NAME
+from penstock.formats.shards.source import own_files
 from penstock.store.place import Place, local_place, place_of
 from penstock.store.put import aborting
 from penstock.store.resolve import is_url, local_path
@@ -27,6 +29,7 @@ Out = Where | tuple[Where, Where]
 _COPY_BYTES = 1 << 24
 _UNUSED: dict[str, Any] = {"progress_bar": False, "max_workers": None, "retry": 2}
 """Arguments without effect → what the original does by default."""
+_OWN = ("exist_ok", "side_file")
 _NEVER_CALLED = (
     "encode_sample", "encode_joint_shard", "encode_split_shard", "flush_shard", "get_config", "cancel_future_jobs",
     "exception_callback", "_hash", "_name_next_shard", "_process_file", "_reset_cache", "_write_index",
@@ -46,9 +49,12 @@ class Writer:
         self, kind: str, out: Out, options: Mapping[str, Any], keep_local: bool, more: Mapping[str, Any]
     ) -> None:
         refuse_overrides(type(self), Writer, _NEVER_CALLED, "Change samples before write()")
-        unknown = sorted(set(more) - {*_UNUSED, "exist_ok"})
+        unknown = sorted(set(more) - {*_UNUSED, *_OWN})
         if unknown:
-            raise ConfigError("unknown arguments of a writer", found=", ".join(unknown))
+            expected = ", ".join((*_UNUSED, *_OWN))
+            raise ConfigError(
+                "Invalid Writer argument: there is none of this name", found=unknown[0], expected=expected
+            )
         unused = {name: more[name] for name in _UNUSED if name in more}
         say_unused(type(self).__name__, "shards go to their store as they fill, which tries again", unused, _UNUSED)
         local, remote = _local_and_remote(out)
@@ -61,11 +67,18 @@ class Writer:
         overwrite = bool(more.get("exist_ok", False))
         if self._local is not None and not overwrite:
             if self._local.is_folder() and os.listdir(self._local.path):
-                raise FileExistsError(f"{self.local} is there and not empty; exist_ok=True replaces it")
+                what = f"Directory is not empty: {self.local}"
+                raise FileExistsError(f"{what}; exist_ok=True replaces the dataset that is there")
             if self._remote is not None:
                 _require_free(self._remote)
         self._writer = create(self.local or remote or "", format=kind, overwrite=overwrite, **options)
         self._finished = False
+        self._has_side_file = bool(more.get("side_file", True))
+
+    def get_config(self) -> dict[str, Any]:
+        """What the shards and their index state: version, format, columns, compression, hashes and size limit."""
+        writer: Any = self._writer
+        return dict(writer.layout.config())
 
     def write(self, sample: Sample) -> None:
         """Add one sample."""
@@ -75,6 +88,10 @@ class Writer:
         """Make the dataset visible; in `remote` last, and its index last of all."""
         self._writer.commit()
         self._finished = True
+        if not self._has_side_file:
+            written = self._local or self._remote
+            if written is not None and written.child(SIDE_NAME).exists():
+                written.store.delete(written.child(SIDE_NAME).path)
         if self._local is not None and self._remote is not None:
             _copy(self._local, self._remote)
 
@@ -100,7 +117,9 @@ class MDSWriter(Writer):
         compression: such as `"zstd:7"`.
         hashes: names of algorithms, sorted.
         size_limit: of a shard, in bytes or as text such as `"64mb"`; None for one shard.
-        kwargs: `exist_ok`; `progress_bar`, `max_workers` and `retry` change nothing, which is logged.
+        kwargs: `exist_ok`; `side_file=False` leaves no `.penstock` with counts and digests beside the index, where
+            folders are compared file by file; `progress_bar`, `max_workers` and `retry` change nothing, which is
+            logged.
 
     Raises:
         FileExistsError: the folder has files in it.
@@ -215,7 +234,11 @@ def _require_free(target: Place) -> None:
 
 
 def _copy(folder: Place, target: Place) -> None:
-    """Copy the files of a finished dataset into another store, one after another, the index last."""
+    """Copy the files of a finished dataset into another store, one after another, the index last.
+
+    Of a dataset that was there, what its index lists and this one does not have is removed.
+    """
+    before = own_files(target.store, target.path) if target.child(INDEX_NAME).exists() else []
     names = sorted(os.listdir(folder.path), key=lambda name: (name == INDEX_NAME, name))
     for name in names:
         with aborting(target.store.stage(target.child(name).path, overwrite=True)) as staged:
@@ -223,6 +246,9 @@ def _copy(folder: Place, target: Place) -> None:
                 while chunk := file.read(_COPY_BYTES):
                     staged.write(chunk)
             staged.commit()
+    for name in before:
+        if name not in names and target.child(name).exists():
+            target.store.delete(target.child(name).path)
 
 
 __all__ = ["CSVWriter", "JSONWriter", "MDSWriter", "TSVWriter", "Writer", "XSVWriter"]

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+import msgspec
+
 from penstock.abc import Store
 from penstock.errors import NotFound, PenstockError, Unsupported
 from penstock.formats import get_format
@@ -55,6 +57,8 @@ class ShardFormat:
         if b'"shards"' not in head:
             if has_first_shard(store, folder, self.stored):
                 return Sniff(True, f"shards of {self.stored} whose index is lost or damaged")
+            if self.stored == "mds" and _is_torn(store, folder, head):
+                return Sniff(True, f"an {INDEX_NAME} that is empty or cut off")
             return Sniff(False, f"no {INDEX_NAME} of shards, in the folder or in one below it")
         found = _FORMAT_OF_SHARD.search(head)
         first = self.stored if found is None and self.stored == "mds" else found and found[1].decode()
@@ -102,6 +106,17 @@ def open_again(name: str, store: Store, path: str, options: OpenOptions) -> Shar
 def format_of(stored: str) -> ShardFormat:
     """The format that an index, or the registry, calls `stored`."""
     return cast(ShardFormat, get_format(registered_name(stored)))
+
+
+def _is_torn(store: Store, folder: str, head: bytes) -> bool:
+    """Whether there is an index that can be nothing else: an empty one, or text that ends too early."""
+    if len(head) >= _SNIFF_BYTES or b'"files"' in head:  # of token files
+        return False
+    try:
+        msgspec.json.decode(head, type=msgspec.Raw)
+    except msgspec.DecodeError as error:
+        return (not head.strip() or "truncated" in str(error)) and store.exists(f"{folder}/{INDEX_NAME}")
+    return False
 
 
 def _head(store: Store, folder: str) -> bytes:

@@ -33,7 +33,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 import numpy as np
 
-from penstock.errors import Corrupt, PenstockError, TooLarge, UnsafeData, Unsupported
+from penstock.errors import Corrupt, PenstockError, TooLarge, Truncated, UnsafeData, Unsupported
 from penstock.types import IntArray
 
 INDEX_NAME = "index.json"
@@ -56,6 +56,7 @@ KEYS: dict[str, frozenset[str]] = {
 }
 """Keys of a shard by its format."""
 
+_REBUILD = "`penstock repair` rebuilds it from the shards"
 _SHARD_OF_FAULT = re.compile(r" - at `\$\.shards\[(\d+)\]")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\Z").match
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -209,6 +210,7 @@ def parse_index(data: bytes, path: str) -> Index:
 
     Raises:
         Unsupported: another version, or an unknown format of a shard.
+        Truncated: nothing, or JSON that ends too early.
         Corrupt: not JSON, a key that is missing or unknown, or a value that can't be.
         TooLarge: 2^63 samples or more.
         UnsafeData: a file name that leaves the folder.
@@ -332,7 +334,11 @@ def _fault(data: bytes, path: str, what: str) -> PenstockError:
     try:
         head = msgspec.json.decode(data, type=_Head)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Corrupt("not an index", path=path, found=what, hint="`penstock repair` rebuilds it from the shards")
+        if not data.strip():
+            return Truncated("the index is empty", path=path, hint=_REBUILD)
+        if "truncated" in what:
+            return Truncated("the index is cut off", path=path, offset_bytes=len(data), found=what, hint=_REBUILD)
+        return Corrupt("not an index", path=path, found=what, hint=_REBUILD)
     if bytes(head.files) and not bytes(head.shards):
         hint = "Open the folder without naming a format"
         return Unsupported(
@@ -342,7 +348,7 @@ def _fault(data: bytes, path: str, what: str) -> PenstockError:
         return _other_version(path, head.version)
     place = _SHARD_OF_FAULT.search(what)
     where = "the index is damaged" if place is None else f"shard {place[1]}: the entry is damaged"
-    return Corrupt(where, path=path, found=what, hint="`penstock repair` rebuilds it from the shards")
+    return Corrupt(where, path=path, found=what, hint=_REBUILD)
 
 
 def _other_version(path: str, version: object) -> Unsupported:

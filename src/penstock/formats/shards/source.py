@@ -42,8 +42,6 @@ from penstock.store.powers import CopyingStore
 from penstock.store.side_file import fitting_manifest, recorded_fingerprints
 from penstock.types import Batch, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema
 
-"""Name of the side file in the folder of an index."""
-
 CodecMaker = Callable[[Layout, OpenOptions], RowCodec]
 """What a format gives: the codec of a layout, for the columns and the trust in the options."""
 
@@ -61,7 +59,8 @@ _log = logger()
 class ShardSource:
     """The samples of an index, in the order of its shards; see `penstock.abc.Source`. Made by `penstock.open`.
 
-    Memory: what `ShardCache` keeps open, and what is touched of a large index; of a small one about 400 bytes a shard.
+    `folder` is where its shards are, `cache` has those that are open. Memory: what that keeps open, and what is touched
+    of a large index; of a small one about 400 bytes a shard.
 
     Args:
         store: where the folder is.
@@ -96,13 +95,13 @@ class ShardSource:
         self._first = index.starts.data  # as integers of Python
         self._size = self._first[-1]
         mapped = way_to_read(store, path, options.read) == "mmap"
-        self._folder = Folder(store, path, mapped, options.validate_hash)
+        self.folder = Folder(store, path, mapped, options.validate_hash)
         _require_hashes(index, options.validate_hash, path)
         if options.validate_hash is None and isinstance(store, CopyingStore) and index.facts.unchecked:
             _log.info(_UNCHECKED, path)
         self._codecs = _codecs(index.facts.layouts, options, codec_of, path)
-        self._cache = ShardCache(self._load)
-        self._open = self._cache.shards
+        self.cache = ShardCache(self._load)
+        self._open = self.cache.shards
         self._parts: dict[int, tuple[int, int]] = {}
         # Not in worker processes: each of them would fetch the part.
         takes_parts = isinstance(store, CopyingStore) and multiprocessing.parent_process() is None
@@ -133,7 +132,7 @@ class ShardSource:
     def fingerprint(self) -> str:
         """Digest of `index.json`, and of 4 KiB at four places of at most 16 files."""
         if self._fingerprint is None:
-            store, path = self._folder.store, self._folder.path
+            store, path = self.folder.store, self.folder.path
             index = f"{path}/{INDEX_NAME}"
 
             def find() -> str:
@@ -155,7 +154,7 @@ class ShardSource:
     def manifest(self) -> Manifest | None:
         """What the side file says; None where there is none, or where it does not belong to this index."""
         if self._manifest is _UNREAD:
-            store, path = self._folder.store, self._folder.path
+            store, path = self.folder.store, self.folder.path
             facts = functools.partial(shards_facts, store, path, self._size)
             self._manifest = fitting_manifest(store, f"{path}/{SIDE_NAME}", facts)
         return self._manifest
@@ -168,7 +167,7 @@ class ShardSource:
     @property
     def preferred_mode(self) -> str:
         """How `Shuffle` orders it by default: shards that are fetched or unpacked whole are read one after another."""
-        return "blocks" if self._facts.zipped or not isinstance(self._folder.store, SupportsMmap) else "global"
+        return "blocks" if self._facts.zipped or not isinstance(self.folder.store, SupportsMmap) else "global"
 
     @property
     def size_bytes(self) -> int:
@@ -203,7 +202,7 @@ class ShardSource:
         number = bisect_right(self._first, place) - 1
         shard = self._open.get(number)
         if shard is None:
-            shard = self._cache.open(number)
+            shard = self.cache.open(number)
         return shard.sample(place - self._first[number])
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
@@ -241,7 +240,7 @@ class ShardSource:
 
         Samples of a batch that lie near each other are one request, by the mean size of a shard's samples.
         """
-        store = self._folder.store
+        store = self.folder.store
         if not isinstance(store, CopyingStore) or not batches.size:
             return
         places = np.sort(batches, axis=1)
@@ -259,17 +258,17 @@ class ShardSource:
             asked_bytes = np.array([shard.raw_data.size_bytes for shard in shards])
         asked = (requests.tolist(), asked_bytes.tolist())
         told = [one for one in zip(touched.tolist(), shards, *asked, strict=True) if one[0] not in self._parts]
-        place = self._folder.place
+        place = self.folder.place
         store.prefetch({place(one.raw_data): (n, size) for _, one, n, size in told if one.zip_data is None})
 
     def block_files(self, block: int, /) -> list[tuple[str, int, dict[str, str]]]:
         """Path, size and known hashes of the files that a shard is read from, as they are stored."""
-        shard, store = self._shards[block], self._folder.store
+        shard, store = self._shards[block], self.folder.store
         found: list[tuple[str, int, dict[str, str]]] = []
         for raw, zipped in ((shard.raw_data, shard.zip_data), (shard.raw_meta, shard.zip_meta)):
             if raw is not None:
-                one = raw if zipped is None or not store.exists(self._folder.place(zipped)) else zipped
-                found.append((self._folder.place(one), one.size_bytes, checkable(one)))
+                one = raw if zipped is None or not store.exists(self.folder.place(zipped)) else zipped
+                found.append((self.folder.place(one), one.size_bytes, checkable(one)))
         return found
 
     def place_of(self, index: int, /) -> Place:
@@ -289,11 +288,11 @@ class ShardSource:
         options |= {} if self._options.validate_hash is None else {"validate_hash": self._options.validate_hash}
         options |= {"columns": list(self._options.columns)} if self._options.columns is not None else {}
         options |= {"follow_links": True} if self._options.follow_links else {}
-        return {"kind": "open", "format": self._name, "path": redact(self._folder.path), **options}
+        return {"kind": "open", "format": self._name, "path": redact(self.folder.path), **options}
 
     def summary(self) -> str:
         """One line: path, samples and shards."""
-        params = {"path": self._folder.path, "samples": self._size, "shards": len(self._shards)}
+        params = {"path": self.folder.path, "samples": self._size, "shards": len(self._shards)}
         return line(self._name, params, self._fingerprint)
 
     __repr__ = brief
@@ -320,14 +319,14 @@ class ShardSource:
                 self._parts.pop(number, None)
                 if wanted is not None:
                     self._parts[number] = wanted
-                self._cache.drop(number)
+                self.cache.drop(number)
 
     def _load(self, number: int) -> OpenShard:
         shard = self._shards[number]
-        return open_shard(self._folder, number, shard, self._codecs[shard.layout], self._parts.get(number))
+        return open_shard(self.folder, number, shard, self._codecs[shard.layout], self._parts.get(number))
 
     def _shard(self, number: int) -> OpenShard:
-        return self._open.get(number) or self._cache.open(number)
+        return self._open.get(number) or self.cache.open(number)
 
     def _of_one_shard(self, numbers: IntArray, places: IntArray) -> Batch | None:
         """Columns of many samples that lie in one mapped shard; None where it is not so."""
@@ -343,7 +342,7 @@ class ShardSource:
     def _rows(self, numbers: IntArray, places: IntArray) -> tuple[list[RowCodec], list[Row]]:
         """For each sample its codec and its row."""
         shards = [self._open.get(number) for number in numbers.tolist()]
-        if None in shards or not self._folder.mapped:
+        if None in shards or not self.folder.mapped:
             return self._fetched_rows(numbers, places)
         rows: list[Row] = []
         now = monotonic()
@@ -375,7 +374,7 @@ class ShardSource:
     @contextlib.contextmanager
     def _readers(self, shards: int) -> Generator[Callable[..., Iterator[Any]]]:
         """A `map` over shards: where each of them is a wait for the network, several at once."""
-        if shards == 1 or isinstance(self._folder.store, SupportsMmap):
+        if shards == 1 or isinstance(self.folder.store, SupportsMmap):
             yield map
             return
         zipped = any(layout.compression for layout in self._codecs)  # each of these is a shard in memory

@@ -137,6 +137,11 @@ class ShardWriter:
         self._num_samples = 0
         self._open = True
 
+    @property
+    def layout(self) -> Layout:
+        """Of its shards, as the index states it."""
+        return self._encoder.layout
+
     def write(self, sample: Sample, /) -> None:
         """Add one sample.
 
@@ -454,7 +459,8 @@ def parse_size(limit: Any) -> int:
     else:
         raise ConfigError("not a size", found=repr(limit), expected="a number of bytes, or text with a unit")
     if not 0 <= size <= MOST_BYTES:
-        raise ConfigError("not a size limit", found=size, expected=f"0 to {MOST_BYTES}")
+        what = f"`size_limit` must be less than {MOST_BYTES + 1} bytes, and 0 or more"
+        raise ConfigError(what, found=size)
     return size
 
 

@@ -42,6 +42,10 @@ VERSION = "streaming-0.13"
 _CHUNK = 1 << 20
 
 
+class TooSmall(ConfigError):
+    """A stream that has no sample in a global batch."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamingRun:
     """Everything that decides a run's epochs, as the original resolves its arguments.
@@ -155,8 +159,9 @@ def stratified_parts(run: StreamingRun) -> list[int]:
     # The default sort, as there: streams with equal remainders are taken in its order.
     parts[np.flip(np.argsort(wanted - parts))[: whole - int(parts.sum())]] += 1
     if (parts < 1).any():
-        raise ConfigError(
-            "a stream has no sample in a global batch",
+        stream = int(np.flatnonzero(parts < 1)[0])
+        raise TooSmall(
+            f"Number of samples for stream {stream} is 0 in a global batch",
             found=f"{parts.tolist()} samples of each stream in {whole}",
             hint="Take a larger global batch, or give that stream a larger share",
         )

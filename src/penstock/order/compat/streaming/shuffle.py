@@ -143,7 +143,7 @@ def _py1e(sizes: IntArray, canonical_nodes: int, seed: int, epoch: int, block_si
         runs = slice(spans.parts[part], spans.parts[part + 1])
         if borders[part] == borders[part + 1]:
             raise ConfigError(
-                "py1e can't shuffle fewer samples than canonical nodes",
+                "The number of samples assigned to a canonical node must be 1 or more for py1e",
                 found=f"{len(ids)} samples, num_canonical_nodes={canonical_nodes}",
             )
         _shuffle_runs(ids, starts[spans.parts[part] : spans.parts[part + 1] + 1], rng)

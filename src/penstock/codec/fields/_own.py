@@ -1,0 +1,114 @@
+"""Encodings of MDS columns that a program or a package adds to the 28.
+
+They are known to a process by their names, as its modules are: those that a program registers before it opens or writes
+data, and those of installed packages (entry points of the group `penstock.mds_encodings`), which worker processes and
+commands know too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from typing import Any, Protocol
+
+from penstock._plug_ins import imported, plug_ins
+from penstock.codec.fields._codec import FieldCodec, bad_value, damaged
+from penstock.errors import ConfigError, PenstockError
+from penstock.types import Buffer
+
+GROUP = "penstock.mds_encodings"
+
+
+class Encoding(Protocol):
+    """How the values of a column become bytes; the original's `Encoding` classes are such.
+
+    Attributes:
+        size: of every value in bytes; None where it varies.
+    """
+
+    size: int | None
+
+    def encode(self, obj: Any) -> bytes:
+        """Bytes of a value."""
+        ...
+
+    def decode(self, data: bytes) -> Any:
+        """The value of its bytes."""
+        ...
+
+
+_own: dict[str, Callable[[], Encoding]] = {}
+
+
+def register_encoding(name: str, make: Callable[[], Encoding]) -> None:
+    """Let columns have an encoding of this name, from now on and in this process.
+
+    Args:
+        name: as it stands in an index; one of the 28 is replaced.
+        make: gives it; a class. With a `from_str(config)`, `name:config` is an encoding too.
+
+    Raises:
+        ConfigError: no such name, or nothing that makes encodings.
+    """
+    if not isinstance(name, str) or not name or ":" in name:
+        raise ConfigError("an encoding has a name without a colon", found=repr(name))
+    if not callable(make):
+        raise ConfigError(f"the encoding {name!r} is no class", found=type(make).__name__)
+    _own[name] = make
+
+
+def unregister_encoding(name: str) -> None:
+    """Forget an encoding; raises `KeyError` where none was registered by this name."""
+    del _own[name]
+
+
+def own_encodings() -> Mapping[str, Callable[[], Encoding]]:
+    """Name → what makes it, of all that were registered here; packages' are not imported for it."""
+    return dict(_own)
+
+
+def own_field(encoding: str, *, of_packages: bool = False) -> FieldCodec | None:
+    """The codec of a column with such an encoding; None where there is none. Raises `ConfigError`.
+
+    Args:
+        encoding: its name, and what it is configured with.
+        of_packages: ask what packages add, too, which takes some milliseconds at first.
+    """
+    name, colon, config = encoding.partition(":")
+    make: Any = _own.get(name)
+    if make is None:
+        point = _points().get(name) if of_packages else None
+        if point is None:
+            return None
+        make = imported(point)
+    if colon and not hasattr(make, "from_str"):
+        raise ConfigError(f"the encoding {name!r} takes no configuration", found=repr(encoding), expected=repr(name))
+    made: Encoding = make.from_str(config) if colon else make()
+    encode, decode = partial(_encode, encoding, made), partial(_decode, encoding, made)
+    return FieldCodec(encoding, made.size, "custom", None, None, False, encode, decode)
+
+
+@cache
+def _points() -> Mapping[str, Any]:
+    return plug_ins(GROUP, ())
+
+
+def _encode(encoding: str, made: Encoding, value: Any) -> bytes:
+    """What its class makes of a value; bytes are stored as they are, as in every encoding."""
+    data = value if isinstance(value, bytes) else made.encode(value)
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise bad_value(encoding, data, "bytes, of its encode()")
+    if made.size is not None and len(data) != made.size:
+        raise ConfigError(f"a value of the encoding {encoding!r} has another size", found=len(data), expected=made.size)
+    return bytes(data)
+
+
+def _decode(encoding: str, made: Encoding, data: Buffer) -> Any:
+    try:
+        return made.decode(bytes(data))
+    except PenstockError:
+        raise
+    except Exception as error:
+        raise damaged(
+            encoding, f"{type(error).__name__}: {error}", f"what {type(made).__name__}.decode() takes"
+        ) from error

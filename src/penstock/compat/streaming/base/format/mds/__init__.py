@@ -1,0 +1,5 @@
+"""The original's `streaming.base.format.mds`."""
+
+from penstock.compat.streaming.writers import MDSWriter
+
+__all__ = ["MDSWriter"]

@@ -1,0 +1,139 @@
+"""The original's `streaming.base.format.mds.encodings`: values of columns as bytes, and encodings of a program's own.
+
+```
+from penstock.compat.streaming.base.format.mds.encodings import Encoding, _encodings
+
+class Complex(Encoding):
+    size = 16
+    def encode(self, obj): return np.complex128(obj).tobytes()
+    def decode(self, data): return complex(np.frombuffer(data, np.complex128)[0])
+
+_encodings["complex"] = Complex
+```
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+from penstock.codec.fields import mds_encodings, mds_field, own_encodings, register_encoding, unregister_encoding
+from penstock.errors import ConfigError
+
+__all__ = [
+    "Encoding",
+    "get_mds_encoded_size",
+    "get_mds_encodings",
+    "is_mds_encoding",
+    "is_mds_encoding_safe",
+    "mds_decode",
+    "mds_encode",
+]
+
+
+class Encoding(ABC):
+    """Base of encodings: values of one column to bytes, and back.
+
+    Attributes:
+        size: of every value in bytes; None where it varies.
+    """
+
+    size: int | None = None
+
+    @abstractmethod
+    def encode(self, obj: Any) -> bytes:
+        """Bytes of a value."""
+
+    @abstractmethod
+    def decode(self, data: bytes) -> Any:
+        """The value of its bytes."""
+
+    @staticmethod
+    def _validate(data: Any, expected_type: Any) -> None:
+        """Refuse a value of another type, by the original's `AttributeError`."""
+        if not isinstance(data, expected_type):
+            raise AttributeError(f"a value of {type(data).__name__}, expected {expected_type}")
+
+
+class _Encodings(MutableMapping[str, Any]):
+    """Name → class of all encodings; what is put in is known to all that is opened or written from then on."""
+
+    def __getitem__(self, name: str) -> Any:
+        own = own_encodings()
+        if name in own:
+            return own[name]
+        if name not in mds_encodings():
+            raise KeyError(name)
+        return _class_of(name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        register_encoding(name, value)
+
+    def __delitem__(self, name: str) -> None:
+        unregister_encoding(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*mds_encodings(), *own_encodings())))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+_encodings: MutableMapping[str, Any] = _Encodings()
+
+
+def get_mds_encodings() -> set[str]:
+    """Names of all encodings."""
+    return set(_encodings)
+
+
+def is_mds_encoding(encoding: str) -> bool:
+    """Whether a column may have it."""
+    try:
+        mds_field(encoding)
+    except ConfigError:
+        return False
+    return True
+
+
+def is_mds_encoding_safe(encoding: str) -> bool:
+    """Whether decoding it runs no code that the data hold."""
+    return encoding != "pkl"
+
+
+def mds_encode(encoding: str, obj: Any) -> bytes:
+    """Bytes of a value; bytes are taken as they are. Raises `ConfigError`, also an `AttributeError`."""
+    return mds_field(encoding).encode(obj)
+
+
+def mds_decode(encoding: str, data: bytes) -> Any:
+    """The value of its bytes; of `pkl` by running what they hold, as the original does. Raises `FormatError`."""
+    return mds_field(encoding, trust=True).decode(data)
+
+
+def get_mds_encoded_size(encoding: str) -> int | None:
+    """Bytes of every value; None where they vary. Raises `ConfigError`."""
+    return mds_field(encoding).size_bytes
+
+
+def _class_of(name: str) -> type[Encoding]:
+    """A class of the original's kind for one of the 28 encodings."""
+    field = mds_field(name, trust=True)
+
+    class BuiltIn(Encoding):
+        size = field.size_bytes
+
+        def encode(self, obj: Any) -> bytes:
+            return field.encode(obj)
+
+        def decode(self, data: bytes) -> Any:
+            return field.decode(data)
+
+        @classmethod
+        def from_str(cls, text: str) -> Any:
+            """The encoding with a configuration, such as `int16:3,4` of `ndarray`."""
+            return _class_of(f"{name}:{text}")()
+
+    BuiltIn.__name__ = BuiltIn.__qualname__ = name
+    return BuiltIn

@@ -1,0 +1,105 @@
+"""What a StreamingDataset refuses or warns of before it is read, in the words that the original uses."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from penstock._secrets import redact
+from penstock.compat.streaming.faults import EmptyStream
+from penstock.compat.streaming.shards import Shards
+from penstock.errors import ConfigError
+from penstock.formats._excluding import stored
+
+_SHARDS_IN_CACHE = 4
+"""The original refuses a `cache_limit` below so many of the largest shard."""
+SAMPLING_METHODS = ("balanced", "fixed")
+
+
+def check_sampling(method: str, predownload: int | None, batch_size: int | None) -> None:
+    """Refuse a `sampling_method` that there is none of; warn of a `predownload` below the batch."""
+    if method not in SAMPLING_METHODS:
+        expected = " or ".join(SAMPLING_METHODS)
+        raise ConfigError("Invalid sampling method: there is none of this name", found=repr(method), expected=expected)
+    if predownload is not None and batch_size is not None and predownload < batch_size:
+        warnings.warn(
+            f"predownload < batch_size ({predownload} < {batch_size}). This may result in slower batch time. "
+            "Recommendation is to set predownload to at least batch_size.",
+            stacklevel=4,
+        )
+
+
+def check_streams(streams: Sequence[Any], sources: Sequence[Any], *, allow_unsafe_types: bool) -> None:
+    """Refuse a stream without samples, and columns that run code.
+
+    Raises:
+        EmptyStream: one has no samples; it is named.
+        ConfigError: one has a column that is decoded by running code, which was not allowed.
+    """
+    for number, (stream, source) in enumerate(zip(streams, sources, strict=True)):
+        where = redact(str(stored(source).folder.path))
+        if not len(source):
+            raise EmptyStream(
+                f"Stream contains no samples: stream {number}", path=where, hint=f"Leave it out: {stream}"
+            )
+        unsafe = [field.name for field in stored(source).schema.fields if field.kind == "pickle"]
+        if unsafe and not allow_unsafe_types:
+            hint = "Where you trust what wrote it: allow_unsafe_types=True"
+            raise ConfigError(f"column {unsafe[0]!r} contains an unsafe type, pkl", path=where, hint=hint)
+
+
+def check_cache_limit(limit: int | str | None, shards: Shards, sources: Sequence[Any]) -> None:
+    """Refuse a `cache_limit` that the original refuses: nothing could be read within it.
+
+    Raises:
+        ConfigError: it is below the indexes, or below four of the largest shard.
+    """
+    if not limit:
+        return
+    limit_bytes = parse_cache_limit(limit)
+    folders = [stored(source).folder for source in sources]
+    index_bytes = sum(one.store.size(f"{one.path}/index.json") for one in folders)
+    if limit_bytes <= index_bytes:
+        what = f"Minimum cache usage ({index_bytes} bytes) is larger than the cache limit ({limit_bytes} bytes)"
+        raise ConfigError(what, hint="Raise cache_limit, or leave it out: all datasets share one cache here")
+    largest = max((shards[number].get_max_size() for number in range(len(shards))), default=0)
+    if limit_bytes < _SHARDS_IN_CACHE * largest:
+        what = (
+            f"Cache limit ({limit_bytes} bytes) is too low. Increase the `cache_limit` to {_SHARDS_IN_CACHE * largest}"
+        )
+        raise ConfigError(what, hint="Or leave it out: all datasets share one cache here, see PENSTOCK_CACHE_BYTES")
+
+
+def parse_cache_limit(limit: int | str) -> int:
+    """Bytes of a number, or of text such as `"64gb"`. Raises `ConfigError`."""
+    if isinstance(limit, str):
+        text = limit.strip().lower()
+        for power, unit in enumerate(("kb", "mb", "gb", "tb", "pb", "eb", "zb", "yb"), 1):
+            if text.endswith(unit) and _is_number(text[:-2]):
+                return int(float(text[:-2]) * 1024**power)
+        plain = text.removesuffix("b")
+        if plain.isdigit():
+            return int(plain)
+        raise ConfigError("Unsupported value/suffix: no size", found=repr(limit), expected='such as 1000 or "64gb"')
+    return int(limit)
+
+
+def warn_of_blocks(shards: Shards, block_size: int | None, canonical_nodes: int) -> None:
+    """Warn where a shuffle by `py1e` moves samples less far than their shard reaches."""
+    largest = int(shards.samples_per_shard.max(initial=0))
+    size = max(4_000_000 // max(canonical_nodes, 1), 1 << 18) if block_size is None else block_size
+    if largest > size:
+        warnings.warn(
+            f"Shuffle block size was smaller than shard size for some shards ({size} < {largest} samples): these are "
+            "hardly mixed with others. Set shuffle_block_size to a larger value for a better shuffle.",
+            stacklevel=3,
+        )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
