@@ -32,6 +32,8 @@ def facade(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]
             hint = f"; did you mean {close!r}?" if close else ""
             raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
         module, attribute = where()[name]
+        if module == package:  # one of its own modules
+            return importlib.import_module(f"{package}.{attribute}")
         found = getattr(importlib.import_module(module), attribute)
         setattr(sys.modules[package], name, found)  # some are asked for once a sample
         return found

@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING
 from penstock._facade import facade
 
 if TYPE_CHECKING:
+    from penstock.codec.fields import register_encoding as register_encoding
+    from penstock.compat.streaming import base as base
+    from penstock.compat.streaming import multimodal as multimodal
+    from penstock.compat.streaming import text as text
+    from penstock.compat.streaming import vision as vision
     from penstock.compat.streaming.dataloader import StreamingDataLoader as StreamingDataLoader
     from penstock.compat.streaming.dataset import StreamingDataset as StreamingDataset
     from penstock.compat.streaming.local import LocalDataset as LocalDataset

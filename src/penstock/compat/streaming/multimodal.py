@@ -1,0 +1,66 @@
+"""The original's `streaming.multimodal`: videos in the shards, or beside them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.compat.streaming.dataset import StreamingDataset
+from penstock.compat.streaming.text import AS_THERE
+from penstock.errors import ConfigError
+from penstock.formats.shards.index_json import require_inside
+from penstock.store.place import local_place, place_of
+
+__all__ = ["StreamingInsideWebVid", "StreamingOutsideDTWebVid", "StreamingOutsideGIWebVid"]
+
+
+class StreamingInsideWebVid(StreamingDataset):
+    """Videos in the shards.
+
+    Args:
+        options: of `StreamingDataset`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{**AS_THERE, **options})
+
+
+class StreamingOutsideGIWebVid(StreamingDataset):
+    """Videos in files beside the shards, at the path in `content_path`; their bytes are the column `content`.
+
+    A file in `extra_local` is read from there, else from `extra_remote`, through the cache folder.
+
+    Args:
+        extra_local: folder of videos.
+        extra_remote: folder or URL of videos.
+        options: of `StreamingDataset`.
+
+    Raises:
+        ConfigError: one of both folders alone, which the original passes over.
+    """
+
+    def __init__(self, *, extra_local: str | None = None, extra_remote: str | None = None, **options: Any) -> None:
+        if bool(extra_local) != bool(extra_remote):
+            raise ConfigError("videos beside the shards need extra_local= and extra_remote=", found="one of them")
+        super().__init__(**{**AS_THERE, **options})
+        self.extra_local = extra_local
+        self.extra_remote = extra_remote
+
+    def get_item(self, sample_id: int, retry: int = 7) -> Any:
+        """Sample `sample_id`, with its video.
+
+        Raises:
+            NotFound: there is no such video.
+            UnsafeData: a path that leaves the folder.
+        """
+        found: Any = super().get_item(sample_id, retry)
+        if self.extra_local and self.extra_remote:
+            name = str(found["content_path"])
+            require_inside(name)
+            near = local_place(self.extra_local, "extra_local").child(name)
+            place = near if near.exists() else place_of(self.extra_remote).child(name)
+            found["content"] = place.store.get(place.path)
+        return found
+
+
+class StreamingOutsideDTWebVid(StreamingOutsideGIWebVid):
+    """The same: here all that is far away is fetched ahead of its use, or when it is needed."""
