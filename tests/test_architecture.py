@@ -141,6 +141,7 @@ MAY_IMPORT_BY_NAME: dict[str, str] = {
     "penstock.formats.samples.webdataset.sample_types": "sample types of others, by the name in a dataset.yaml",
     "penstock.recipe.code": "code of others, by the name in a recipe",
     "penstock.compat.modalities.registry": "Modalities' own registry, where it is installed",
+    "penstock.compat.streaming.packages": "packages of others",
     "penstock.cli.main": "the table of commands",
     "penstock.cli.cmd_energon": "the table of Energon's commands",
     "penstock.executors.worker": "what a worker process is told to import before its first task",

@@ -94,7 +94,16 @@ def _sizes(path: str) -> Iterator[int]:
                 yield os.lstat(os.path.join(root, name)).st_size
 
 
+def about_copy(path: str) -> tuple[float, int]:
+    """When a copy of a remote file was used last, in seconds since the epoch, and its bytes; zeros where it is gone."""
+    try:
+        record = f"{os.path.splitext(path)[0]}.json"
+        return os.path.getmtime(record if os.path.exists(record) else path), os.path.getsize(path)
+    except FileNotFoundError:
+        return 0.0, 0
+
+
 def remove_copy(path: str) -> None:
     """Remove one copy of a remote file and its record, as far as that is allowed; processes that map it keep it."""
     with room_in(os.path.dirname(path)) as room:
-        room.evict([(0.0, os.path.getsize(path), path)], room.used_bytes - 1, 0)
+        room.evict([(*about_copy(path), path)], room.used_bytes - 1, 0)

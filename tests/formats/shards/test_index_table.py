@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError
+from penstock.errors import ConfigError, NotFound, PenstockError, Truncated
 from penstock.formats.shards import index_table
 from penstock.formats.shards.index_json import parse_index
 from penstock.formats.shards.index_table import open_index
@@ -231,6 +231,6 @@ def test_a_small_index_makes_no_table(tmp_path: Path, monkeypatch: pytest.Monkey
     found = table_of(index_of(MANY), tmp_path)
     assert isinstance(found.shards, tuple)
     assert not (tmp_path / "cache").exists()
-    with pytest.raises(Corrupt):
+    with pytest.raises(Truncated):
         table_of(b"", tmp_path)
     assert np.array_equal(found.starts, parse_index(index_of(MANY), "").starts)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.errors import ConfigError, Corrupt, NotFound, Truncated
+from penstock.errors import ConfigError, NotFound, Truncated
 from penstock.formats.shards.merge import Part, copy_shards, merge_index
 from penstock.store.local import LocalStore
 
@@ -97,7 +97,7 @@ def test_what_can_not_be_merged(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no dataset below"):
         merge_index(tmp_path / "empty")
     (inside / "index.json").write_text("{")
-    with pytest.raises(Corrupt, match=r"set/0/index\.json"):
+    with pytest.raises(Truncated, match=r"set/0/index\.json"):
         merge_index(tmp_path / "set")
     assert not (tmp_path / "set" / "index.json").exists()
 

@@ -112,7 +112,12 @@ def test_py1e_in_stretches_equals_one_sort(block: int, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(
     ("algo", "parts", "block", "says"),
-    [("py1b", 1, 10, "py1br"), ("py1br", 1, 1, "2 or more"), ("py1e", 1, 0, "1 or more"), ("py1e", 40, 10, "canonical node")],
+    [
+        ("py1b", 1, 10, "py1br"),
+        ("py1br", 1, 1, "2 or more"),
+        ("py1e", 1, 0, "1 or more"),
+        ("py1e", 40, 10, "canonical node"),
+    ],
 )
 def test_shuffles_that_cannot_be(algo: str, parts: int, block: int, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
@@ -318,7 +323,7 @@ def test_fixed_sampling_takes_the_same_samples() -> None:
         ({"seed": -1}, "seed"),
         ({"cluster": Cluster(1, 1, 1, 0)}, "counted from 1"),
         ({"cluster": Cluster(3, 1, 1, 1), "canonical_nodes": 2}, "divide"),
-        ({"cluster": Cluster(1, 1, 1, 2), "batching_method": "stratified"}, "Number of samples for stream 0 is 0"),
+        ({"cluster": Cluster(1, 1, 1, 2), "batching_method": "stratified"}, "Number of samples for stream 2 is 0"),
         ({"cluster": Cluster(1, 1, 1, 100), "batching_method": "per_stream"}, "stream 2 has too few"),
         ({"cluster": Cluster(2, 1, 1, 4), "batching_method": "device_per_stream"}, "canonical"),
     ],

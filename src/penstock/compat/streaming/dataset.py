@@ -121,14 +121,12 @@ class StreamingDataset(IterableDataset):
         stream_config: Mapping[str, Any] | None = None,
     ) -> None:
         refuse_overrides(type(self), StreamingDataset, _NEVER_CALLED, _INSTEAD)
-        _check_one_way(bool(streams), bool(remote or local or stream_config or stream_name != "stream"))
         check_sampling(sampling_method, predownload, batch_size)
         fetching = {"download_retry": download_retry, "download_timeout": download_timeout, "keep_zip": keep_zip}
         say_unused_fetching("StreamingDataset", fetching, cache_limit=cache_limit)
-        given = {"remote": remote, "local": local, "split": split, **(stream_config or {})}
-        self.streams = list(streams or [made_stream(stream_name, given)])
-        self.batch_size = batch_size
-        self.replication = replication
+        one = {name: value for name, value in (("remote", remote), ("local", local), ("split", split)) if value}
+        self.streams = _streams(streams, stream_name, one, stream_config or {})
+        self.batch_size, self.replication = batch_size, replication
         self.predownload = (8 * batch_size if batch_size else 64) if predownload is None else predownload
         self.sampling_method = sampling_method
         self.sampling_granularity = sampling_granularity
@@ -143,10 +141,9 @@ class StreamingDataset(IterableDataset):
         self._epochs, self._rounds = Epochs(), dict[int, int]()
         self._at_hand: dict[int, Sample] = {}
         self._retry_said = False
+        self.allow_unsafe_types, self.cache_limit = allow_unsafe_types, cache_limit
         self._sources = [one.open(split, trust=allow_unsafe_types, validate_hash=validate_hash) for one in self.streams]
-        check_streams(self.streams, self._sources, allow_unsafe_types=allow_unsafe_types)
-        self._shards = Shards(self._sources, [one.split for one in self.streams])
-        check_cache_limit(cache_limit, self._shards, self._sources)
+        self._shards = self._checked_shards()
         self._remote = any(stream.is_remote for stream in self.streams)
         several = len(self._sources) > 1
         self.source: Any = ConcatSource(tuple(self._sources), as_stored=True) if several else self._sources[0]
@@ -382,6 +379,12 @@ class StreamingDataset(IterableDataset):
         if self._closed:
             raise ConfigError("the dataset is closed", hint="Make another one; it goes on from load_state_dict(…)")
 
+    def _checked_shards(self) -> Shards:
+        check_streams(self.streams, self._sources, allow_unsafe_types=self.allow_unsafe_types)
+        shards = Shards(self._sources, [one.split for one in self.streams])
+        check_cache_limit(self.cache_limit, shards, self._sources)
+        return shards
+
     def _check_order(self) -> None:
         """Refuse arguments that don't fit; of streams too small for batches there is a warning, as it may end there."""
         try:
@@ -414,11 +417,16 @@ class StreamingDataset(IterableDataset):
 _OURS = (StreamingDataset.__getitem__, StreamingDataset.get_item)
 
 
-def _check_one_way(several: bool, one: bool) -> None:
-    """Refuse streams that are given in two ways."""
-    if several and one:
+def _streams(
+    streams: Sequence[Stream] | None, name: str, one: Mapping[str, Any], more: Mapping[str, Any]
+) -> list[Stream]:
+    """The streams that are given, or one of a kind; `split` goes with both. Refuses what is said in two ways."""
+    if streams and (set(one) - {"split"} or more or name != "stream"):
         expected = "streams=, or else remote=, local=, stream_name= and stream_config="
         raise ConfigError("a StreamingDataset takes streams in one way", found="both", expected=expected)
+    if twice := sorted(set(one) & set(more)):
+        raise ConfigError("an argument is given twice, once in stream_config=", found=", ".join(twice))
+    return list(streams or [made_stream(name, {**one, **more})])
 
 
 def _fetched(read: Callable[[IntArray], list[Any]], ids: IntArray, ahead: int) -> Iterator[Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +13,7 @@ from penstock._index import as_index
 from penstock.formats._excluding import stored
 from penstock.formats.shards.index_json import Shard, ShardFile
 from penstock.store.powers import CopyingStore
-from penstock.store.tidy import remove_copy
+from penstock.store.tidy import about_copy, remove_copy
 from penstock.types import IntArray, Sample
 
 
@@ -154,8 +152,7 @@ class Shards(Sequence[Reader]):
         source, number = self._source_of(at)
         source.cache.drop(number)
         for path, copy in _copies(source, number):
-            with contextlib.suppress(FileNotFoundError):
-                remove_copy(copy)
+            remove_copy(copy)
             source.folder.store.forget(path)
 
     def evict_coldest(self) -> bool:
@@ -171,15 +168,14 @@ class Shards(Sequence[Reader]):
         for number in range(len(self)):
             source, own = self._source_of(number)
             if isinstance(source.folder.store, CopyingStore):
-                total += sum(os.path.getsize(copy) for _, copy in _copies(source, own))
+                total += sum(about_copy(copy)[1] for _, copy in _copies(source, own))
             else:
                 total += sum(size_bytes for _, size_bytes, _ in source.block_files(own))
         return total
 
     def _last_use(self, at: int) -> float | None:
         source, number = self._source_of(at)
-        records = [f"{os.path.splitext(copy)[0]}.json" for _, copy in _copies(source, number)]
-        return max((os.path.getmtime(one) for one in records if os.path.exists(one)), default=None)
+        return max((about_copy(copy)[0] for _, copy in _copies(source, number)), default=None)
 
     def _source_of(self, at: int) -> tuple[Any, int]:
         stream, number = self._place(at)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
 from collections.abc import Mapping
 from typing import Any
@@ -125,7 +124,7 @@ class Stream:
 def _temporary_folder(remote: str, split: str) -> str:
     """The folder that the original makes for a remote dataset without a local one."""
     name = hashlib.blake2s(remote.encode(), digest_size=16).hexdigest()
-    return os.path.join(tempfile.gettempdir(), name, split)
+    return f"{tempfile.gettempdir()}/{name}/{split}"
 
 
 def say_unused_fetching(owner: str, given: Mapping[str, Any], *, cache_limit: Any = None) -> None:

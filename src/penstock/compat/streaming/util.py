@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import random
 import re
 import time
@@ -142,7 +141,8 @@ def wait_for_file_to_exist(filename: str, poll_interval: float, timeout: float, 
         RuntimeError: it is not there in time.
     """
     begun = time.monotonic()
-    while not os.path.exists(filename):
+    place = place_of(filename)
+    while not place.exists():
         if time.monotonic() - begun > timeout:
             raise RuntimeError(f"{err_msg}: {filename} is not there after {timeout} s")
         time.sleep(poll_interval)

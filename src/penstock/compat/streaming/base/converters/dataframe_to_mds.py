@@ -16,7 +16,7 @@ from penstock.compat.streaming.util import merge_index as merge_indexes
 from penstock.compat.streaming.writers import MDSWriter
 from penstock.errors import ConfigError
 from penstock.formats.shards.index_json import INDEX_NAME
-from penstock.store.resolve import is_url
+from penstock.store.place import place_of
 
 __all__ = ["SPARK_TO_MDS", "dataframe_to_mds", "infer_dataframe_schema", "is_json_compatible"]
 
@@ -143,7 +143,7 @@ def dataframe_to_mds(
     elif udf_iterable is None:
         infer_dataframe_schema(dataframe, given["columns"])
     out, keep_local = given.pop("out"), bool(given.pop("keep_local", False))
-    local, remote = out if isinstance(out, tuple) else ("", out) if is_url(str(out)) else (str(out), "")
+    local, remote = out if isinstance(out, tuple) else (str(out), "") if place_of(out).is_local else ("", str(out))
     write = partial(_write, (local, remote), given, keep_local, udf_iterable, dict(udf_kwargs or {}))
     fields = [_types.StructField(name, _types.StringType(), False) for name in ("local", "remote")]
     rows = dataframe.mapInPandas(func=write, schema=_types.StructType(fields)).collect()
