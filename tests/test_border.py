@@ -138,6 +138,10 @@ ALLOWED: dict[str, str] = {
     "compat/modalities/commands/data:_refuse_same": "compares two local paths",
     "compat/modalities/commands/data:already_there": "a link that leads nowhere is there too",
     "compat/modalities/filters:_places": "compares two local paths",
+    **dict.fromkeys(
+        (f"compat/streaming/stale:{one}" for one in ("_mapped_elsewhere", "remove_stale")),
+        "shared memory of this machine, and which processes have it",
+    ),
     "compat/streaming/writers:Writer.__init__": "a local folder with anything in it is not written to",
     "compat/streaming/writers:_local_and_remote": "one URL alone is both: no copy stays here",
     "compat/streaming/writers:_copy": "copies all that lies in a local folder",

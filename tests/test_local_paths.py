@@ -50,6 +50,7 @@ KNOWN: dict[str, str] = {
     "compat/modalities/lines.py": _MODALITIES,
     "compat/modalities/packed.py": _MODALITIES,
     "compat/streaming/epochs.py": _SCRATCH,
+    "compat/streaming/stale.py": "shared memory of this machine",
     "compat/streaming/writers.py": _STREAMING,
     "convert/families.py": _PART,
     "convert/parts.py": "asks `is_local` first",

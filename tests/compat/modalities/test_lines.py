@@ -6,6 +6,7 @@ import json
 import pickle
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,25 @@ def test_missing_files(tmp_path: Path) -> None:
     assert not (tmp_path / "none.idx").exists()
     with pytest.raises(NotFound):
         LargeFileLinesReader(tmp_path, tmp_path / "a.b.idx")
+
+
+def test_texts_make_a_missing_index(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "ab"}\n{"text": "c"}\n')
+    with ThreadPoolExecutor(4) as pool:  # the ranks of a run
+        made = list(pool.map(lambda _: MemMapDataset(path, Characters(), "input_ids"), range(4)))
+    assert [list(one) for one in made] == [[[97, 98], [99]]] * 4
+    expected = tmp_path / "expected.idx"
+    build_index(path, expected)
+    assert (tmp_path / "a.idx").read_bytes() == expected.read_bytes()
+    MemMapDataset(path, Characters(), "input_ids", index_path=tmp_path / "elsewhere.idx")
+    assert (tmp_path / "elsewhere.idx").exists()
+    with pytest.raises(NotFound):
+        MemMapDataset(tmp_path / "none.jsonl", Characters(), "input_ids")
+    (tmp_path / "bad.jsonl").write_text("{\n")
+    with pytest.raises(Corrupt, match="line 1"):
+        MemMapDataset(tmp_path / "bad.jsonl", Characters(), "input_ids")
+    assert not (tmp_path / "bad.idx").exists()
 
 
 def test_an_index_of_another_file_is_refused(tmp_path: Path) -> None:

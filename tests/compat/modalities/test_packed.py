@@ -177,9 +177,20 @@ def test_a_block_of_the_original_beyond_the_tokens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("exact", [False, True])
-def test_megatron_block_size(exact: bool) -> None:
+def test_megatron_blocks_at_the_edges(exact: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As in the original: a block of one token, and one larger than all tokens, which makes no samples."""
+    with ps.create(tmp_path / "a.pbin", format="pbin", token_bytes=4) as writer:
+        for start in (0, 6, 12, 16):
+            writer.write({"tokens": np.arange(start, {0: 6, 6: 12, 12: 16, 16: 20}[start])})
+    path = tmp_path / "a.pbin"
+    assert len(PackedMemMapDatasetMegatron(path, KEY, 1, exact=exact)) == 4
+    none = PackedMemMapDatasetMegatron(path, KEY, 25, exact=exact)
+    assert (len(none), list(none[:][KEY])) == (0, [])
+    with pytest.raises(IndexError):
+        none[0]
+    assert "no target" in caplog.text
     with pytest.raises(ValueError, match="target"):
-        PackedMemMapDatasetMegatron(BPE2, KEY, 1, exact=exact)
+        PackedMemMapDatasetMegatron(path, KEY, 0, exact=exact)
 
 
 # --- several datasets ------------------------------------------------------------------------------------------------

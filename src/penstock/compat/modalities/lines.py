@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 from penstock._index import as_index
+from penstock._secrets import logger
 from penstock.compat.modalities.bases import Dataset
 from penstock.compat.unused import refuse_overrides
-from penstock.errors import Corrupt, NotFound
+from penstock.errors import Corrupt, NotFound, PrepareError
 from penstock.formats.jsonl.index import load_lines
+from penstock.prepare.raw import build_index
 from penstock.prepare.tokens.select import make_reader, select
 from penstock.store.exclude_list import require_no_list
 from penstock.store.local import LocalStore
 from penstock.store.resolve import local_path
+
+_log = logger()
+_TAKEN = "another run is writing this output"
+_WAIT_S = 3600.0
+_LOOK_S = 0.2
 
 
 class LargeFileLinesReader:
@@ -97,18 +105,35 @@ class LargeFileLinesReader:
         return bytes(self._data[start:stop])
 
 
+def _have_index(index_path: Path, raw_data_path: Path) -> None:
+    """Make the index of a file where it is missing, or wait for the process that does."""
+    waited_until = time.monotonic() + _WAIT_S
+    while raw_data_path.is_file() and not index_path.is_file():
+        try:
+            build_index(raw_data_path, index_path)
+            _log.info("%s: made the index of %s", index_path, raw_data_path)
+        except PrepareError as error:
+            if error.what != _TAKEN or time.monotonic() > waited_until:
+                raise
+            time.sleep(_LOOK_S)
+
+
 class MemMapDataset(Dataset):
     """Texts of a JSONL file as lists of token ids, tokenised on demand. No EOS is added.
+
+    An index that is missing is made, by one of the processes that ask for it while the others wait. Modalities says so,
+    and fails.
 
     Args:
         raw_data_path: the JSONL file.
         tokenizer: whatever has `tokenize(text=…)`, such as Modalities' own tokenizers.
         sample_key: kept, and not used, as in the original.
-        index_path: by default beside the file.
+        index_path: by default beside the file; made where there is none.
         jq_pattern: which text of a line; plain paths need no `jq` package.
 
     Raises:
-        NotFound: no file, or no index.
+        NotFound: no such file.
+        Corrupt: a line is not JSON, so that no index can be made.
         MissingExtra: the pattern needs the `jq` package.
     """
 
@@ -123,6 +148,7 @@ class MemMapDataset(Dataset):
         self.raw_data_path = raw_data_path
         self.sample_key = sample_key
         self.tokenizer = tokenizer
+        _have_index(LargeFileLinesReader.default_index_path(raw_data_path, index_path), Path(raw_data_path))
         self.reader = LargeFileLinesReader(raw_data_path, index_path, encoding=None)
         self._jq_pattern = jq_pattern
         self._texts = make_reader(select(jq=jq_pattern))

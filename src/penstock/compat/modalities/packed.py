@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._index import as_index
+from penstock._secrets import logger
 from penstock.compat.modalities.arrays import IN_RAM
 from penstock.compat.modalities.bases import Dataset
 from penstock.compat.modalities.megatron import OriginalMegatron
@@ -33,6 +34,7 @@ from penstock.store.local import LocalStore
 from penstock.store.resolve import local_path
 from penstock.types import OpenOptions
 
+_log = logger()
 _NEVER_CALLED = ("_generate_packing_index", "_create_packed_index")
 """Methods by which the original finds blocks."""
 
@@ -175,8 +177,11 @@ class PackedMemMapDatasetMegatron(PackedMemMapDatasetBase):
         block_size: tokens of a block, 2 or more.
         exact: give what Modalities 0.5.0 gives, whose blocks are too short and begin in wrong places.
 
+    A block larger than all tokens makes a dataset without samples, which is logged, as is one of 1 token, which has no
+    target.
+
     Raises:
-        ConfigError: `block_size` below 2, or more than there are tokens.
+        ConfigError: `block_size` below 1.
     """
 
     def __init__(
@@ -187,12 +192,35 @@ class PackedMemMapDatasetMegatron(PackedMemMapDatasetBase):
         super().__init__(raw_data_path, sample_key)
 
     def _make_rows(self, source: PbinSource, load_index: bool) -> Any:
-        _check_block_size(self.block_size)
+        if self.block_size == 1:
+            _log.warning("%s: blocks of 1 token have no target", self.raw_data_path)
+        else:
+            _check_block_size(self.block_size)
         if self._exact:
             return OriginalMegatron(source, self.block_size)
+        if self.block_size > source.num_tokens:
+            what = "%s: no samples: blocks of %d tokens, and %d tokens in all"
+            _log.warning(what, self.raw_data_path, self.block_size, source.num_tokens)
+            return _NoBlocks()
         blocks = MegatronBlocks(self.block_size, derived=DerivedCache())(source)
         blocks.starts  # noqa: B018
         return blocks
+
+
+class _NoBlocks:
+    """Rows of a file that holds less than one block."""
+
+    def __len__(self) -> int:
+        return 0
+
+    def __getitem__(self, index: int, /) -> Any:
+        as_index(index, 0)
+
+    def get_batch(self, indices: Sequence[int], /) -> dict[str, list[Any]]:
+        """No rows."""
+        for index in indices:
+            as_index(index, 0)
+        return {"tokens": []}
 
 
 class CombinedDataset(Dataset):

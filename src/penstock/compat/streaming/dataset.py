@@ -225,10 +225,12 @@ class StreamingDataset(IterableDataset):
             int64[k]: samples of each run that is shuffled as one, and int64[n]: the samples.
         """
         balanced = self.sampling_method == "balanced"
+        all_streams = range(self.num_streams)
+        chosen = all_streams if stream_id is None else range(first := all_streams[stream_id], first + 1)
         drawn = drawn_ids(
             [np.diff(source.block_starts) for source in self._sources],
             [int(stream.choose or 0) for stream in self.streams],
-            range(self.num_streams) if stream_id is None else range(self.num_streams)[stream_id:][:1],
+            chosen,
             granularity=self.sampling_granularity,
             seed=self.shuffle_seed,
             epoch=epoch,

@@ -14,6 +14,10 @@ class NoIndex(NotFound, RuntimeError):
     """A dataset on this machine without its index: the original's `RuntimeError`."""
 
 
+class NoPlace(ConfigError, FileExistsError):
+    """A stream of nothing: the original's `FileExistsError`."""
+
+
 class EmptyStream(ConfigError, RuntimeError):
     """A stream without samples: the original's `RuntimeError`."""
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock._secrets import logger, redact
-from penstock.compat.streaming.faults import as_the_original
+from penstock.compat.streaming.faults import NoPlace, as_the_original
 from penstock.compat.unused import refuse_overrides, say_unused
 from penstock.errors import ConfigError
 from penstock.formats import open_source
@@ -74,7 +74,7 @@ class Stream:
         if len(weight) > 1 or any(value < 0 for value in weight.values()):
             raise ConfigError("a stream takes one weight, 0 or more", found=str(weight))
         if not (remote or local):
-            raise ConfigError("a stream needs remote= or local=", found="neither")
+            raise NoPlace("a stream needs remote= or local=: Could not create a temporary local directory of nothing")
         self.remote = remote
         self.split = split or ""
         self._local = local

@@ -12,6 +12,7 @@ from typing import Any, overload
 
 from penstock._secrets import logger
 from penstock.compat.streaming.checks import parse_cache_limit
+from penstock.compat.streaming.stale import remove_stale
 from penstock.compat.unused import say_unused
 from penstock.errors import ConfigError, NotFound
 from penstock.formats.shards import merge as shards
@@ -98,8 +99,12 @@ def _far(local: str, url: str) -> str:
 
 
 def clean_stale_shared_memory() -> None:
-    """Do nothing: datasets here make no shared memory, so a killed run leaves none behind."""
-    _log.info("there is no shared memory to clean")
+    """Remove shared memory that killed runs of the original left on this machine; datasets here make none.
+
+    Unlike there, what another process still has mapped stays: that run is alive.
+    """
+    removed = remove_stale()
+    _log.info("shared memory of killed runs of the original: %s removed", len(removed) or "none")
 
 
 def _present(part: tuple[str, str]) -> str:

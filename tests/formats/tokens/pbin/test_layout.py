@@ -107,6 +107,33 @@ def test_readings_of_the_first_description(put: Put, header: Any, tokens: Any, b
         assert "not 4 bytes wide" in str(caught.value)
 
 
+@pytest.mark.parametrize("counted", [True, False])
+@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize("base", [0, 8])
+@pytest.mark.parametrize("order", ["little", "big"])
+def test_the_sixteen_readings_of_the_eos(put: Put, order: Any, base: int, last: bool, counted: bool) -> None:
+    """The EOS id between documents or after each, counted in their lengths or not."""
+    docs = [[300, 2, 7], [5], [65_535, 8, 9, 1]]
+    ends = [[3], [3], [3] if last else []]
+    data, pairs = b"", []
+    for doc, end in zip(docs, ends, strict=True):
+        pairs.append((base + len(data), 4 * (len(doc) + len(end) * counted)))
+        data += b"".join(token.to_bytes(4, order) for token in doc + end)
+    path = put(len(data).to_bytes(8, order) + data + pickle.dumps(pairs))
+    name = "h8le" if order == "little" else "h8"
+    expected = [doc + end for doc, end in zip(docs, ends, strict=True)]
+    assert read(path) == read(path, layout=name) == expected
+    findings = FORMAT.check(LocalStore(), path, OpenOptions(), "full")
+    assert [one.code for one in findings] == ["pbin.old-layout"]
+
+
+def test_a_hole_of_two_tokens_is_no_reading(put: Put) -> None:
+    data = bytes(4 * 8)
+    path = put(len(data).to_bytes(8, "little") + data + pickle.dumps([(0, 8), (16, 16)]))
+    with pytest.raises(Corrupt, match="no document"):
+        read(path)
+
+
 @pytest.mark.parametrize("layout", NAMES)
 def test_no_documents(packed: Build, layout: str) -> None:
     found = find(packed([], layout))

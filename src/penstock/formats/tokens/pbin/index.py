@@ -14,6 +14,8 @@ from penstock.store.local import LocalStore
 from penstock.store.mapped import MappedFile
 from penstock.types import IntArray
 
+_FIRST_HEADER_BYTES = 8  # of the layouts without a token width
+
 MOST_PROBLEMS = 20
 """Wrong entries that are listed one by one."""
 
@@ -22,6 +24,8 @@ _REBUILD = "`penstock repair --eos-id ID` rebuilds the index from the EOS tokens
 
 def read_index(store: Store, path: str, geometry: Geometry) -> IntArray:
     """int64[n_docs, 2]: offset from the first token, and length, of each document in bytes, unchecked.
+
+    Behind an 8-byte header a length may leave out the EOS id after its document; here it counts.
 
     Memory: 3 times the index's size in the file at most.
 
@@ -36,7 +40,19 @@ def read_index(store: Store, path: str, geometry: Geometry) -> IntArray:
     pairs = decode_pairs(buffer, path=path, offset_bytes=start_bytes)
     if geometry.offset_base_bytes:
         pairs = pairs - np.array([geometry.offset_base_bytes, 0])
-    return pairs
+    return _with_separators(pairs, geometry) if geometry.layout.header_bytes == _FIRST_HEADER_BYTES else pairs
+
+
+def _with_separators(pairs: IntArray, geometry: Geometry) -> IntArray:
+    """The same pairs where documents lie back to back; else with the one token behind each that belongs to none.
+
+    The first description of the format leaves open whether a length counts the EOS id, and if the last document has one.
+    """
+    offsets = pairs[:, 0]
+    stops = np.append(offsets[1:], geometry.data_bytes)[: len(pairs)]
+    gaps = stops - offsets - pairs[:, 1]
+    apart = len(pairs) > 0 and (gaps[:-1] == geometry.token_bytes).all() and gaps[-1] in (0, geometry.token_bytes)
+    return np.stack([offsets, stops - offsets], axis=1) if apart else pairs
 
 
 class NotStraight(Exception):
