@@ -14,7 +14,7 @@ export $(shell sed -n 's/=.*//p' tests/telemetry_off.env)
 timed = @start=$$(date +%s); (set -ex; $(1)); status=$$?; echo "make $@: $$(($$(date +%s) - start)) s"; exit $$status
 pytest = $(BIN)/python -m pytest --durations=5
 
-.PHONY: demo smoke test lint docs interop cluster all-cells crash fuzz bench release clean
+.PHONY: demo smoke test lint docs interop upstream cluster all-cells crash fuzz bench release clean
 
 demo: $(VENV)/.ready
 	$(call timed, $(BIN)/penstock demo demo --overwrite)
@@ -36,6 +36,10 @@ docs: $(VENV)/.ready-test $(DOCS)/.ready
 
 interop: $(VENV)/.ready-test
 	$(call timed, $(BIN)/python tests/interop/run.py)
+
+# The peers' own tests, out of their source distributions, on our names.
+upstream: $(VENV)/.ready-test
+	$(call timed, $(BIN)/python tests/upstream/run.py)
 
 cluster: $(VENV)/.made
 	$(call timed, $(BIN)/python tests/cluster/run.py)

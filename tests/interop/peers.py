@@ -45,9 +45,12 @@ class Peer:
 
 PEERS: dict[str, Peer] = {
     "modalities": Peer(
-        # 0.5.0 imports a module that transformers 5 removed. The last two are for our classes inside Modalities.
-        requirements=("modalities==0.5.0", "transformers<5", "torch==2.13.0", "msgspec>=0.18", "xxhash>=3.4"),
-        probe="import modalities.api, msgspec, xxhash",
+        # 0.5.0 imports a module that transformers 5 removed. The last ones are for ours inside Modalities.
+        requirements=(
+            *("modalities==0.5.0", "transformers<5", "torch==2.13.0", "msgspec>=0.18", "xxhash>=3.4"),
+            *("PyYAML>=6", "click>=8.1", "rich>=13"),
+        ),
+        probe="import modalities.api, msgspec, xxhash, yaml, click, rich",
         versions={"modalities": "0.5.0"},
     ),
     "megatron": Peer(
@@ -71,8 +74,12 @@ PEERS: dict[str, Peer] = {
     ),
     "streaming": Peer(
         # It imports torchvision, whose builds fit one build of torch each: a stub stands for it.
-        requirements=("mosaicml-streaming==0.13.0", "torch==2.13.0"),
-        probe="import streaming",
+        # The last ones are for our names in its programs.
+        requirements=(
+            *("mosaicml-streaming==0.13.0", "torch==2.13.0", "msgspec>=0.18", "xxhash>=3.4", "PyYAML>=6"),
+            "zstandard",
+        ),
+        probe="import streaming, msgspec, xxhash, yaml, zstandard",
         versions={"mosaicml-streaming": "0.13.0"},
         stubs=True,
     ),

@@ -1,0 +1,25 @@
+"""The original's `modalities.api`."""
+
+from penstock.compat.modalities import (
+    FileExistencePolicy,
+    create_filtered_tokenized_dataset,
+    create_raw_data_index,
+    create_shuffled_dataset_chunk,
+    create_shuffled_jsonl_dataset_chunk,
+    merge_packed_data_files,
+    pack_encoded_data,
+    shuffle_jsonl_data,
+    shuffle_tokenized_data,
+)
+
+__all__ = [
+    "FileExistencePolicy",
+    "create_filtered_tokenized_dataset",
+    "create_raw_data_index",
+    "create_shuffled_dataset_chunk",
+    "create_shuffled_jsonl_dataset_chunk",
+    "merge_packed_data_files",
+    "pack_encoded_data",
+    "shuffle_jsonl_data",
+    "shuffle_tokenized_data",
+]

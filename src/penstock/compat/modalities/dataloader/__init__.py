@@ -1,0 +1,1 @@
+"""Modules of the original's `modalities.dataloader`, under their names."""

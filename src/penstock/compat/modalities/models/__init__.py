@@ -1,0 +1,1 @@
+"""Modules of the original's `modalities.models`, under their names."""

@@ -1,0 +1,1 @@
+"""Modules of the original's `modalities.models.gpt2`, under their names."""

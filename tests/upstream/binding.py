@@ -1,0 +1,122 @@
+"""A pytest plugin: Penstock's names in the place of a peer's, and which tests call them.
+
+$UPSTREAM_PEER is `streaming` or `modalities`; $UPSTREAM_RESULTS gets `{test: [outcome, whether it calls ours, error]}`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+STREAMING = {
+    **dict.fromkeys(("Stream", "streams_registry"), ("streaming.base.stream", "base.stream")),
+    **dict.fromkeys(("CSVWriter", "TSVWriter", "XSVWriter"), ("streaming.base.format.xsv.writer", "base.format")),
+    "JSONWriter": ("streaming.base.format.json.writer", "base.format"),
+    "LocalDataset": ("streaming.base.local", "base.local"),
+    "MDSWriter": ("streaming.base.format.mds.writer", "base.format.mds"),
+    "StreamingDataLoader": ("streaming.base.dataloader", "base.dataloader"),
+    "StreamingDataset": ("streaming.base.dataset", "base.dataset"),
+    **dict.fromkeys(
+        ("bytes_to_int", "clean_stale_shared_memory", "merge_index", "number_abbrev_to_int", "retry"),
+        ("streaming.base.util", "base.util"),
+    ),
+}
+"""Name → its module in the original, and below `penstock.compat.streaming`."""
+
+MODALITIES = {
+    **dict.fromkeys(
+        (
+            *("CombinedDataset", "MemMapDataset", "PackedMemMapDatasetBase", "PackedMemMapDatasetContinuous"),
+            "PackedMemMapDatasetMegatron",
+        ),
+        "modalities.dataloader.dataset",
+    ),
+    "DatasetBatch": "modalities.batch",
+    "EmbeddedStreamData": "modalities.dataloader.create_packed_data",
+    "GPT2LLMCollateFn": "modalities.models.gpt2.collator",
+    "LargeFileLinesReader": "modalities.dataloader.large_file_lines_reader",
+    "ResumableDistributedSampler": "modalities.dataloader.samplers",
+    **dict.fromkeys(
+        (
+            *("create_raw_data_index", "create_shuffled_dataset_chunk", "create_shuffled_jsonl_dataset_chunk"),
+            *("merge_packed_data_files", "pack_encoded_data", "shuffle_jsonl_data", "shuffle_tokenized_data"),
+        ),
+        "modalities.api",
+    ),
+}
+"""Name in `penstock.compat.modalities` → its module in the original."""
+
+_results: dict[str, list[Any]] = {}
+_called: set[str] = set()
+
+
+def _note() -> None:
+    _called.add(os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0])
+
+
+def _watched(ours: Any) -> Any:
+    """The same class or function; its use by a test is noted."""
+    if inspect.isclass(ours):
+        made: Any = ours.__init__
+
+        @functools.wraps(made)
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            _note()
+            made(self, *args, **kwargs)
+
+        ours.__init__ = init
+        return ours
+    if not inspect.isfunction(ours):
+        return ours
+
+    @functools.wraps(ours)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        _note()
+        return ours(*args, **kwargs)
+
+    return call
+
+
+def _bind(peer: str) -> None:
+    """Put ours wherever one of the original's names can be imported from."""
+    importlib.import_module("streaming" if peer == "streaming" else "modalities.api")
+    if peer == "streaming":
+        homes = {name: (home, f"penstock.compat.streaming.{ours}") for name, (home, ours) in STREAMING.items()}
+    else:
+        homes = {name: (home, "penstock.compat.modalities") for name, home in MODALITIES.items()}
+    swapped: dict[int, tuple[Any, Any]] = {}
+    for name, (home, ours) in homes.items():
+        theirs = getattr(importlib.import_module(home), name)
+        swapped[id(theirs)] = (theirs, _watched(getattr(importlib.import_module(ours), name)))
+    for module in [one for name, one in sys.modules.items() if name.partition(".")[0] == peer]:
+        for name, value in list(vars(module).items()):
+            found = swapped.get(id(value))
+            if found is not None and found[0] is value:
+                setattr(module, name, found[1])
+
+
+_bind(os.environ["UPSTREAM_PEER"])
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: Any, call: Any) -> Any:
+    report = (yield).get_result()
+    if report.when != "call" and report.passed:
+        return
+    before = _results.get(report.nodeid)
+    if before is None or before[0] == "passed":  # a fixture that fails afterwards counts
+        error = "" if call.excinfo is None else f"{call.excinfo.typename}: {call.excinfo.value}"[:300]
+        _results[report.nodeid] = [report.outcome, report.nodeid in _called, error]
+
+
+def pytest_sessionfinish(session: Any) -> None:
+    lacking = {one.nodeid: ["unknown", False, "never ended"] for one in session.items if one.nodeid not in _results}
+    Path(os.environ["UPSTREAM_RESULTS"]).write_text(json.dumps({**_results, **lacking}))
