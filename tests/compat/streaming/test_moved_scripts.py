@@ -1,5 +1,7 @@
 """What scripts use of the original besides its datasets: submodules, shards, encodings, kinds of streams, errors."""
 
+# pyright: reportPrivateUsage=false, reportUnknownLambdaType=false, reportArgumentType=false
+
 from __future__ import annotations
 
 import importlib
@@ -523,7 +525,7 @@ def test_parts_that_are_far_away_alone(tmp_path: Path) -> None:
     assert (near / "index.json").read_bytes() == (far / "index.json").read_bytes()
     (far / "index.json").unlink()
     (near / "index.json").unlink()
-    merge_index(pairs, (str(near), str(far)), keep_local=False)
+    merge_index(pairs, out=(str(near), str(far)), keep_local=False)
     assert ((far / "index.json").exists(), (near / "index.json").exists()) == (True, False)
 
 

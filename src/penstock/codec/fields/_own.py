@@ -20,13 +20,12 @@ GROUP = "penstock.mds_encodings"
 
 
 class Encoding(Protocol):
-    """How the values of a column become bytes; the original's `Encoding` classes are such.
+    """How the values of a column become bytes; the original's `Encoding` classes are such."""
 
-    Attributes:
-        size: of every value in bytes; None where it varies.
-    """
-
-    size: int | None
+    @property
+    def size(self) -> int | None:
+        """Bytes of every value; None where they vary."""
+        ...
 
     def encode(self, obj: Any) -> bytes:
         """Bytes of a value."""

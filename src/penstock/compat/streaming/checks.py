@@ -49,7 +49,7 @@ def check_streams(streams: Sequence[Any], sources: Sequence[Any], *, allow_unsaf
             raise ConfigError(f"column {unsafe[0]!r} contains an unsafe type, pkl", path=where, hint=hint)
 
 
-def check_cache_limit(limit: int | str | None, shards: Shards, sources: Sequence[Any]) -> None:
+def check_cache_limit(limit: int | str | None, sources: Sequence[Any]) -> None:
     """Refuse a `cache_limit` that the original refuses: nothing could be read within it.
 
     Raises:
@@ -63,15 +63,13 @@ def check_cache_limit(limit: int | str | None, shards: Shards, sources: Sequence
     if limit_bytes <= index_bytes:
         what = f"Minimum cache usage ({index_bytes} bytes) is larger than the cache limit ({limit_bytes} bytes)"
         raise ConfigError(what, hint="Raise cache_limit, or leave it out: all datasets share one cache here")
-    largest = max((shards[number].get_max_size() for number in range(len(shards))), default=0)
-    if limit_bytes < _SHARDS_IN_CACHE * largest:
-        what = (
-            f"Cache limit ({limit_bytes} bytes) is too low. Increase the `cache_limit` to {_SHARDS_IN_CACHE * largest}"
-        )
+    needed = _SHARDS_IN_CACHE * max(stored(source).details()["largest_shard_bytes"] for source in sources)
+    if limit_bytes < needed:
+        what = f"Cache limit ({limit_bytes} bytes) is too low. Increase the `cache_limit` to {needed} bytes"
         raise ConfigError(what, hint="Or leave it out: all datasets share one cache here, see PENSTOCK_CACHE_BYTES")
 
 
-def parse_cache_limit(limit: int | str) -> int:
+def parse_cache_limit(limit: float | str) -> int:
     """Bytes of a number, or of text such as `"64gb"`. Raises `ConfigError`."""
     if isinstance(limit, str):
         text = limit.strip().lower()

@@ -383,9 +383,8 @@ class StreamingDataset(IterableDataset):
 
     def _checked_shards(self) -> Shards:
         check_streams(self.streams, self._sources, allow_unsafe_types=self.allow_unsafe_types)
-        shards = Shards(self._sources, [one.split for one in self.streams])
-        check_cache_limit(self.cache_limit, shards, self._sources)
-        return shards
+        check_cache_limit(self.cache_limit, self._sources)
+        return Shards(self._sources, [one.split for one in self.streams])
 
     def _check_order(self) -> None:
         """Refuse arguments that don't fit; of streams too small for batches there is a warning, as it may end there."""

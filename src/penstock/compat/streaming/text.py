@@ -13,7 +13,7 @@ from penstock.errors import ConfigError
 
 __all__ = ["StreamingC4", "StreamingEnWiki", "StreamingPile"]
 
-AS_THERE = {"partition_algo": "orig", "shuffle_algo": "py1s", "shuffle_block_size": 1 << 18}
+AS_THERE: dict[str, Any] = {"partition_algo": "orig", "shuffle_algo": "py1s", "shuffle_block_size": 1 << 18}
 """Defaults of the original's own datasets that are not those of its `StreamingDataset`."""
 
 _DTYPES = {"masked_lm_weights": np.float32}

@@ -33,10 +33,10 @@ _DEFAULTS = {"download_timeout": 60, "keep_local": True}
 def merge_index(out: Where, /, *, keep_local: bool = True, download_timeout: int = 60) -> None: ...
 @overload
 def merge_index(
-    index_file_urls: Sequence[Where], out: Where, /, keep_local: bool = True, download_timeout: int = 60
+    index_file_urls: Sequence[Where], /, out: Where, keep_local: bool = True, download_timeout: int = 60
 ) -> None: ...
 def merge_index(
-    first: Where | Sequence[Where], out: Where | None = None, /, keep_local: bool = True, download_timeout: int = 60
+    first: Where | Sequence[Where], /, out: Where | None = None, keep_local: bool = True, download_timeout: int = 60
 ) -> None:
     """Write one `index.json` over the shards of datasets below a folder.
 
@@ -117,12 +117,12 @@ def get_list_arg(text: str) -> list[str]:
     return text.split(",") if text else []
 
 
-def bytes_to_int(bytes_str: int | str) -> int:
+def bytes_to_int(bytes_str: float | str) -> int:
     """Bytes of a number, or of text such as `"64mb"`; raises `ConfigError`, a `ValueError`."""
     return parse_cache_limit(bytes_str)
 
 
-def number_abbrev_to_int(abbrev_str: int | str) -> int:
+def number_abbrev_to_int(abbrev_str: float | str) -> int:
     """A number, or text such as `"90k"`, `"1.5m"`, `"2b"` or `"1t"`; raises `ConfigError`, a `ValueError`."""
     if not isinstance(abbrev_str, str):
         return int(abbrev_str)
