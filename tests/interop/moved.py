@@ -70,7 +70,7 @@ def says(peer: str, program: Path, ours: bool, data: Path, state: Path) -> list[
 
 
 def require_equal(peer: str, found: dict[bool, Path], folder: Path, prepared: Sequence[object] = ()) -> None:
-    """Both prepare data and read them, at one world size and then from their state at another: the same, line by line."""
+    """Both prepare data and read them, then go on from their state at another world size, and say the same."""
     said: dict[bool, list[Any]] = {}
     for ours, program in found.items():
         data = folder / ("by-ours" if ours else "by-theirs")

@@ -593,7 +593,7 @@ def test_shared_memory_of_killed_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(stale, "_FOLDER", str(tmp_path))
     for name in ("000000_resume", "000003_epoch_data", "000001_barrier", "000000_other", "resume"):
         (tmp_path / name).write_bytes(bytes(8))
-    alive = "import mmap, sys\nf = open(sys.argv[1], 'r+')\nm = mmap.mmap(f.fileno(), 8)\nprint(flush=True)\nsys.stdin.read()"
+    alive = "import mmap, sys; f = open(sys.argv[1], 'r+'); m = mmap.mmap(f.fileno(), 8); print(flush=True); input()"
     command = [sys.executable, "-c", alive, str(tmp_path / "000001_barrier")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -49,7 +49,7 @@ def register_encoding(name: str, make: Callable[[], Encoding]) -> None:
     Raises:
         ConfigError: no such name, or nothing that makes encodings.
     """
-    if not isinstance(name, str) or not name or ":" in name:
+    if not name or ":" in name:
         raise ConfigError("an encoding has a name without a colon", found=repr(name))
     if not callable(make):
         raise ConfigError(f"the encoding {name!r} is no class", found=type(make).__name__)
@@ -94,7 +94,7 @@ def _points() -> Mapping[str, Any]:
 
 def _encode(encoding: str, made: Encoding, value: Any) -> bytes:
     """What its class makes of a value; bytes are stored as they are, as in every encoding."""
-    data = value if isinstance(value, bytes) else made.encode(value)
+    data: Any = value if isinstance(value, bytes) else made.encode(value)
     if not isinstance(data, bytes | bytearray | memoryview):
         raise bad_value(encoding, data, "bytes, of its encode()")
     if made.size is not None and len(data) != made.size:

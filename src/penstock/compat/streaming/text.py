@@ -78,7 +78,7 @@ class StreamingEnWiki(StreamingDataset):
         stored: Mapping[str, bytes] = super().get_item(sample_id, retry)
         found = {name: np.frombuffer(data, _DTYPES.get(name, np.int32)) for name, data in stored.items()}
         labels = np.full(len(found["input_ids"]), _IGNORED)
-        labels[found["masked_lm_positions"]] = found["masked_lm_ids"]
+        np.put(labels, found["masked_lm_positions"], found["masked_lm_ids"])
         return {
             "input_ids": found["input_ids"].copy(),
             "token_type_ids": found["segment_ids"].copy(),

@@ -46,7 +46,7 @@ def read_index(store: Store, path: str, geometry: Geometry) -> IntArray:
 def _with_separators(pairs: IntArray, geometry: Geometry) -> IntArray:
     """The same pairs where documents lie back to back; else with the one token behind each that belongs to none.
 
-    The first description of the format leaves open whether a length counts the EOS id, and if the last document has one.
+    The first description leaves open whether a length counts the EOS id, and whether the last document has one.
     """
     offsets = pairs[:, 0]
     stops = np.append(offsets[1:], geometry.data_bytes)[: len(pairs)]

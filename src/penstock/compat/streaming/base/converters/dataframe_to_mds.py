@@ -132,7 +132,7 @@ def dataframe_to_mds(
     """
     if dataframe is None or dataframe.isEmpty():
         raise ConfigError("Input dataframe is None or Empty!")
-    given = {"compression": "zstd", **(mds_kwargs or {})}
+    given: dict[str, Any] = {"compression": "zstd", **(mds_kwargs or {})}
     if "out" not in given:
         raise ConfigError("`out` and `columns` need to be specified in `mds_kwargs`", found=", ".join(given))
     if udf_iterable is not None and "columns" not in given:
