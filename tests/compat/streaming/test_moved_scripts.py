@@ -13,6 +13,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -304,6 +305,21 @@ def test_encodings_of_a_program(tmp_path: Path) -> None:
         StreamingDataset(local=str(tmp_path / "a"))
     with pytest.raises(KeyError):
         encodings._encodings["complex"]
+
+
+@pytest.mark.usefixtures("own_encodings")
+def test_encodings_of_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = {
+        "path": EntryPoint("path", "penstock.compat.streaming.base.format.mds.encodings:_BytesOfPath", _own.GROUP),
+        "gone": EntryPoint("gone", "no_such_package:Encoding", _own.GROUP),
+    }
+    monkeypatch.setattr(_own, "_points", lambda: points)
+    monkeypatch.setattr(encodings, "_BytesOfPath", Repeated, raising=False)
+    with MDSWriter(columns={"p": "path:2"}, out=str(tmp_path / "a")) as out:
+        out.write({"p": "a"})
+    assert ps.open(tmp_path / "a")[0] == {"p": "a"}
+    with pytest.raises(ConfigError, match="'gone'"):
+        MDSWriter(columns={"p": "gone"}, out=str(tmp_path / "b"))
 
 
 @pytest.mark.usefixtures("own_encodings")

@@ -69,6 +69,8 @@ _VARIABLE: dict[str, tuple[str, _Encode, _Decode]] = {
 }
 """Encodings of free size → kind, value to bytes, bytes to value."""
 
+_OF_YOUR_OWN = "One of your own: register_encoding; for commands an entry point of the group penstock.mds_encodings"
+
 _TEXT: dict[str, tuple[str, _Encode, _Decode]] = {
     "str": ("text", _scalars.encode_str, _scalars.decode_str),
     "int": ("int", *_number_text("int", _scalars.encode_int_text, int)),
@@ -183,5 +185,5 @@ def _encode_or_pass(
 
 def _unknown(encoding: str, names: tuple[str, ...]) -> ConfigError:
     close = nearest(encoding.partition(":")[0], names)
-    hint = f"Did you mean {close!r}?" if close else "One of your own: penstock.compat.streaming.register_encoding"
+    hint = f"Did you mean {close!r}?" if close else _OF_YOUR_OWN
     return ConfigError("no such encoding", found=repr(encoding), expected=", ".join(names), hint=hint)
