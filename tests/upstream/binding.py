@@ -96,11 +96,36 @@ def _bind(peer: str) -> None:
     for name, (home, ours) in homes.items():
         theirs = getattr(importlib.import_module(home), name)
         swapped[id(theirs)] = (theirs, _watched(getattr(importlib.import_module(ours), name)))
+    if peer == "streaming":
+        batching: Any = importlib.import_module("streaming.base.batching")
+        swapped[id(batching.generate_work)] = (batching.generate_work, _work_of(batching.generate_work))
     for module in [one for name, one in sys.modules.items() if name.partition(".")[0] == peer]:
         for name, value in list(vars(module).items()):
             found = swapped.get(id(value))
             if found is not None and found[0] is value:
                 setattr(module, name, found[1])
+
+
+def _work_of(theirs: Any) -> Any:
+    """The original's table of an epoch; of a dataset of ours the one that its order makes."""
+    ours = importlib.import_module("penstock.compat.streaming").StreamingDataset
+
+    def generate_work(batching_method: str, dataset: Any, world: Any, epoch: int, sample_in_epoch: int) -> Any:
+        if not isinstance(dataset, ours):
+            return theirs(batching_method, dataset, world, epoch, sample_in_epoch)
+        _note()
+        given, before = dataset.batching_method, dict(os.environ)
+        ranks, per_node = world.num_nodes * world.ranks_per_node, world.ranks_per_node
+        os.environ.update(WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(per_node))
+        dataset.batching_method = batching_method
+        try:
+            return dataset.order(world.workers_per_rank).epoch_ids(epoch=epoch)
+        finally:
+            dataset.batching_method = given
+            os.environ.clear()
+            os.environ.update(before)
+
+    return generate_work
 
 
 _bind(os.environ["UPSTREAM_PEER"])

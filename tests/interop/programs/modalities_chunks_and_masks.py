@@ -80,13 +80,12 @@ def main(root: Path, state_file: Path, steps: int) -> None:
     consumed = json.loads(state_file.read_text())["consumed"] if state_file.exists() else 0
     parts = [PackedMemMapDatasetContinuous(root / f"chunk-{chunk}.pbin", "input_ids", 17, False) for chunk in range(2)]
     dataset = CombinedDataset(parts)
-    first = int(parts[0][0]["input_ids"][3])
     collate = LossMaskingCollateFnWrapper(
         wrapped_collate_fn=GPT2LLMCollateFn(sample_key="input_ids", target_key="target_ids"),
         target_keys_to_mask=["target_ids"],
         loss_ignore_index=-100,
         mask_tokens=LossMaskingTokenConfig(b_include_to_loss_token="<b>", e_include_to_loss_token="<e>"),
-        tokenizer=Tokens(first),
+        tokenizer=Tokens(60_000),  # plain text has no markers: all of it is masked
     )
     sampler = ResumableDistributedSampler(
         dataset,
