@@ -54,6 +54,10 @@ _NEAR_BYTES = 1 << 18
 _MOST_PART_BYTES = 1 << 25
 _UNREAD: Any = object()
 _SPLITS = ("train", "val", "test", "dev", "eval")  # how names of splits begin; another is a dataset's own
+_NO_INDEX = (
+    "The command that was killed finishes what it began (`penstock status` tells of it); "
+    "`penstock repair` rebuilds a lost index from its shards"
+)
 _UNCHECKED = "%s: the index states hashes, which check whole shards, and no ranges; validate_hash= fetches them whole"
 _log = logger()
 
@@ -455,7 +459,7 @@ def index_folder(store: Store, path: str, split: str | None) -> str:
     where = f"{path}/{INDEX_NAME}" if split is None else f"{path}/{split}/{INDEX_NAME}"
     if is_unfinished(store, where):
         raise NotFound(f"no index yet: {UNFINISHED}", path=where, hint=GO_ON)
-    hint = f"Splits here: {', '.join(splits)}" if splits else "`penstock repair` rebuilds an index from its shards"
+    hint = f"Splits here: {', '.join(splits)}" if splits else _NO_INDEX
     raise NotFound("no index", path=where, hint=hint)
 
 
