@@ -581,6 +581,39 @@ VERBS += [
 
 VERBS += [
     Case(
+        f"pack to {name}, by an array",
+        write_pack_inputs,
+        by_an_array(functools.partial(packed, target, to=name)),
+        clean(target),
+        old,
+    )
+    for name, target, old in (
+        ("pbin", "out.pbin", OLD_PBIN),
+        ("megatron", "out", OLD_PAIR),
+        ("flat-tokens", "out.zarr", OLD_GROUP),
+    )
+]
+
+VERBS += [
+    Case(
+        f"convert to {name}, by an array",
+        two_pbin,
+        by_an_array(functools.partial(converted, "a.pbin", target, to=name)),
+        clean(target),
+        old,
+    )
+    for name, target, old in (("pbin", "out.pbin", OLD_PBIN), ("flat-tokens", "out.zarr", OLD_GROUP))
+]
+
+VERBS += [
+    Case(
+        "convert to files of pbin, by an array",
+        two_pbin,
+        by_an_array(functools.partial(converted, "a.pbin", "out", to="pbin", file_tokens=30)),
+        finished("out"),
+        once(converted("b.pbin", "out", to="pbin", file_tokens=30)),
+    ),
+    Case(
         "convert to mds, by an array",
         two_jsonl,
         by_an_array(functools.partial(converted, "a.jsonl", "out", to="mds", group_rows=1)),
