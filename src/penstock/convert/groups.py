@@ -30,9 +30,9 @@ from penstock.convert.rows import Dataset, Group, Opened, batches, sample_digest
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.executors import make_executor
 from penstock.formats import get_format
+from penstock.formats.shards.find_index import own_files
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.formats.shards.side import SIDE_NAME
-from penstock.formats.shards.source import own_files
 from penstock.store.cache import CachedStore
 from penstock.store.local import output_exists
 from penstock.store.outputs import claimed, sweep_complete, sweep_killed

@@ -14,9 +14,9 @@ from penstock.abc import Executor
 from penstock.errors import NotFound, PenstockError
 from penstock.formats import files_at, get_format
 from penstock.formats._manifest import Provenance
-from penstock.formats.tokens.flat_tokens.group import own_files as group_files
 from penstock.formats.tokens.folder.files import (
     SIDE_NAME,
+    OwnsFolder,
     is_token_file_name,
     is_unfinished_name,
     listed_files,
@@ -56,7 +56,9 @@ def sweep_killed_tokens(output: Place, format: str, *, is_folder: bool) -> None:
     if is_folder:
         sweep_complete(output.store, [output.path, *(output.child(name).path for name in (INDEX_NAME, SIDE_NAME))])
     else:
-        sweep_complete(output.store, files_at(format, output.path), functools.partial(group_files, output.store))
+        chosen = get_format(format)
+        own = functools.partial(chosen.own_files, output.store) if isinstance(chosen, OwnsFolder) else None
+        sweep_complete(output.store, files_at(format, output.path), own)
 
 
 def end_killed_commit(work: SharedWork, format: str, *, is_folder: bool) -> None:
