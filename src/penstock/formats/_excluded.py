@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from penstock.abc import Format, Source, Store, SupportsKeys
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.formats._excluding import Exclusions, exclusions
-from penstock.store.exclude_list import NO_LIST, OURS, SUFFIX, Entry, ExcludeList, read_list, with_lists
+from penstock.store.exclude_list import NO_LIST, OURS, Entry, ExcludeList, list_beside, read_list, with_lists
 from penstock.store.local import LocalStore
 from penstock.store.place import place_of
 from penstock.types import IntArray, OpenOptions
 
 _TOKEN_FILE = re.compile(r"part-\d{5,}-[0-9a-f]+\.")
-_OF_A_FOLDER = re.compile(r"part-\d{5,}-[0-9a-f]+\.|.*\.(parquet|pq)$")
-"""Files that are often one of many, under the list of their folder."""
 
 
 @runtime_checkable
@@ -40,20 +38,24 @@ class _HasFiles(Protocol):
 def exclusions_of(chosen: Format, store: Store, path: str, options: OpenOptions, source: Source[Any]) -> Any:
     """What is taken out of an opened dataset: `Exclusions`; None where there is no list.
 
-    On this machine that is a look for a file beside the data; elsewhere nothing is asked for that is not named.
+    On this machine that is a look for a file beside the data and in each folder above; elsewhere nothing is asked for
+    that is not named.
 
     Raises:
         NotFound: a list that is named is not there.
         Corrupt: a list can't be read, or is of other data.
-        ConfigError: a file of a folder that has a list, opened by itself.
+        ConfigError: a part of a dataset that has a list, opened by itself; or data of which a part has one.
     """
     if isinstance(options.excludes, ExcludeList) and not options.excludes.entries:
         return None
-    if chosen.name == "parquet" and isinstance(store, LocalStore):
-        _require_no_member_list(path, getattr(source, "_files", ()))
     files = _several(source)
+    if options.excludes is None and isinstance(store, LocalStore):
+        own = None if files else place_of_list(chosen, store, path, options, source)[0]
+        members = _members(source, path) if files is None else files.files
+        _require_no_member_list(store, path, members if files is None else ())
+        require_no_list_above(members, own)
     if files is not None and options.excludes is None:
-        return _of_several(chosen, files, options, source)
+        return _of_several(options, source)
     listed, split = _find(chosen, store, path, options, source)
     if not listed.entries:
         return None
@@ -65,25 +67,56 @@ def exclusions_of(chosen: Format, store: Store, path: str, options: OpenOptions,
     return exclusions(entries, listed, options.mask_tokens) if entries else None
 
 
-def require_whole(store: Store, path: str) -> None:
-    """Refuse a list for one of the files of a folder that is one dataset: who opens that would not see it."""
+def require_no_list_above(paths: Iterable[str], own: str | None = None) -> None:
+    """Refuse what lies in a dataset that is under one list, which who opens a part of it would not see.
+
+    Args:
+        paths: files and folders of this machine that are opened.
+        own: the list by which they are.
+
+    Raises:
+        ConfigError: a folder above has another one.
+    """
+    own = None if own is None else os.path.realpath(own)
+    bare = {one.rstrip("/") or one for one in paths}
+    folders = {os.path.realpath(os.path.dirname(one) or ".") for one in bare}
+    folders |= {os.path.dirname(os.path.realpath(one)) for one in bare if os.path.islink(one)}
+    for folder in list(folders):
+        while (above := os.path.dirname(folder)) not in folders:
+            folders.add(folder := above)
+    for folder in sorted(folders):
+        listed = os.path.join(folder, OURS[0])
+        if listed != own and os.path.lexists(listed):
+            what = "this is a part of a dataset that has an exclude list"
+            raise ConfigError(what, path=min(bare), found=listed, hint=f"Open the whole: {folder}")
+
+
+def require_whole(chosen: Format, store: Store, path: str, options: OpenOptions, source: Source[Any]) -> None:
+    """Refuse a list for a part of what is one dataset: who opens that would not see it. Raises `ConfigError`."""
     folder, _, last = path.rstrip("/").rpartition("/")
     if _TOKEN_FILE.match(last) and store.exists(f"{folder or '.'}/index.json"):
         what = "this is one file of a dataset, which is under one list"
         raise ConfigError(what, path=path, hint=f"Exclude in the whole: {folder or '.'}")
+    if isinstance(store, LocalStore) and _several(source) is None:
+        members = _members(source, path)
+        _require_no_member_list(store, path, members)
+        require_no_list_above(members, place_of_list(chosen, store, path, options, source)[0])
 
 
-def _require_no_member_list(path: str, files: Sequence[str]) -> None:
+def _members(source: Any, path: str) -> Sequence[str]:
+    """The files that a dataset was found to be; itself where it is one file, or its index lists them."""
+    listed = getattr(source, "listed", None)
+    found: Sequence[str] = getattr(listed, "paths", ()) if listed is not None else getattr(source, "_files", ())
+    return found or (path,)
+
+
+def _require_no_member_list(store: LocalStore, path: str, files: Sequence[str]) -> None:
     """Refuse many files of which one has a list of its own, by one listing a folder."""
     if len(files) < 2:
         return
-    names = {os.path.basename(one) + OURS[0] for one in files}
-    for folder in dict.fromkeys(os.path.dirname(one) or "." for one in files):
-        found = names.intersection(os.listdir(folder))
-        if found:
-            what = "one of the files has an exclude list of its own"
-            listed = f"{folder}/{min(found)}"
-            raise ConfigError(what, path=path, found=listed, hint="Exclude in the whole, and take this list away")
+    for listed in sorted(with_lists(store, files).values()):
+        what = "one of the files has an exclude list of its own"
+        raise ConfigError(what, path=path, found=listed, hint="Exclude in the whole, and take this list away")
 
 
 def place_of_list(
@@ -91,7 +124,7 @@ def place_of_list(
 ) -> tuple[str, str | None]:
     """Path of the list beside a dataset, and the split by which its entries are told apart."""
     side, split = _side(chosen, store, path, options, source)
-    return side + SUFFIX, split
+    return list_beside(store, side), split
 
 
 def require_no_exclusions(store: Store, path: str) -> None:
@@ -141,24 +174,15 @@ def _find(
     if not isinstance(store, LocalStore):
         return NO_LIST, None
     list_path, split = place_of_list(chosen, store, path, options, source)
-    if not store.exists(list_path):
-        _require_no_folder_list(store, path)
-        return NO_LIST, None
-    return read_list(store, list_path), split
-
-
-def _require_no_folder_list(store: Store, path: str) -> None:
-    """Refuse one of many files, whose samples a list of their folder may take out."""
-    folder, _, last = path.rstrip("/").rpartition("/")
-    listed = f"{folder or '.'}/{OURS[0]}"
-    if _OF_A_FOLDER.match(last) and store.exists(listed):
-        what = "this is one file of a dataset that has an exclude list"
-        raise ConfigError(what, path=path, found=listed, hint=f"Open the whole: {folder or '.'}")
+    return (read_list(store, list_path), split) if store.exists(list_path) else (NO_LIST, None)
 
 
 def _as_listed(chosen: Format, store: Store, path: str, options: OpenOptions) -> Source[Any]:
     plain = replace(options, columns=None, raw=True, vocab_size=None, validate_hash=None, image=None, excludes=None)
     flavor = "modalities" if chosen.name.startswith("jsonl") else options.flavor
+    if isinstance(store, LocalStore) and os.path.islink(path.rstrip("/")):  # what lies beside the file is known there
+        real = place_of(os.path.realpath(path))
+        store, path = real.store, real.path
     return chosen.open(store, path, replace(plain, flavor=flavor, mask_tokens=None))
 
 
@@ -196,25 +220,47 @@ def _several(source: Any) -> _HasFiles | None:
     return text[0] if text is not None and hasattr(text[0], "path_at") else None
 
 
-def _of_several(chosen: Format, text: _HasFiles, options: OpenOptions, source: Any) -> Exclusions | None:
+def _of_several(options: OpenOptions, source: Any) -> Exclusions | None:
     """Each file is under its own list, beside it."""
-    if not isinstance(text.base, LocalStore):
-        return None
-    lists = sorted(with_lists(text.base, text.files))
+    listed = lists_of_files(source)
+    return (
+        exclusions({one.index: one for one in listed.entries}, listed, options.mask_tokens) if listed.entries else None
+    )
+
+
+def list_paths(source: Any) -> dict[str, str]:
+    """Where the list of each of several JSONL files is → the file, of those that have one."""
+    text = _several(source)
+    found = with_lists(text.base, text.files) if text is not None and isinstance(text.base, LocalStore) else {}
+    return {listed: path for path, listed in sorted(found.items())}
+
+
+def lists_of_files(source: Any) -> ExcludeList:
+    """The lists beside JSONL files that are one source, as one list of that; raises `Corrupt` as for each."""
+    lists = list_paths(source)
     if not lists:
-        return None
-    found, read = dict[int, Entry](), list[Entry]()
-    firsts = _first_lines(text, source.line_ranges())
-    for path in lists:
-        listed = read_list(text.base, f"{path}.penstock{SUFFIX}")
+        return NO_LIST
+    text, read = source.text[0], list[Entry]()
+    firsts = {path: first for path, first, _ in files_of_lines(source)}
+    for list_path, path in lists.items():
+        listed = read_list(text.base, list_path)
         whole = _alone(source, text, path)
         _require_same(listed, listed.entries, whole, len(whole))
         # As entries of the whole, so that workers may be given one list.
         known = {"dataset": source.fingerprint, "split": None}
-        moved = [replace(one, index=one.index + firsts[path], **known) for one in listed.entries]
-        found |= {one.index: one for one in moved}
-        read += moved
-    return exclusions(found, ExcludeList(tuple(read), f"{lists[0]}.penstock{SUFFIX}"), options.mask_tokens)
+        read += [replace(one, index=one.index + firsts[path], **known) for one in listed.entries]
+    return ExcludeList(tuple(read), min(lists))
+
+
+def files_of_lines(source: Any) -> list[tuple[str, int, int]]:
+    """Path, first line and the one behind the last, of each of several JSONL files that are one source."""
+    text = _several(source)
+    if text is None:
+        return []
+    lines = source.line_ranges()
+    firsts = _first_lines(text, lines)
+    stops = [*firsts.values(), len(lines)][1:]
+    return [(path, first, stop) for (path, first), stop in zip(firsts.items(), stops, strict=True)]
 
 
 def _alone(source: Any, text: Any, path: str) -> Source[Any]:

@@ -201,19 +201,47 @@ def require_no_list(store: Store, side: str, why: str = "new data here would not
         raise ConfigError(what, path=path, hint=hint)
 
 
-def with_lists(store: Store, paths: Iterable[str]) -> set[str]:
-    """The files that have an exclude list of their own beside them; a folder of several is listed once."""
+def list_beside(store: Store, side: str) -> str:
+    """Path of the list of a dataset with this side file: beside the file itself, where it is named by a link.
+
+    Raises:
+        ConfigError: the link has another one beside it.
+    """
+    data = side.removesuffix(".penstock")
+    if not isinstance(store, LocalStore) or data.endswith("/") or not os.path.islink(data):
+        return side + SUFFIX
+    real = f"{os.path.realpath(data)}.penstock{SUFFIX}"
+    if os.path.lexists(side + SUFFIX):
+        what, hint = "an exclude list lies beside a link", f"Exclude these in the file that it leads to: {data}"
+        raise ConfigError(what, path=side + SUFFIX, expected=real, hint=f"{hint}, and take the list away")
+    return real
+
+
+def with_lists(store: Store, paths: Iterable[str]) -> dict[str, str]:
+    """File → exclude list of its own, of those that have one; a folder of several is listed once."""
     folders: dict[str, list[str]] = {}
     for path in paths:
         folders.setdefault(Place(store, path).folder().path, []).append(path)
-    found = set[str]()
+    found: dict[str, str] = {}
     for folder, files in folders.items():
-        if len(files) == 1:
-            found.update(path for path in files if store.exists(f"{path}.penstock{SUFFIX}"))
-            continue
-        names = set(Place(store, folder).names())
-        found.update(path for path in files if f"{Place(store, path).name}.penstock{SUFFIX}" in names)
+        names, links = _names_in(store, folder, len(files))
+        for path in files:
+            own, name = f"{path}.penstock{SUFFIX}", Place(store, path).name
+            listed = list_beside(store, f"{path}.penstock") if links is None or name in links else own
+            is_there = store.exists(listed) if names is None or listed != own else f"{name}.penstock{SUFFIX}" in names
+            found |= {path: listed} if is_there else {}
     return found
+
+
+def _names_in(store: Store, folder: str, num_asked: int) -> tuple[set[str] | None, set[str] | None]:
+    """The names in a folder, and which of them are links; None where asking for each file is less."""
+    if num_asked == 1:
+        return None, None
+    if not isinstance(store, LocalStore):
+        return set(Place(store, folder).names()), set()
+    with os.scandir(folder) as entries:
+        kinds = {one.name: one.is_symlink() for one in entries}
+    return set(kinds), {name for name, is_link in kinds.items() if is_link}
 
 
 def list_if_there(place: Place) -> ExcludeList:

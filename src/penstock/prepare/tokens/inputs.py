@@ -26,10 +26,11 @@ from penstock._resolved import excluded_of
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.formats import get_format
 from penstock.formats._door import open_at
+from penstock.formats._excluded import require_no_list_above
 from penstock.formats._excluding import stored
 from penstock.formats._kept import excluded_list
 from penstock.store._named import named
-from penstock.store.exclude_list import SUFFIX, with_lists
+from penstock.store.exclude_list import with_lists
 from penstock.store.find import find_files as search
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.memory import MemoryStore
@@ -231,11 +232,15 @@ def without_excluded(inputs: Sequence[InputFile]) -> list[InputFile]:
     if not local:
         return list(inputs)
     store, here = local[0].place.store, [one.path for one in local]
-    listed = {path: f"{path}.penstock{SUFFIX}" for path in with_lists(store, here)}
-    for folder in {one.place.folder().path for one in local if one.kind == "parquet"}:
-        of_all = Place(store, folder).child(f".penstock{SUFFIX}")
-        if of_all.exists():  # of a folder that is one dataset
-            listed |= {path: of_all.path for path in here if Place(store, path).folder().path == folder}
+    listed = with_lists(store, here)
+    try:
+        require_no_list_above(here)
+    except ConfigError as error:
+        what, hint = "these inputs are a part of a dataset that has an exclude list", "Leave its samples out before"
+        folder = os.path.dirname(str(error.found))
+        raise ConfigError(
+            what, path=here[0], found=error.found, hint=f"{hint}: penstock convert {folder} OUT.jsonl"
+        ) from None
     return [_without(one, listed[one.path]) if one.path in listed else one for one in inputs]
 
 
