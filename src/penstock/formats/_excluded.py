@@ -9,11 +9,22 @@ from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from penstock.abc import Format, Source, Store, SupportsKeys
-from penstock.errors import ConfigError, Corrupt, NotFound
+from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.formats._excluding import Exclusions, exclusions
-from penstock.store.exclude_list import NO_LIST, OURS, Entry, ExcludeList, list_beside, read_list, with_lists
+from penstock.store.exclude_list import (
+    NO_LIST,
+    OURS,
+    WAITING,
+    Entry,
+    ExcludeList,
+    encode_list,
+    list_beside,
+    read_list,
+    with_lists,
+)
 from penstock.store.local import LocalStore
-from penstock.store.place import place_of
+from penstock.store.place import Place, place_of
+from penstock.store.put import put
 from penstock.types import IntArray, OpenOptions
 
 _TOKEN_FILE = re.compile(r"part-\d{5,}-[0-9a-f]+\.")
@@ -174,7 +185,58 @@ def _find(
     if not isinstance(store, LocalStore):
         return NO_LIST, None
     list_path, split = place_of_list(chosen, store, path, options, source)
-    return (read_list(store, list_path), split) if store.exists(list_path) else (NO_LIST, None)
+    if store.exists(list_path):
+        return read_list(store, list_path), split
+    data = list_path.removesuffix(OURS[0])
+    _require_none_waits(store, (data.removesuffix("/") or data) + WAITING)
+    return NO_LIST, None
+
+
+# --- lists that go along with data ---------------------------------------------------------------------------------
+
+
+def waiting_list(name: str, path: str) -> str:
+    """Where the list of data of the format `name` waits until they stand; beside a folder, whatever is in that."""
+    bare = path.rstrip("/") or path
+    return (f"{bare.removesuffix('.idx').removesuffix('.bin')}.idx" if name == "megatron" else bare) + WAITING
+
+
+def put_waiting(chosen: Format, place: Place, entries: Sequence[Entry]) -> None:
+    """Write the list of data that are about to become visible; until `settle_waiting`, nobody opens these."""
+    if entries:
+        said = encode_list([replace(one, dataset="", split=None) for one in entries])
+        put(place.store, waiting_list(chosen.name, place.path), said)
+
+
+def settle_waiting(chosen: Format, place: Place, split: str | None = None) -> None:
+    """Bind the list that waits to the data that are there now, and put it beside them."""
+    store, path = place.store, waiting_list(chosen.name, place.path)
+    if not store.exists(path):
+        return
+    options = OpenOptions(excludes=NO_LIST, split=split)
+    whole = _as_listed(chosen, store, place.path, options)
+    list_path, split = place_of_list(chosen, store, place.path, options, whole)
+    entries = [replace(one, dataset=whole.fingerprint, split=split) for one in read_list(store, path).entries]
+    put(store, list_path, encode_list(entries))
+    store.delete(path)
+
+
+def unsettle(chosen: Format, place: Place) -> None:
+    """Make the list of data wait again: they are about to be replaced."""
+    options = OpenOptions(excludes=NO_LIST)
+    path, _ = place_of_list(
+        chosen, place.store, place.path, options, _as_listed(chosen, place.store, place.path, options)
+    )
+    if place.store.exists(path):
+        put_waiting(chosen, place, read_list(place.store, path).entries)
+        place.store.delete(path)
+
+
+def _require_none_waits(store: Store, path: str) -> None:
+    if store.exists(path):
+        what = "excluded samples were copied here, and their list is not there yet"
+        hint = "Run the command that makes these data again: it finishes"
+        raise PrepareError(what, path=path.removesuffix(WAITING), found=path, hint=hint)
 
 
 def _as_listed(chosen: Format, store: Store, path: str, options: OpenOptions) -> Source[Any]:

@@ -44,13 +44,13 @@ class Exclusions:
 
     Attributes:
         indices: int64[k], rising: the samples.
-        reasons: of each.
+        entries: of each, whose index may be that in another split.
         listed: the list that says so.
         mask_id: the id that stands in the place of theirs; None: that which ends documents, else 0.
     """
 
     indices: IntArray
-    reasons: tuple[str, ...]
+    entries: tuple[Entry, ...]
     listed: ExcludeList
     mask_id: int | None = None
 
@@ -67,7 +67,7 @@ class Exclusions:
 
     def refuse(self, index: int, path: str | None) -> NoReturn:
         """Raise the error for a sample."""
-        reason = self.reasons[int(np.searchsorted(self.indices, index))]
+        reason = self.entries[int(np.searchsorted(self.indices, index))].reason
         what = f"sample {index} is excluded ({reason})"
         hint = "Streams and loaders put another one in its place; `penstock exclude --show` lists what is excluded"
         raise Excluded(what, path=path, found=self.listed.path, hint=hint)
@@ -76,7 +76,7 @@ class Exclusions:
 def exclusions(entries: Mapping[int, Entry], listed: ExcludeList, mask_id: int | None) -> Exclusions:
     """From index → entry."""
     order = sorted(entries)
-    return Exclusions(np.array(order, np.int64), tuple(entries[one].reason for one in order), listed, mask_id)
+    return Exclusions(np.array(order, np.int64), tuple(entries[one] for one in order), listed, mask_id)
 
 
 def excluding(source: Source[Any], found: Exclusions) -> ExcludingSource | ExcludingTokens:

@@ -19,6 +19,7 @@ from penstock.executors import AnyExecutor
 from penstock.formats.shards.codecs import registered_name
 from penstock.formats.shards.merge import FileCopy, copy_shards, merge_parts
 from penstock.reshape.in_place import InPlace, in_place
+from penstock.reshape.origins import all_rows, refuse_along
 from penstock.reshape.pieces import (
     Copied,
     Pieces,
@@ -71,7 +72,7 @@ class MergeReport:
 def merge(
     sources: Sequence[Given], target: Given, *, to: str | None = None, format: str | None = None,
     token_bytes: int | None = None, mix_tokenizers: bool = False, no_copy: bool = False,
-    overwrite: bool = False, dry_run: bool = False, store: Store | None = None,
+    overwrite: bool = False, dry_run: bool = False, keep_map: bool = False, store: Store | None = None,
     progress: Progress | None = None, executor: AnyExecutor | None = None, workers: int | None = None,
     part: tuple[int, int] | None = None, finish: bool = False, no_work: bool = False, restart: bool = False,
     **options: Any,
@@ -92,11 +93,13 @@ def merge(
         no_copy: shards of samples stay where they are, below the target: only one index over all of them is written.
         overwrite: replace the target.
         dry_run: refuse what would be refused, count what would be written, and write nothing.
+        keep_map: write beside the target from which row of which source each is: 8 bytes each.
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
         part, finish, no_work, restart: shared work, as of `penstock.pack`; of documents and lines.
-        options: what `penstock.open` takes for the sources; for tars see `penstock.reshape.tars.merge_tars`.
+        options: what `penstock.open` takes for the sources; `keep_excluded` copies excluded samples with their entries;
+            for tars see `penstock.reshape.tars.merge_tars`.
 
     Raises:
         ConfigError: no source, an output that exists, or sources that don't fit together.
@@ -109,6 +112,8 @@ def merge(
     places, place = [place_of(source, store) for source in sources], place_of(target, store).bare()
     hands, sharing = Workers(executor, workers), Sharing(part, finish, no_work, restart)
     shares = is_shared(sharing, dry_run=dry_run)
+    if no_copy or shares or is_tars(places[0], format):
+        refuse_along(options, keep_map, "shards, tars or shares are written as a whole")
     if no_copy:
         asked = {"to": to, "format": format, "token_bytes": token_bytes, "mix_tokenizers": mix_tokenizers}
         asked |= {"dry_run": dry_run, "part": part, "finish": finish, "restart": restart, **options}
@@ -122,12 +127,13 @@ def merge(
         return MergeReport(*merge_tars(places, place, hands, to=to, **how, **options))
     with keeping_nothing(dry_run):
         opened = [open_rows(one, format=format, **options) for one in places]
-    output = Output(place, to, overwrite, token_bytes, mix_tokenizers, dry_run=dry_run)
+    output = Output(place, to, overwrite, token_bytes, mix_tokenizers, dry_run=dry_run, keep_map=keep_map)
     samples = [rows for rows in opened if isinstance(rows, SampleRows)]
     hands = hands_for(executor, workers, dry_run=dry_run)
     if shares:
         return _share(opened, options, output, hands, sharing, progress)
-    if len(samples) == len(opened) and not excluded_in(opened):  # shards go over whole
+    carried = any(rows.taken_out.carried.entries for rows in opened)
+    if len(samples) == len(opened) and not (excluded_in(opened) or carried or keep_map):  # shards go over whole
         return _merge_samples(samples, output, hands)
     return _merge_rows(opened, options, output, hands, progress)
 
@@ -192,7 +198,9 @@ def _merge_rows(
             made = pieces.made([rows_at(rows, options) for rows in opened], Copied(), tasks, width)
             append_made(made, writer, opened, counter)
 
-    manifest = write_output(output, opened, {"command": "merge"}, fill, counter.total)
+    manifest = write_output(
+        output, opened, {"command": "merge"}, fill, counter.total, lambda: all_rows(0, counter.total)
+    )
     written = Written.of(output.place, manifest, excluded_in(opened))
     return MergeReport(written, tuple((rows.place.path, len(rows)) for rows in opened))
 

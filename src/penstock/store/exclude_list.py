@@ -40,8 +40,11 @@ from penstock.types import IntArray
 SUFFIX = ".exclude.jsonl"
 """Behind the name of a side file."""
 
-OURS = (".penstock" + SUFFIX, f".penstock{SUFFIX}.lock")
-"""How names of lists, and of what locks them, end: they are no data."""
+WAITING = f".penstock{SUFFIX}.next"
+"""Behind the name of data whose list is not there yet."""
+
+OURS = (".penstock" + SUFFIX, f".penstock{SUFFIX}.lock", WAITING)
+"""How names of lists, of what locks them and of what waits end: they are no data."""
 
 _MOST_BYTES = 1 << 30
 _AGAIN = "Restore it, or take it away and make it again: penstock exclude"
