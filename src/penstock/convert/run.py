@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,8 @@ from penstock.convert.plan_samples import SamplePlan, plan_samples
 from penstock.convert.rehearsal import rehearse
 from penstock.convert.samples import verify_samples, write_samples
 from penstock.executors import AnyExecutor
+from penstock.formats import get_format
+from penstock.formats._excluded import put_waiting, settle_waiting, waiting_list
 from penstock.store._keeping import keeping_nothing
 from penstock.store.place import dataset_at, place_of
 from penstock.types import Sample
@@ -112,8 +115,9 @@ def convert(
         finish, no_work, restart: do what is missing of shared work, and commit; only where nothing is; throw work away.
         progress: called with samples done and a text.
         options: `layout, eos_id, flavor, raw, trust, follow_links, read, excludes, source_split` of the source, as
-            `penstock.open` takes them; all others are the target's, as `penstock.create` takes them, such as
-            `token_bytes=`, `dtype=`, `size_limit=` or `split=`. A target without splits leaves `split=` to the source.
+            `penstock.open` takes them; `keep_excluded=True` copies excluded samples with their entries; all others are
+            the target's, as `penstock.create` takes them, such as `token_bytes=`, `dtype=`, `size_limit=` or `split=`.
+            A target without splits leaves `split=` to the source.
 
     Raises:
         Unsupported: the target's format can't hold these samples; it says why.
@@ -155,14 +159,15 @@ def _convert(asked: Asked, advance: Advance) -> ConvertReport:
         return _shared(asked, plan, advance)
     with plan.output.held() as output:
         started = time.monotonic()
-        if isinstance(plan, TokenPlan):
-            written = write_tokens(plan, output, advance)
-            copied = time.monotonic()
-            found = verify_tokens(plan, output, written)
-        else:
-            written = write_samples(plan, output, advance)
-            copied = time.monotonic()
-            found = verify_samples(plan, output, written, advance)
+        with _going_along(plan):
+            if isinstance(plan, TokenPlan):
+                written = write_tokens(plan, output, advance)
+                copied = time.monotonic()
+                found = verify_tokens(plan, output, written)
+            else:
+                written = write_samples(plan, output, advance)
+                copied = time.monotonic()
+                found = verify_samples(plan, output, written, advance)
         output.finish()
     return _report(asked, plan, written, found, (started, copied))
 
@@ -181,9 +186,29 @@ def _shared(asked: Asked, plan: TokenPlan | SamplePlan, advance: Advance) -> Con
             found.append(verify_samples(plan, plan.output, written, advance))
 
     of_tokens = isinstance(plan, TokenPlan)
-    written = write_parts(plan, advance, verify) if of_tokens else write_groups(plan, advance, verify)
+    with _going_along(plan):
+        written = write_parts(plan, advance, verify) if of_tokens else write_groups(plan, advance, verify)
     found.append(_as_written(plan, written))
     return _report(asked, plan, written, found[0], (started, *copied, time.monotonic()))
+
+
+@contextlib.contextmanager
+def _going_along(plan: TokenPlan | SamplePlan) -> Generator[None]:
+    """Let the exclude list of what is copied although it is excluded wait until the block has made the data."""
+    entries = plan.carried if isinstance(plan, TokenPlan) else plan.given.carried
+    place, chosen = plan.output.place, get_format(plan.output.dataset.format)
+    if not entries:
+        yield
+        return
+    if not place.exists():  # else it is what this work has made, or an error follows
+        put_waiting(chosen, place, entries)
+    try:
+        yield
+        settle_waiting(chosen, place, plan.output.dataset.options.split)
+    except BaseException:
+        if not place.exists():
+            place.store.delete(waiting_list(chosen.name, place.path))
+        raise
 
 
 def _as_written(plan: TokenPlan | SamplePlan, written: Written) -> ReadBack:

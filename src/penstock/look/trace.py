@@ -15,10 +15,13 @@ from penstock._limits import MOST_NODES, MOST_NODES_DEEP
 from penstock._secrets import redacted_repr
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats import open_source
+from penstock.formats.samples.webdataset.manifest import manifest_of_tars, side_path
+from penstock.formats.samples.webdataset.source import WebdatasetSource
 from penstock.prepare.tokens.inputs import describe_inputs
 from penstock.store.exclude_list import NO_LIST
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.place import Given, Place, place_of
+from penstock.store.side_file import recorded_fingerprints
 from penstock.types import Manifest
 
 State = Literal["output", "same", "changed", "not found"]
@@ -129,12 +132,19 @@ def _manifest_at(place: Place) -> Manifest | None:
     if not place.exists() and not place.folder().exists():
         raise NotFound("no such dataset", path=place.path, hint="Check the path")
     try:
-        manifest = getattr(open_source(place.path, excludes=NO_LIST), "manifest", None)
+        source: Any = open_source(place.path, excludes=NO_LIST)
+        manifest = manifest_of_tars(place.store, source.path) if _raw_of(source) else getattr(source, "manifest", None)
     except NotFound:
         raise
     except (PenstockError, OSError):
         return None
     return manifest if isinstance(manifest, Manifest) else None
+
+
+def _raw_of(source: Any) -> WebdatasetSource | None:
+    """The stored samples of tars; None for other data."""
+    raw = getattr(source, "raw", source)
+    return raw if isinstance(raw, WebdatasetSource) else None
 
 
 def is_same(place: Place, digest: str) -> bool:
@@ -144,6 +154,13 @@ def is_same(place: Place, digest: str) -> bool:
             return digest == _SAMPLE + sample_fingerprint(place.store, "input", b"", [("", place.path)])
         if ":" in digest:
             return digest == describe_inputs([place])[0].digest
-        return digest == open_source(place.path, excludes=NO_LIST).fingerprint
+        source = open_source(place.path, excludes=NO_LIST)
+        if digest == source.fingerprint:
+            return True
+        raw = _raw_of(source)  # tars are told by what is stored, in one of their splits
+        if raw is None:
+            return False
+        of_splits = recorded_fingerprints(place.store, side_path(raw.path)).values()
+        return digest in (raw.fingerprint, *of_splits)
     except (PenstockError, OSError):
         return False
