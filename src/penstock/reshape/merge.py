@@ -49,7 +49,7 @@ from penstock.reshape.rows import AnyRows, TokenRows, is_tars, open_rows, rows_a
 from penstock.reshape.samples import SampleRows
 from penstock.reshape.shares import Asked, is_shared, refuse_tars, share
 from penstock.store._keeping import keeping_nothing
-from penstock.store.place import Given, Place, place_of
+from penstock.store.place import Given, Place, distinct_names, place_of
 from penstock.work.sharing import Sharing
 
 
@@ -155,10 +155,16 @@ def _share(
         there = in_place(rows, output.place.store, width)
         laid += ranges_of(number, rows) if there is None else [there]
     at, counter = [rows_at(rows, options) for rows in opened], Counter(sum(map(len, opened)), progress)
-    made_by, digest = {"command": "merge"}, _joined_digest(opened)
+    made_by, digest = _made_by(opened), _joined_digest(opened)
     asked = Asked(output.place, [output], opened, at, made_by, Copied(), laid, sharing, workers, counter, digest)
     (written,) = share(asked)
     return MergeReport(written, tuple((rows.place.path, len(rows)) for rows in opened))
+
+
+def _made_by(sources: Sequence[AnyRows]) -> dict[str, Any]:
+    """For the side file: the order of several sources too, as the digests of inputs stand there by name."""
+    names = distinct_names([rows.place for rows in sources])
+    return {"command": "merge", "sources": names} if len(names) > 1 else {"command": "merge"}
 
 
 def _merge_index(
@@ -198,9 +204,7 @@ def _merge_rows(
             made = pieces.made([rows_at(rows, options) for rows in opened], Copied(), tasks, width)
             append_made(made, writer, opened, counter)
 
-    manifest = write_output(
-        output, opened, {"command": "merge"}, fill, counter.total, lambda: all_rows(0, counter.total)
-    )
+    manifest = write_output(output, opened, _made_by(opened), fill, counter.total, lambda: all_rows(0, counter.total))
     written = Written.of(output.place, manifest, excluded_in(opened))
     return MergeReport(written, tuple((rows.place.path, len(rows)) for rows in opened))
 
@@ -227,7 +231,7 @@ def _merge_samples(sources: Sequence[SampleRows], output: Output, workers: Worke
         raise Unsupported(
             what, path=place.path, found=f"--to {output.to}", hint="Use `penstock convert` before or after it"
         )
-    made_by = {"command": "merge"}
+    made_by = _made_by(sources)
     if output.dry_run:
         rehearse(output, sources, made_by)
         counts = (sum(map(len, sources)), None, sum(map(total_units, sources)))
