@@ -12,7 +12,7 @@ from penstock._limits import MOST_NODES_DEEP
 from penstock.errors import ConfigError, PenstockError
 from penstock.formats import open_source
 from penstock.formats._excluding import stored
-from penstock.formats.jsonl.numbers import line_numbers
+from penstock.formats.jsonl.scan import line_numbers
 from penstock.look.samples import Dataset, open_dataset
 from penstock.look.trace import digests_like, is_same, kind_of
 from penstock.reshape.rows import Lines

@@ -72,7 +72,8 @@ class MergeReport:
 def merge(
     sources: Sequence[Given], target: Given, *, to: str | None = None, format: str | None = None,
     token_bytes: int | None = None, mix_tokenizers: bool = False, no_copy: bool = False,
-    overwrite: bool = False, dry_run: bool = False, keep_map: bool = False, store: Store | None = None,
+    overwrite: bool = False, dry_run: bool = False, keep_map: bool = False, keep_excluded: bool = False,
+    store: Store | None = None,
     progress: Progress | None = None, executor: AnyExecutor | None = None, workers: int | None = None,
     part: tuple[int, int] | None = None, finish: bool = False, no_work: bool = False, restart: bool = False,
     **options: Any,
@@ -94,17 +95,18 @@ def merge(
         overwrite: replace the target.
         dry_run: refuse what would be refused, count what would be written, and write nothing.
         keep_map: write beside the target from which row of which source each is: 8 bytes each.
+        keep_excluded: copy excluded samples too, with their entries: they are excluded in the output.
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
         part, finish, no_work, restart: shared work, as of `penstock.pack`; of documents and lines.
-        options: what `penstock.open` takes for the sources; `keep_excluded` copies excluded samples with their entries;
-            for tars see `penstock.reshape.tars.merge_tars`.
+        options: what `penstock.open` takes for the sources; for tars see `penstock.reshape.tars.merge_tars`.
 
     Raises:
         ConfigError: no source, an output that exists, or sources that don't fit together.
         FormatError: a source is damaged.
     """
+    options["keep_excluded"] = keep_excluded
     if isinstance(sources, str | os.PathLike | Place):
         raise ConfigError("merge takes a list of datasets", found=str(sources), hint="Put it in brackets: [source]")
     if not sources:

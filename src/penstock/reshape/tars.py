@@ -219,8 +219,8 @@ def merge_tars(
         return Written.of(target, made, excluded), inputs
     counter = Counter(sum(counts), progress)
     made_by = {"command": "merge"} if seed is None else {"command": "shuffle", "seed": seed}
-    with _writer(target, given | typing[0], overwrite) as writer:
-        writer.note(_lineage([one for one, _ in opened], split, made_by, excluded))
+    noted = _lineage([one for one, _ in opened], split, made_by, excluded)
+    with _writer(target, given | typing[0], overwrite, noted) as writer:
         if announce is not None:
             announce(_cost([samples for _, splits in opened for samples in splits.values()]))
         with pieces_for(workers, target) as pieces:
@@ -321,12 +321,9 @@ def split_tars(
             # All writers begin first: a part that exists is refused before anything is written.
             noted = _lineage([dataset], split, made_by, samples.excluded)
             writers = [
-                found or stack.enter_context(_writer(place, writer_options, overwrite))
+                found or stack.enter_context(_writer(place, writer_options, overwrite, noted))
                 for place, found in zip(places, own, strict=True)
             ]
-            for writer in writers:
-                if isinstance(writer, WebdatasetWriter):
-                    writer.note(noted)
             with pieces_for(workers, beside) as pieces:
                 _fill(writers, samples, rows, _or_none(pieces), counter)
             manifests = once.commit(lambda: tuple(map(_published, writers)), goes_on=True)
@@ -404,10 +401,11 @@ def _known(options: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _writer(place: Place, options: dict[str, Any], overwrite: bool) -> WebdatasetWriter:
+def _writer(place: Place, options: dict[str, Any], overwrite: bool, noted: Provenance) -> WebdatasetWriter:
     made = get_format(_FORMAT).create(place.store, place.path, options, overwrite=overwrite)
     if not isinstance(made, WebdatasetWriter):
         raise TypeError(f"{_FORMAT} has another writer: {type(made).__name__}")
+    made.note(noted)
     return made
 
 

@@ -23,13 +23,13 @@ import xxhash
 
 from penstock._printable import recordable
 from penstock._resolved import excluded_of
-from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.formats import get_format
 from penstock.formats._door import open_at
 from penstock.formats._excluded import require_no_list_above
 from penstock.formats._excluding import stored
 from penstock.formats._kept import carried_list, excluded_list
-from penstock.formats.jsonl.numbers import line_numbers
+from penstock.formats.jsonl.scan import line_numbers
 from penstock.store._named import named
 from penstock.store.exclude_list import Entry, read_list, with_lists
 from penstock.store.find import find_files as search
@@ -243,7 +243,8 @@ def without_excluded(
             what = "an exclude list is of one input"
             raise ConfigError(what, path=excludes.path, found=f"{len(inputs)} inputs", hint="Pack each by itself")
         return [_without(inputs[0], excludes, keep=keep)]
-    local = [one for one in inputs if one.place.is_local]
+    local, far = [one for one in inputs if one.place.is_local], [one for one in inputs if not one.place.is_local]
+    _require_named(far)
     if not local:
         return list(inputs)
     store, here = local[0].place.store, [one.path for one in local]
@@ -252,11 +253,24 @@ def without_excluded(
         require_no_list_above(here)
     except ConfigError as error:
         what, hint = "these inputs are a part of a dataset that has an exclude list", "Leave its samples out before"
-        folder = os.path.dirname(str(error.found))
+        folder = Place(store, str(error.found)).folder().path
         raise ConfigError(
             what, path=here[0], found=error.found, hint=f"{hint}: penstock convert {folder} OUT.jsonl"
         ) from None
     return [_without(one, Place(store, listed[one.path]), keep=keep) if one.path in listed else one for one in inputs]
+
+
+def _require_named(inputs: Sequence[InputFile]) -> None:
+    """Refuse inputs that are far away beside which a list lies, by one listing of each folder; raises `ConfigError`."""
+    stores = {id(one.place.store): one.place.store for one in inputs}
+    for store in stores.values():
+        found = dict[str, str]()
+        with contextlib.suppress(PenstockError, OSError):  # who may not look sees none
+            found = with_lists(store, [one.path for one in inputs if one.place.store is store])
+        if found:
+            what, path = "an exclude list lies beside this input, which is far away", min(found)
+            hint = "Name it: --excludes URL (excludes=), and pack this input by itself"
+            raise ConfigError(what, path=path, found=found[path], hint=hint)
 
 
 def _without(one: InputFile, listed: Place, *, keep: bool) -> InputFile:
