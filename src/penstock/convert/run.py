@@ -97,7 +97,7 @@ def convert(
 ) -> ConvertReport:
     """Write the samples of `source` as a new dataset, and read it back.
 
-    Killed and run again, it goes on. Ids have the width of the source; from a format with one width for all, of what that
+    Killed and run again, it goes on. Ids have the source's width; from a format with one width for all, that of what it
     was made from, else what the largest needs. Many processes write shards; bytes depend on source and options alone.
 
     Args:
