@@ -30,6 +30,7 @@ from penstock.convert.rows import Dataset, Group, Opened, batches, sample_digest
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.executors import make_executor
 from penstock.formats import get_format
+from penstock.formats._manifest import Provenance
 from penstock.formats.shards.find_index import own_files
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.formats.shards.side import SIDE_NAME
@@ -257,7 +258,8 @@ class _Pass:
             marks = self._marks.store
             count = len(family.second(ordered, job.assembly))
             data = [marks.get(self._mark(number).path) for number in range(count)]
-            manifest = family.end(found, data, job.assembly, noted | {"samples": samples}, plan.output.overwrite)
+            given = Provenance(inputs=plan.recorded["inputs"], options=noted | {"samples": samples})
+            manifest = family.end(found, data, job.assembly, given, plan.output.overwrite)
         elif place.is_local:
             manifest = assemble(found, place, overwrite=plan.output.overwrite, **told)
         else:

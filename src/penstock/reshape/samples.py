@@ -29,10 +29,12 @@ class TakenOut:
     Attributes:
         indices: int64[k], rising: in the whole dataset; None for nothing.
         listed: the exclude list that says so.
+        carried: of those that are excluded and stay among the rows: their entries, by the indices that they have.
     """
 
     indices: IntArray | None = None
     listed: ExcludeList = NO_LIST
+    carried: ExcludeList = NO_LIST
 
     def __len__(self) -> int:
         return 0 if self.indices is None else len(self.indices)
