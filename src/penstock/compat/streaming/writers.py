@@ -15,9 +15,9 @@ from typing import Any, Self
 from penstock.compat.unused import refuse_overrides, say_unused
 from penstock.errors import ConfigError
 from penstock.formats import create
+from penstock.formats.shards.find_index import own_files
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.formats.shards.side import SIDE_NAME
-from penstock.formats.shards.source import own_files
 from penstock.store.place import Place, local_place, place_of
 from penstock.store.put import aborting
 from penstock.store.resolve import is_url, local_path
