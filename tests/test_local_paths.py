@@ -73,7 +73,7 @@ KNOWN: dict[str, str] = {
     "formats/samples/webdataset/key_index.py": _SCRATCH,
     "formats/samples/webdataset/repair.py": _SCRATCH,
     "formats/samples/webdataset/sqlite_index.py": _SCRATCH,
-    "formats/shards/source.py": _LAST_NAME,
+    "formats/shards/find_index.py": _LAST_NAME,
     "formats/tables/parquet.py": _LOOKED_AT,
     "formats/tokens/flat_tokens/repair.py": "the folder of a staged array, which is local",
     "formats/tokens/folder/files.py": _LAST_NAME,
