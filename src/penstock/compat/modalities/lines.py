@@ -11,7 +11,7 @@ from penstock._index import as_index
 from penstock._secrets import logger
 from penstock.compat.modalities.bases import Dataset
 from penstock.compat.unused import refuse_overrides
-from penstock.errors import Corrupt, NotFound, PrepareError
+from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.formats.jsonl.index import load_lines
 from penstock.prepare.raw import build_index
 from penstock.prepare.tokens.select import make_reader, select
@@ -112,7 +112,9 @@ def _have_index(index_path: Path, raw_data_path: Path) -> None:
         try:
             build_index(raw_data_path, index_path)
             _log.info("%s: made the index of %s", index_path, raw_data_path)
-        except PrepareError as error:
+        except (ConfigError, PrepareError) as error:
+            if index_path.is_file():  # another process was sooner
+                return
             if error.what != _TAKEN or time.monotonic() > waited_until:
                 raise
             time.sleep(_LOOK_S)
