@@ -76,9 +76,11 @@ class StreamingEnWiki(StreamingDataset):
     def get_item(self, sample_id: int, retry: int = 7) -> Any:
         """int32[n] `input_ids`, `token_type_ids`, `attention_mask`; int64[n] `labels`, -100 where nothing is masked."""
         stored: Mapping[str, bytes] = super().get_item(sample_id, retry)
-        found = {name: np.frombuffer(data, _DTYPES.get(name, np.int32)) for name, data in stored.items()}
+        found: dict[str, Any] = {
+            name: np.frombuffer(data, _DTYPES.get(name, np.int32)) for name, data in stored.items()
+        }
         labels = np.full(len(found["input_ids"]), _IGNORED)
-        np.put(labels, found["masked_lm_positions"], found["masked_lm_ids"])
+        labels[found["masked_lm_positions"]] = found["masked_lm_ids"]
         return {
             "input_ids": found["input_ids"].copy(),
             "token_type_ids": found["segment_ids"].copy(),
