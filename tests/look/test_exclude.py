@@ -676,3 +676,32 @@ def test_tars_of_several_splits_are_purged_a_split_at_a_time(tmp_path: Path) -> 
     told = json.loads(Path(report.certificate).read_bytes())
     assert (report.samples, told["split"], [one["split"] for one in told["removed"]]) == (9, "val", ["val"])
     assert (len(ps.open(tmp_path / "out", split="val")), len(ps.open(tmp_path / "out", split="train"))) == (9, 0)
+
+
+def test_a_folder_of_jsonl_is_purged_while_a_run_reads_it(tmp_path: Path) -> None:
+    from penstock.look.purge import purge
+
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for name in ("a", "b"):
+        (raw / f"{name}.jsonl").write_text("".join(json.dumps({"id": f"{name}{n}"}) + "\n" for n in range(5)))
+    ps.exclude(raw, key=["a1", "b4"], reason="ticket")
+    stream = ps.Shuffle(ps.open(raw), 1)
+    read = [stream[position]["id"] for position in range(20)]
+    report = purge(raw, tmp_path / "clean.jsonl")
+    told = json.loads(Path(report.certificate).read_bytes())
+    assert [(one["index"], one["key"]) for one in told["removed"]] == [(1, "a1"), (9, "b4")]
+    assert (report.samples, [one["id"] for one in ps.open(tmp_path / "clean.jsonl")]) == (8, sorted({*read}))
+    assert [stream[position]["id"] for position in range(20)] == read
+    assert not ps.verify(raw, depth="full")
+    assert not ps.verify(tmp_path / "clean.jsonl", depth="full")
+
+
+def test_a_list_that_was_named_is_named_by_the_recipe(tmp_path: Path) -> None:
+    path, listed = tmp_path / "c.pbin", tmp_path / "list.jsonl"
+    make_tokens(path, [5, 9, 3])
+    take_out(path, 1, list=listed)
+    recipe = ps.open(path, excludes=str(listed), mask_tokens=7).recipe()
+    assert (recipe["excludes"], recipe["mask_tokens"]) == (str(listed), 7)
+    take_out(path, 2)
+    assert "excludes" not in ps.open(path).recipe(), "one that is found beside the data"
