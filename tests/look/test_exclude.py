@@ -705,3 +705,24 @@ def test_a_list_that_was_named_is_named_by_the_recipe(tmp_path: Path) -> None:
     assert (recipe["excludes"], recipe["mask_tokens"]) == (str(listed), 7)
     take_out(path, 2)
     assert "excludes" not in ps.open(path).recipe(), "one that is found beside the data"
+
+
+def test_a_list_far_away_is_named_before_anything_is_copied_on(tmp_path: Path) -> None:
+    from penstock.testing import FileServer
+
+    path = MAKERS["a.jsonl"](ROWS, tmp_path / "a.jsonl")
+    take_out(path, 3)
+    names = ("a.jsonl", "a.jsonl.penstock.exclude.jsonl")
+    with FileServer({name: (tmp_path / name).read_bytes() for name in names}) as server:
+        url, listed = (f"{server.url.rstrip('/')}/{name}" for name in names)
+        how: dict[str, Any] = {"tokenizer": TOKENIZER, "executor": "inline"}
+        verbs = (
+            lambda **given: ps.merge([url], tmp_path / "m.jsonl", **given).output,
+            lambda **given: ps.convert(url, tmp_path / "mds", to="mds", columns={"id": "int"}, **given),
+            lambda **given: ps.pack([url], tmp_path / "c.pbin", **how, **given),
+        )
+        for verb in verbs:
+            with pytest.raises(ConfigError, match="exclude list lies beside"):
+                verb()
+            assert verb(excludes=listed).excluded == 1
+        assert ps.open(url, excludes=listed).recipe()["excludes"] == listed
