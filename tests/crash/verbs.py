@@ -176,6 +176,7 @@ VERBS = [
     verb("trace a.pbin", cases.two_pbin),
     verb("exclude a.jsonl --where len(text)>0 --reason asked", one_jsonl, same=False),
     verb("purge a.pbin -o out.pbin", with_list, same=False),
+    verb("merge a.pbin -o out.pbin --keep-excluded --keep-map", with_list),
     verb("head a.pbin", cases.two_pbin),
     verb("head a.jsonl", one_jsonl),
     verb("head set", prepared_tars),

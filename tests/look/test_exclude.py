@@ -676,3 +676,53 @@ def test_tars_of_several_splits_are_purged_a_split_at_a_time(tmp_path: Path) -> 
     told = json.loads(Path(report.certificate).read_bytes())
     assert (report.samples, told["split"], [one["split"] for one in told["removed"]]) == (9, "val", ["val"])
     assert (len(ps.open(tmp_path / "out", split="val")), len(ps.open(tmp_path / "out", split="train"))) == (9, 0)
+
+
+def test_a_folder_of_jsonl_is_purged_while_a_run_reads_it(tmp_path: Path) -> None:
+    from penstock.look.purge import purge
+
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for name in ("a", "b"):
+        (raw / f"{name}.jsonl").write_text("".join(json.dumps({"id": f"{name}{n}"}) + "\n" for n in range(5)))
+    ps.exclude(raw, key=["a1", "b4"], reason="ticket")
+    stream = ps.Shuffle(ps.open(raw), 1)
+    read = [stream[position]["id"] for position in range(20)]
+    report = purge(raw, tmp_path / "clean.jsonl")
+    told = json.loads(Path(report.certificate).read_bytes())
+    assert [(one["index"], one["key"]) for one in told["removed"]] == [(1, "a1"), (9, "b4")]
+    assert (report.samples, [one["id"] for one in ps.open(tmp_path / "clean.jsonl")]) == (8, sorted({*read}))
+    assert [stream[position]["id"] for position in range(20)] == read
+    assert not ps.verify(raw, depth="full")
+    assert not ps.verify(tmp_path / "clean.jsonl", depth="full")
+
+
+def test_a_list_that_was_named_is_named_by_the_recipe(tmp_path: Path) -> None:
+    path, listed = tmp_path / "c.pbin", tmp_path / "list.jsonl"
+    make_tokens(path, [5, 9, 3])
+    take_out(path, 1, list=listed)
+    recipe = ps.open(path, excludes=str(listed), mask_tokens=7).recipe()
+    assert (recipe["excludes"], recipe["mask_tokens"]) == (str(listed), 7)
+    take_out(path, 2)
+    assert "excludes" not in ps.open(path).recipe(), "one that is found beside the data"
+
+
+def test_a_list_far_away_is_named_before_anything_is_copied_on(tmp_path: Path) -> None:
+    from penstock.testing import FileServer
+
+    path = MAKERS["a.jsonl"](ROWS, tmp_path / "a.jsonl")
+    take_out(path, 3)
+    names = ("a.jsonl", "a.jsonl.penstock.exclude.jsonl")
+    with FileServer({name: (tmp_path / name).read_bytes() for name in names}) as server:
+        url, listed = (f"{server.url.rstrip('/')}/{name}" for name in names)
+        how: dict[str, Any] = {"tokenizer": TOKENIZER, "executor": "inline"}
+        verbs = (
+            lambda **given: ps.merge([url], tmp_path / "m.jsonl", **given).output,
+            lambda **given: ps.convert(url, tmp_path / "mds", to="mds", columns={"id": "int"}, **given),
+            lambda **given: ps.pack([url], tmp_path / "c.pbin", **how, **given),
+        )
+        for verb in verbs:
+            with pytest.raises(ConfigError, match="exclude list lies beside"):
+                verb()
+            assert verb(excludes=listed).excluded == 1
+        assert ps.open(url, excludes=listed).recipe()["excludes"] == listed

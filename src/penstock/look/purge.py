@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -95,9 +96,11 @@ def purge(
     certificate = place.beside(CERTIFICATE)
     before, kept = _digests(listed.dataset, gone)
     is_new = overwrite or not place.exists()
-    if is_new:
-        _write(target, place, found, to, asked, overwrite=overwrite, progress=progress, executor=executor,
-               workers=workers)  # fmt: skip
+    if is_new or not certificate.exists():
+        # What a killed run made is known by the verb, which sweeps what else it left, or says that something is there.
+        with contextlib.nullcontext() if is_new else contextlib.suppress(ConfigError):
+            _write(target, place, found, to, asked, overwrite=overwrite, progress=progress, executor=executor,
+                   workers=workers)  # fmt: skip
     is_tars = find_format(place, to, OpenOptions()).name == "webdataset"
     split = {"split": listed.split} if is_tars and listed.split is not None else {}
     written = open_dataset(place.path, split | ({} if to is None else {"format": to}))

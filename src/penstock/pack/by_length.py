@@ -18,7 +18,7 @@ from penstock._digest import array_digest, digest
 from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
 from penstock._naming import function_name
-from penstock._resolved import samples_of
+from penstock._resolved import excluded_of, samples_of
 from penstock._tree import brief, line, tree
 from penstock.abc import Source
 from penstock.errors import ConfigError
@@ -107,15 +107,25 @@ class PackByLength:
         return len(self._found()[0]) - 1
 
     def __getitem__(self, index: int, /) -> Sample:
-        return self._merged(samples_of(self.source, self.members(as_index(index, len(self)))))
+        return self._merged(samples_of(self.source, self._left(as_index(index, len(self)))))
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
         """Columns of the groups at `indices`: int64[k], in that order."""
         return stack(self.get_samples(as_indices(indices, len(self))))
 
+    @property
+    def excluded_indices(self) -> IntArray | None:
+        """int64[k], rising: the groups of which all samples are taken out; None where nothing is."""
+        gone = excluded_of(self.source)
+        if gone is None:
+            return None
+        starts, order, _ = self._found()
+        kept_before = np.concatenate([[0], np.cumsum(~np.isin(np.asarray(order), gone))])
+        return np.flatnonzero(np.diff(kept_before[np.asarray(starts)]) == 0)
+
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
         """The groups at `indices`: int64[k], in that order; their samples are read in one batch."""
-        members = [self.members(index) for index in indices.tolist()]
+        members = [self._left(index) for index in indices.tolist()]
         samples = iter(samples_of(self.source, np.concatenate(members))) if members else iter(())
         return [self._merged([next(samples) for _ in group]) for group in members]
 
@@ -123,6 +133,14 @@ class PackByLength:
         """int64[k]: the samples of group `index`, in the order of the source."""
         starts, order, _ = self._found()
         return np.sort(np.asarray(order[int(starts[index]) : int(starts[index + 1])]))
+
+    def _left(self, index: int) -> IntArray:
+        """The members of a group without those that are taken out; all of them where nothing else is left."""
+        members, gone = self.members(index), excluded_of(self.source)
+        if gone is None:
+            return members
+        left = members[~np.isin(members, gone)]
+        return left if len(left) else members
 
     def children(self) -> Mapping[str, Source[Any]]:
         """The source, under the name `source`."""
@@ -188,11 +206,11 @@ class PackByLength:
         return starts, order, costs
 
     def _measured(self, measure: Callable[[Any], int]) -> IntArray:
-        count = len(self.source)
+        count, stored = len(self.source), getattr(self.source, "stored_source", self.source)  # nothing moves
         found = np.empty(count, np.int64)
         for start in range(0, count, _READ_AT_ONCE):
             indices = np.arange(start, min(start + _READ_AT_ONCE, count), dtype=np.int64)
-            found[indices] = [measure(sample) for sample in samples_of(self.source, indices)]
+            found[indices] = [measure(sample) for sample in samples_of(stored, indices)]
         return _checked(found, count)
 
 

@@ -206,10 +206,14 @@ def require_no_list(store: Store, side: str, why: str = "new data here would not
 
 def list_above(paths: Iterable[str], own: str | None = None) -> str | None:
     """A list in a folder above files and folders of this machine, up to the root, but for their `own`; or None."""
-    own = None if own is None else os.path.realpath(own)
-    bare = {one.rstrip("/") or one for one in paths}
-    folders = {os.path.realpath(os.path.dirname(one) or ".") for one in bare}
-    folders |= {os.path.dirname(os.path.realpath(one)) for one in bare if os.path.islink(one)}
+    own, store = None if own is None else os.path.realpath(own), LocalStore()
+    folders = set[str]()
+    for folder, files in _by_folder(store, paths).items():
+        names = [one.rstrip("/").rpartition("/")[2] for one in files]
+        _, links = _names_in(store, folder, len(files))
+        linked = [one for one in names if os.path.islink(f"{folder}/{one}")] if links is None else links & {*names}
+        folders.add(os.path.realpath(folder))
+        folders |= {os.path.dirname(os.path.realpath(f"{folder}/{one}")) for one in linked}
     for folder in list(folders):
         while (above := os.path.dirname(folder)) not in folders:
             folders.add(folder := above)
@@ -241,11 +245,8 @@ def list_beside(store: Store, side: str) -> str:
 
 def with_lists(store: Store, paths: Iterable[str]) -> dict[str, str]:
     """File → exclude list of its own, of those that have one; a folder of several is listed once."""
-    folders: dict[str, list[str]] = {}
-    for path in paths:
-        folders.setdefault(Place(store, path).folder().path, []).append(path)
     found: dict[str, str] = {}
-    for folder, files in folders.items():
+    for folder, files in _by_folder(store, paths).items():
         names, links = _names_in(store, folder, len(files))
         for path in files:
             own, name = f"{path}.penstock{SUFFIX}", Place(store, path).name
@@ -253,6 +254,13 @@ def with_lists(store: Store, paths: Iterable[str]) -> dict[str, str]:
             is_there = store.exists(listed) if names is None or listed != own else f"{name}.penstock{SUFFIX}" in names
             found |= {path: listed} if is_there else {}
     return found
+
+
+def _by_folder(store: Store, paths: Iterable[str]) -> dict[str, list[str]]:
+    folders: dict[str, list[str]] = {}
+    for path in paths:
+        folders.setdefault(Place(store, path).folder().path, []).append(path)
+    return folders
 
 
 def _names_in(store: Store, folder: str, num_asked: int) -> tuple[set[str] | None, set[str] | None]:
