@@ -11,6 +11,7 @@ from penstock._digest import derive_key
 from penstock._kinds import is_stream
 from penstock.abc import Source, Stream
 from penstock.compat.energon.encoder import DefaultTaskEncoder
+from penstock.compat.energon.passes import Shares
 from penstock.compat.energon.samples import TYPES
 from penstock.compat.energon.stages import Encoded, Filled, Lanes
 from penstock.compat.energon.work import AnyEncoder, Work
@@ -108,7 +109,7 @@ class EnergonDataset:
         """
         world, size = self.worker_config.world_size, self.batch_size or 1
         if self.size is not None:
-            batches = _parts(self.size, size * world, self.batch_drop_last)
+            batches = len(self.shares(self.size))
             return min(batches, self.batches or batches)
         if self.batches:
             return self.batches
@@ -117,6 +118,21 @@ class EnergonDataset:
         share, more = divmod(sum(map(len, self.sources)), workers)
         mine = range(self.worker_config.rank, workers, world)  # what is left over goes round the ranks
         return sum(_parts(share + (worker < more), size, self.batch_drop_last) for worker in mine)
+
+    @property
+    def grouped(self) -> bool:
+        """Whether what is read are groups, each a batch."""
+        return isinstance(self.data, Lanes) and self.encoder.is_overridden("batch_group_criterion")
+
+    def filled(self) -> Filled:
+        """The stream of positions of which a pass is read."""
+        return cast(Filled, self.data)
+
+    def shares(self, left: int) -> Shares:
+        """How so many samples that are left of a pass are cut into batches."""
+        config = self.worker_config
+        shape = (config.world_size, max(1, config.num_workers), self.batch_size or 1, self.batch_drop_last)
+        return Shares(left, *shape)
 
 
 def _parts(samples: int, size: int, drop_last: bool) -> int:
@@ -172,7 +188,7 @@ def get_train_dataset(
     asked = {"shuffle_buffer_size": shuffle_buffer_size, "max_samples_per_sequence": max_samples_per_sequence}
     say_unused("get_train_dataset", "all samples of a dataset are permuted anew each epoch", asked, {})
     given, opening = _opened_by(path, options, split_part)
-    work = Work(_encoder(task_encoder), worker_config, packing_buffer_size is not None)
+    work = Work(_encoder(task_encoder), worker_config, batch_size, packing_buffer_size is not None)
     workers = worker_config.world_size * max(1, worker_config.num_workers)
     in_lanes = _needs_lanes(work, packing_buffer_size) or lanes is not None
     count = (workers if lanes is None else lanes) if in_lanes else 1
@@ -218,7 +234,7 @@ def get_val_dataset(
         ConfigError: options that don't fit each other, or a name that is not known.
     """
     given, opening = _opened_by(path, options, split_part)
-    work = Work(_encoder(task_encoder), worker_config)
+    work = Work(_encoder(task_encoder), worker_config, batch_size)
     shape = (batch_size, batch_drop_last, packing_buffer_size, limit)
     return _validation(opening.node(given), opening, work, worker_config, *shape)
 
@@ -240,7 +256,7 @@ def get_val_datasets(
     shape = (batch_size, batch_drop_last, packing_buffer_size, limit)
     made: list[tuple[EnergonDataset, SourceInfo]] = []
     for number, leaf in enumerate(leaves(opening.node(given))):
-        work = Work(_encoder(task_encoder), worker_config)
+        work = Work(_encoder(task_encoder), worker_config, batch_size)
         dataset = _validation(leaf, opening, work, worker_config, *shape)
         made.append((dataset, SourceInfo(leaf.path, number, leaf.split, ())))
     return made

@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import repeat
 from types import GeneratorType
 from typing import Any, TypeAlias
 
@@ -78,16 +79,21 @@ class Work:
     Args:
         encoder: its cookers, decoder, `encode_sample` or `preencode_sample`, and `postencode_sample`.
         config: whose seed and handler it is.
+        batch_size: samples of a batch of a rank, by which `current_batch_index` counts; None counts samples.
         packs: whether samples are packed: `postencode_sample` then works on those of a pack, and not here.
 
     Raises:
         ConfigError: the encoder has what would never be called, or both `encode_sample` and `preencode_sample`.
     """
 
-    def __init__(self, encoder: AnyEncoder, config: WorkerConfig, packs: bool = False) -> None:
+    def __init__(
+        self, encoder: AnyEncoder, config: WorkerConfig, batch_size: int | None = None, packs: bool = False
+    ) -> None:
         check_encoder(encoder)
         self.encoder = encoder
         self.packs = packs
+        self.batch_size = batch_size
+        self.samples_per_step = (batch_size or 1) * config.world_size
         self.seed = config.seed_offset
         self.failures = Failures(config)
         self._config = config
@@ -104,7 +110,7 @@ class Work:
         self._bound: dict[Any, _Bound] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (Work, (self.encoder, self._config, self.packs))
+        return (Work, (self.encoder, self._config, self.batch_size, self.packs))
 
     @property
     def identity(self) -> list[Any]:
@@ -133,14 +139,14 @@ class Work:
         """What is made of each sample."""
         before = begin(self.seed)
         try:
-            return list(map(self._made, samples, positions))
+            return list(map(self._made, samples, positions, repeat(getattr(NOW, "batch", None))))
         finally:
             end(before)
 
-    def _made(self, sample: Any, position: int) -> tuple[Any, ...]:
+    def _made(self, sample: Any, position: int, batch: int | None) -> tuple[Any, ...]:
         key = (RESTORE_KIND, position)
         set_restore_key(sample, key)
-        NOW.at = self.seed, position, None
+        NOW.at = self.seed, position, position // self.samples_per_step if batch is None else batch
         try:
             made = self._cooked(sample)
             outputs: tuple[Any, ...] = tuple(made) if isinstance(made, GeneratorType) else (made,)
