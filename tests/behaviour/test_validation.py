@@ -39,7 +39,8 @@ def sizes(loader: Any) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "workers", "expected"), [(1, 4, [11, 11, 11, 11, 2, 1, 2, 1]), (2, 2, [11, 11, 2, 1]), (1, 0, [11] * 4 + [6])]
+    ("ranks", "workers", "expected"),
+    [(1, 4, [11, 11, 11, 11, 2, 1, 2, 1]), (2, 2, [11, 11, 2, 1]), (1, 0, [11] * 4 + [6])],
 )
 def test_each_worker_ends_with_a_short_batch(tmp_path: Path, ranks: int, workers: int, expected: list[int]) -> None:
     path, keys = write(tmp_path, 50), list[str]()

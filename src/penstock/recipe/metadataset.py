@@ -86,6 +86,18 @@ def read_metadataset(path: str | os.PathLike[str], split: str, budget: Budget | 
     return _file(_Above(place_of(path).absolute, split, {}, (), 1, (), budget))
 
 
+def split_names(path: str | os.PathLike[str]) -> list[str]:
+    """The splits that a metadataset has, in order.
+
+    Raises:
+        NotFound: no such file.
+        FormatError: it is no YAML.
+    """
+    found = os.fspath(path)
+    value = check_map(Budget().read(found, "metadataset", ()), "the metadataset", found)
+    return [str(name) for name in check_map(value.get("splits"), "`splits`", found)]
+
+
 def open_metadataset(
     path: str | os.PathLike[str],
     *,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import GenericAlias, TracebackType
 from typing import Any, Self
 
@@ -11,12 +12,18 @@ from numpy.typing import NDArray
 
 from penstock._optional import require
 from penstock._secrets import logger
-from penstock.compat.energon.datasets import EnergonDataset
+from penstock.compat.energon.build import EnergonDataset
 from penstock.compat.energon.maker import BatchMaker, unwrapped
 from penstock.compat.energon.reading import Ahead, Reading
 from penstock.compat.energon.stages import SAMPLE, Group, Lanes
+from penstock.compat.energon.walked import Walked, join_walks
+from penstock.compat.energon.walks import SavableDataset
 from penstock.compat.energon.watchdog import Watchdog
 from penstock.compat.energon.worker import WorkerConfig
+from penstock.compat.energon.wrappers.epochize_dataset import EpochizeDataset
+from penstock.compat.energon.wrappers.gc_dataset import GcDataset
+from penstock.compat.energon.wrappers.limit_dataset import LimitDataset
+from penstock.compat.energon.wrappers.log_sample_dataset import LogSampleDataset
 from penstock.compat.unused import say_unused
 from penstock.cook.cooking import position_of
 from penstock.errors import ConfigError, ResumeMismatch
@@ -28,12 +35,12 @@ VERSION = 1
 _WITH_WORKERS = float("600")  # told from a 600 that is passed by its identity
 
 
-def get_savable_loader(dataset: EnergonDataset, **options: Any) -> SavableDataLoader:
+def get_savable_loader(dataset: SavableDataset[Any], **options: Any) -> SavableDataLoader:
     """A loader whose place can be saved and restored; see `SavableDataLoader`."""
     return SavableDataLoader(dataset, **options)
 
 
-def get_loader(dataset: EnergonDataset, **options: Any) -> SavableDataLoader:
+def get_loader(dataset: SavableDataset[Any], **options: Any) -> SavableDataLoader:
     """The same as `get_savable_loader`: saving costs nothing, so every loader can save."""
     return SavableDataLoader(dataset, **options)
 
@@ -66,7 +73,7 @@ class SavableDataLoader:
 
     def __init__(
         self,
-        dataset: EnergonDataset,
+        dataset: SavableDataset[Any],
         *,
         worker_config: WorkerConfig | None = None,
         prefetch_factor: int = 2,
@@ -84,10 +91,11 @@ class SavableDataLoader:
         say_unused("the loader", "states are exact at every step, whatever the time", options, _NOT_NEEDED)
         if worker_config is not None and worker_config != dataset.worker_config:
             raise ConfigError("the worker config is another one than the dataset's")
+        require_dataset(dataset)
         self.dataset = dataset
         self.worker_config = dataset.worker_config
         if cache_pool is not None:
-            dataset.encoder.cache = cache_pool
+            use_cache(dataset, cache_pool)
         self._valid: NDArray[np.bool_] = np.zeros(0, np.bool_)
         self._heeded = False
         self._pinned = _pinning(pin_memory)
@@ -95,7 +103,10 @@ class SavableDataLoader:
         limits = (watchdog_timeout_seconds, watchdog_initial_timeout_seconds)
         timeout_seconds, self._watch = _watchdog(threads, *limits, fail_on_timeout)
         self._handed = 0
-        self._reading = Reading(dataset, self._maker(), Ahead(prefetch_factor, worker_kind, timeout_seconds))
+        ahead = Ahead(prefetch_factor, worker_kind, timeout_seconds)
+        self._limit, self._starts_anew, inner = limits_of(dataset)
+        plain = isinstance(dataset, EnergonDataset) and not dataset.walked
+        self._reading = Reading(dataset, maker_of(dataset), ahead) if plain else Walked(inner, ahead)
 
     @property
     def valid(self) -> NDArray[np.bool_]:
@@ -108,8 +119,8 @@ class SavableDataLoader:
         return self._valid
 
     def __iter__(self) -> Iterator[Any]:
-        limit = self.dataset.batches or None
-        if self.dataset.starts_anew and not self._reading.started and (self._handed == limit or self._reading.at_end()):
+        limit = self._limit
+        if self._starts_anew and not self._reading.started and (self._handed == limit or self._reading.at_end()):
             self._begin(0)
         while limit is None or self._handed < limit:
             try:
@@ -126,8 +137,8 @@ class SavableDataLoader:
 
     def _ended(self, limit: int | None) -> None:
         """Finish an iteration: the next one is another epoch, the same one again, or a continuation."""
-        whole = self.dataset.size is not None and (limit is None or self._handed < limit or self._reading.at_end())
-        if self.dataset.starts_anew:
+        whole = limit is None or self._handed < limit or self._reading.at_end()
+        if self._starts_anew:
             self._begin(0)
         elif whole:
             self._begin(self._reading.number + 1)
@@ -172,7 +183,8 @@ class SavableDataLoader:
         """
         if state is None:
             return
-        if state.get("version") != VERSION or not isinstance(state.get("loader"), dict):
+        place = "walk" if isinstance(self._reading, Walked) else "loader"
+        if state.get("version") != VERSION or not isinstance(state.get(place), dict):
             found = repr(state)[:80]
             raise ResumeMismatch("this is no state of this loader", found=found, expected="save_state_rank()")
         handed = int(state["handed"])
@@ -209,20 +221,28 @@ class SavableDataLoader:
 
     def restore_sample(self, restore_key: Any) -> Any:
         """The sample, or the batch, that has this `__restore_key__`, made again."""
+        if isinstance(self._reading, Walked):
+            return self._reading.restore_sample(restore_key)
         if isinstance(restore_key, (tuple, list)) and restore_key and isinstance(restore_key[0], (tuple, list)):
-            return self._maker().batch([self._restored(key) for key in restore_key])
+            return maker_of(self._plain).batch([self._restored(key) for key in restore_key])
         return self._restored(restore_key)
+
+    @property
+    def _plain(self) -> EnergonDataset:
+        if not isinstance(self.dataset, EnergonDataset) or self.dataset.walked:
+            raise ConfigError("a dataset that is put together by wrappers has none", found=str(self.dataset)[:120])
+        return self.dataset
 
     def _restored(self, key: Sequence[Any]) -> Any:
         numbers = [number for kind, number in unwrapped(key) if kind == "output"]
         kind, inner = unwrapped(key)[-1]
+        data = self._plain.data
         if kind == "lane":
-            if not isinstance(self.dataset.data, Lanes):
+            if not isinstance(data, Lanes):
                 raise ConfigError("the key is of a loader that packs", found=repr(key)[:120])
             lane, window, offset = inner
-            made = list(self.dataset.data.outputs(lane, window))[offset][SAMPLE][0]
+            made = list(data.outputs(lane, window))[offset][SAMPLE][0]
             return made.samples[numbers[-1]] if isinstance(made, Group) else made
-        data = self.dataset.data
         encoded: Any = data.children()["stream"] if isinstance(data, Lanes) else data
         found = encoded[position_of(key)]
         if not found:
@@ -231,27 +251,58 @@ class SavableDataLoader:
 
     def config(self) -> dict[str, Any]:
         """What is loaded, as plain JSON."""
-        return {"worker_config": self.worker_config.config(), "data": self.dataset.data.recipe()}
+        return {"worker_config": self.worker_config.config(), **self.dataset.config()}
 
     @property
     def failures(self) -> dict[str, int]:
         """Samples that were skipped (`"skipped"`) or failed, by stage, so far; of processes it is not known."""
-        data = self.dataset.data
+        data = self._plain.data
         work: Any = data.children()["stream"] if isinstance(data, Lanes) else data
         return dict(work.work.failures.counts)
 
     @property
     def loader(self) -> Loader:
         """The loader below, for its metrics and positions."""
+        if isinstance(self._reading, Walked):
+            raise ConfigError("a dataset that is walked lane by lane has no loader below")
         return self._reading.loader
 
-    # --- inside --------------------------------------------------------------------------------------------------
 
-    def _maker(self) -> BatchMaker:
-        dataset = self.dataset
-        # A group is a batch already, and a lane of groups is read one by one.
-        step = (dataset.batch_size or 1) * dataset.worker_config.world_size
-        return BatchMaker(dataset.encoder, dataset.worker_config.seed_offset, dataset.batch_size is not None, step)
+def limits_of(dataset: SavableDataset[Any]) -> tuple[int | None, bool, SavableDataset[Any]]:
+    """After how many batches an iteration ends, whether the next one begins anew, and the dataset without that."""
+    if isinstance(dataset, EnergonDataset):
+        inner = replace(dataset, batches=0) if dataset.walked and dataset.batches else dataset
+        return dataset.batches or None, dataset.starts_anew, inner
+    if isinstance(dataset, (LogSampleDataset, GcDataset)):
+        limit, anew, inner = limits_of(dataset.dataset)
+        return limit, anew, dataset if inner is dataset.dataset else dataset.around(inner)
+    if isinstance(dataset, EpochizeDataset):
+        return dataset.length, False, dataset.dataset
+    if isinstance(dataset, LimitDataset):
+        return dataset.length, True, dataset.dataset
+    return None, False, dataset
+
+
+def require_dataset(dataset: Any) -> None:
+    """Refuse what is no dataset of this package."""
+    if not isinstance(dataset, SavableDataset):
+        what = "one of get_train_dataset, get_val_dataset, a factory's build(), or a wrapper"
+        raise ConfigError("no dataset", found=type(dataset).__name__, expected=what)
+
+
+def use_cache(dataset: Any, cache_pool: Any) -> None:
+    """Let the task encoders below use a cache pool."""
+    if isinstance(dataset, EnergonDataset):
+        dataset.encoder.cache = cache_pool
+    for one in getattr(dataset, "datasets", ()):
+        use_cache(one, cache_pool)
+
+
+def maker_of(dataset: EnergonDataset) -> BatchMaker:
+    """What makes the dataset's batches."""
+    # A group is a batch already, and a lane of groups is read one by one.
+    step = (dataset.batch_size or 1) * dataset.worker_config.world_size
+    return BatchMaker(dataset.encoder, dataset.worker_config.seed_offset, dataset.batch_size is not None, step)
 
 
 def _watchdog(
@@ -282,6 +333,8 @@ _NOT_NEEDED: dict[str, Any] = {
 def join_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One state out of those of all ranks, for any world size."""
     first = dict(states[0])
+    if "walk" in first:
+        return {**first, "walk": join_walks([state["walk"] for state in states])}
     return {**first, "loader": merge_states([state["loader"] for state in states])}
 
 

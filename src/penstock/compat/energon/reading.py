@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.compat.energon.datasets import EnergonDataset
+from penstock.compat.energon.build import EnergonDataset
 from penstock.compat.energon.maker import BatchMaker
 from penstock.compat.energon.passes import CutPass, Pass
 from penstock.errors import ResumeMismatch

@@ -16,7 +16,7 @@ import functools
 import importlib.abc
 import importlib.util
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,7 @@ from penstock.codec.fieldmap import FieldMap, parse_field_map, parts_of
 from penstock.codec.parts import DecodeOptions
 from penstock.errors import ConfigError, FormatError, UnsafeData, Unsupported
 from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML, meta_path
-from penstock.formats.samples.webdataset.sample_types import DATASETS, ENERGON, SampleType, find_type
+from penstock.formats.samples.webdataset.sample_types import DATASETS, ENERGON, SampleType, find_type, type_of_class
 from penstock.formats.samples.webdataset.source import WebdatasetSource
 from penstock.formats.samples.webdataset.typed import TypedSource, Typing
 from penstock.store.limited import read_document
@@ -168,6 +168,42 @@ def typed_view(
     )
     again = functools.partial(typed_view, dataset_config=dataset_config, sample_types=sample_types)
     return TypedSource(raw, how, (again, (raw, store, path, options)))
+
+
+def made_by_hand(
+    raw: WebdatasetSource,
+    cls: Any,
+    decode: DecodeOptions | None,
+    *,
+    field_map: Mapping[str, str] | None = None,
+    sample_loader: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
+    part_filter: Iterable[str] | Callable[[str], bool] | None = None,
+) -> TypedSource:
+    """A dataset whose samples are as a program says, in the place of its `dataset.yaml`.
+
+    Args:
+        raw: the raw samples.
+        cls: class of its samples; None for crude data.
+        decode: how parts are decoded; None leaves them as bytes.
+        field_map: field → access, as in the file.
+        sample_loader: decoded parts → fields.
+        part_filter: parts that are read, or which ones are; None for all.
+
+    Raises:
+        ConfigError: a field that the type does not have, or both ways of making fields, or neither.
+    """
+    path = meta_path(raw.path, DATASET_YAML)
+    if cls is not None and (field_map is None) == (sample_loader is None):
+        raise ConfigError("a type of samples needs either a field_map or a sample_loader", path=path)
+    kind = None if cls is None else type_of_class(cls)
+    access = None if field_map is None else parse_field_map(dict(field_map), path)
+    if kind is not None and access is not None:
+        _require_fields(DatasetYaml(path, None, kind.name, access), kind)
+    parts = part_filter if callable(part_filter) or part_filter is None else frozenset(part_filter)
+    parts = parts_of(access) if access is not None else parts
+    how = Typing(path, kind, access, sample_loader, parts, decode)
+    given = {"field_map": field_map, "sample_loader": sample_loader, "part_filter": part_filter}
+    return TypedSource(raw, how, (functools.partial(made_by_hand, **given), (raw, cls, decode)))
 
 
 # --- what the file says ------------------------------------------------------------------------------------------
