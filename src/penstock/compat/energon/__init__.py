@@ -114,6 +114,9 @@ if TYPE_CHECKING:
     from penstock.cook import CrudeSample as CrudeSample
     from penstock.cook import SkipSample as SkipSample
 
+__version__ = "7.4.1"
+"""Of Energon, whose names these are."""
+
 _find, __dir__ = facade(__name__)
 
 

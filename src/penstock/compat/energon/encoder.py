@@ -60,6 +60,16 @@ def _stateless(fn: Any, *, restore_seeds: bool, failure_tolerance: int | None) -
     return made
 
 
+def get_stateless(fn: Any) -> bool:
+    """Whether a function is marked as stateless."""
+    return bool(getattr(fn, "__stateless__", False))
+
+
+def get_failure_tolerance(fn: Any, default_failure_tolerance: int | None = None) -> int:
+    """Samples in a row that may fail in a function; 0 for any number."""
+    return getattr(fn, "__failure_tolerance__", default_failure_tolerance) or 0
+
+
 def _seeded(fn: Any) -> Any:
     if inspect.isgeneratorfunction(fn):
 

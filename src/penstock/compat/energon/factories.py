@@ -14,7 +14,7 @@ from penstock.compat.energon.cookers import Cooker, SampleDecoder
 from penstock.compat.energon.encoder import DefaultTaskEncoder
 from penstock.compat.energon.epathlib import EPath
 from penstock.compat.energon.leaf import Samples
-from penstock.compat.energon.opening import Opening, open_node, text_of, typed_below
+from penstock.compat.energon.opening import Opening, open_node, opened_by, text_of, typed_below
 from penstock.compat.energon.samples import TYPES, Sample
 from penstock.compat.energon.stages import Encoded
 from penstock.compat.energon.walks import SavableDataset
@@ -398,3 +398,25 @@ def _units(node: Node, number: float) -> list[tuple[Leaf | Joined, float]]:
         return [(node, number)]
     whole = sum(one for _, one, _ in node.children) if node.kind == "blend" else 1
     return [unit for _, own, child in node.children for unit in _units(child, number * own / whole)]
+
+
+def get_dataset_from_config(
+    path: Any,
+    *,
+    split_part: str = "train",
+    training: bool = True,
+    subflavors: Mapping[str, Any] | None = None,
+    worker_config: WorkerConfig,
+    shuffle_over_epochs: int | None = 1,
+    subset: Any = None,
+    **options: Any,
+) -> BaseCoreDatasetFactory:
+    """One dataset, as its `dataset.yaml` says; see `get_train_dataset` for the options."""
+    if subset is not None:
+        raise ConfigError("a subset is said in a metadataset", found=repr(subset))
+    given, opening = opened_by(path, options, split_part)
+    node = replace(opening, multiplier=shuffle_over_epochs).node(given)
+    if isinstance(node, Mixed):
+        raise ConfigError("a metadataset is several datasets", path=given, hint="Use load_dataset(path).get_datasets")
+    opening = replace(opening, multiplier=shuffle_over_epochs)
+    return factory_of(node, opening, worker_config, training=training, subflavors=subflavors)
