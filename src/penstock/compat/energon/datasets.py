@@ -71,23 +71,32 @@ def get_train_dataset(
     encoder = _encoder(task_encoder)
     given, opening = _opened_by(path, options, split_part)
     opening = replace(opening, multiplier=checked(shuffle_over_epochs_multiplier))
+    node = opening.node(given)
     if encoder.is_overridden("build_train_datasets"):
         if lanes is not None:
             raise ConfigError("build_train_datasets of the task encoder's own and lanes= exclude each other")
-        loaded = loaded_datasets(opening.node(given), opening, worker_config, training=True)
-        return encoder.build_train_datasets(
-            datasets=loaded.datasets,
-            worker_config=worker_config,
-            batch_size=batch_size,
-            batch_drop_last=batch_drop_last,
-            packing_buffer_size=packing_buffer_size,
-            virtual_epoch_length=virtual_epoch_length,
-            shuffle_buffer_size=shuffle_buffer_size,
-            blend_mode=loaded.blend_mode,
-            repeat=repeat,
-        )
+        loaded = loaded_datasets(node, opening, worker_config, training=True)
+        shape = Shape(worker_config, batch_size, batch_drop_last, packing_buffer_size, virtual_epoch_length)
+        return train_by_hook(encoder, loaded, shape, shuffle_buffer_size, repeat)
     shape = Shape(worker_config, batch_size, batch_drop_last, packing_buffer_size, virtual_epoch_length)
-    return train(opening.node(given), opening, encoder, shape, repeat, lanes)
+    return train(node, opening, encoder, shape, repeat, lanes)
+
+
+def train_by_hook(
+    encoder: AnyEncoder, loaded: LoadedDatasetList, shape: Shape, shuffle_buffer_size: int | None, repeat: bool
+) -> SavableDataset[Any]:
+    """By a task encoder's own `build_train_datasets`, with all that it is to know."""
+    return encoder.build_train_datasets(
+        datasets=loaded.datasets,
+        worker_config=shape.config,
+        batch_size=shape.batch_size,
+        batch_drop_last=shape.drop_last,
+        packing_buffer_size=shape.packing,
+        virtual_epoch_length=shape.batches,
+        shuffle_buffer_size=shuffle_buffer_size,
+        blend_mode=loaded.blend_mode,
+        repeat=repeat,
+    )
 
 
 def get_val_dataset(

@@ -5,32 +5,35 @@ from __future__ import annotations
 import io
 import os
 import posixpath
-from pathlib import Path
 from typing import IO, Any
 
-from penstock.errors import ConfigError, NotFound
-from penstock.store import resolve
+from penstock.errors import ConfigError
+from penstock.store.place import Place, place_of
 
 __all__ = ["EPath"]
 
 
 class EPath:
-    """A path or URL, as text with a few methods. Equal to every path that reads the same.
+    """A path or URL. Equal to every path that reads the same.
 
     Args:
         path: text, a path, or another one.
     """
 
-    __slots__ = ("_text",)
+    __slots__ = ("_place",)
 
     def __init__(self, path: Any) -> None:
-        text = str(path) if not isinstance(path, os.PathLike) else os.fspath(path)  # pyright: ignore
-        self._text = str(text) if "://" in str(text) else os.path.abspath(str(text))
+        self._place: Place = place_of(str(path))
+
+    @property
+    def url(self) -> str:
+        """As text; absolute where it is local."""
+        return self._place.absolute
 
     @property
     def name(self) -> str:
         """The last component."""
-        return posixpath.basename(self._text.rstrip("/"))
+        return self._place.name
 
     @property
     def suffix(self) -> str:
@@ -45,38 +48,26 @@ class EPath:
     @property
     def parent(self) -> EPath:
         """The folder that it is in."""
-        return EPath(posixpath.dirname(self._text.rstrip("/")))
-
-    @property
-    def url(self) -> str:
-        """As text."""
-        return self._text
-
-    @property
-    def display_name(self) -> str:
-        """As text."""
-        return self._text
+        return EPath(self._place.folder().path)
 
     def is_local(self) -> bool:
         """Whether it is on this machine."""
-        return "://" not in self._text
+        return self._place.is_local
 
     def __truediv__(self, other: Any) -> EPath:
-        return EPath(posixpath.join(self._text, str(other)))
+        return EPath(self._place.child(str(other)).path)
 
     def open(self, mode: str = "r") -> IO[Any]:
-        """The file, for reading; of this machine for writing, too."""
-        if self.is_local():
-            return Path(self._text).open(mode)
+        """The file, for reading."""
         if set(mode) - set("rbt"):
-            raise ConfigError("a remote path is opened for reading only", path=self._text, found=mode)
+            hint = "Write local files by Python's own open"
+            raise ConfigError("a path is opened for reading only", path=self.url, found=mode, hint=hint)
         data = self.read_bytes()
         return io.BytesIO(data) if "b" in mode else io.StringIO(data.decode())
 
     def read_bytes(self) -> bytes:
         """The file's bytes."""
-        store, path = resolve(self._text)
-        return bytes(store.get(path))
+        return self._place.store.get(self._place.path)
 
     def read_text(self) -> str:
         """The file's text."""
@@ -84,38 +75,28 @@ class EPath:
 
     def is_file(self) -> bool:
         """Whether it is a file."""
-        if self.is_local():
-            return Path(self._text).is_file()
-        store, path = resolve(self._text)
-        try:
-            store.size(path)
-        except NotFound:
-            return False
-        return True
+        return self._place.is_file()
 
     def is_dir(self) -> bool:
         """Whether it is a folder."""
-        if self.is_local():
-            return Path(self._text).is_dir()
-        store, path = resolve(self._text)
-        return next(iter(store.list(path.rstrip("/") + "/")), None) is not None
+        return self._place.is_folder()
 
     def exists(self) -> bool:
         """Whether there is something."""
-        return self.is_file() or self.is_dir()
+        return self._place.exists()
 
     def __fspath__(self) -> str:
-        return self._text
+        return self.url
 
     def __str__(self) -> str:
-        return self._text
+        return self.url
 
     def __repr__(self) -> str:
-        return f"EPath({self._text!r})"
+        return f"EPath({self.url!r})"
 
     def __eq__(self, other: object) -> bool:
         same = isinstance(other, (str, os.PathLike)) or type(other).__name__ == "EPath"
-        return same and str(other) == self._text
+        return same and str(other) == str(self)
 
     def __hash__(self) -> int:
-        return hash(self._text)
+        return hash(self.url)
