@@ -371,7 +371,7 @@ def _ranges(value: dict[str, Any], what: str, above: _Above, *, relative: bool =
         )
     if relative and not isinstance(bounds[0], str):
         raise ConfigError(
-            f"{what}.subset counts samples, which only a dataset itself can",
+            f"{what}.subset counts samples: only use absolute subset ranges for a leaf dataset",
             path=above.path,
             found=repr(bounds),
             expected='percentages such as ["0%", "50%"]',

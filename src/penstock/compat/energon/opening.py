@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, cast, is_typeddict
 
 from penstock._digest import derive_key
 from penstock._kinds import is_stream
 from penstock.abc import Source, Stream
-from penstock.compat.energon.samples import TYPES
+from penstock.compat.energon.samples import TYPES, Sample
 from penstock.compat.energon.work import AnyEncoder
 from penstock.compat.unused import say_unused
 from penstock.cook import Crude, CrudeSample
@@ -127,9 +127,32 @@ def open_node(
         made.append(one)
         return one
 
-    code = make_code(opening.joiners, opening.sample_types, opening.trust, opening.follow_links)
+    own_joiners, own_types = _own_classes()
+    joiners, types = {**own_joiners, **(opening.joiners or {})}, {**own_types, **opening.sample_types}
+    code = make_code(joiners, types, opening.trust, opening.follow_links)
     found = Builder(code, options, lanes, crude, multiplier).build(node, mode, derive_key(seed, "energon") >> 12)
     return found, tuple(made) if is_stream(found) else (cast(Source[Any], found),)
+
+
+def _own_classes() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Classes that this program has made of `Sample`: those that join in their own way, and the others.
+
+    A file may name them: they are there, so nothing is imported, and nothing runs that the program did not bring.
+    """
+    found: list[type[Any]] = [Sample]
+    for one in found:
+        found += one.__subclasses__()
+    own = [one for one in found if one.__module__.partition(".")[0] != "penstock" and is_dataclass(one)]
+    named = {f"{one.__module__}.{one.__qualname__}": one for one in own}  # made anew for its slots: the new one
+    joins = {name for name, one in named.items() if _function(one.from_joined) is not _function(Sample.from_joined)}
+    return (
+        {name: one for name, one in named.items() if name in joins},
+        {name: one for name, one in named.items() if name not in joins},
+    )
+
+
+def _function(method: Any) -> Any:
+    return getattr(method, "__func__", method)
 
 
 def _require_type(wanted: Any, kind: str | None, sample_class: Any, path: str | None) -> None:

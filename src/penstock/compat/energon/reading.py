@@ -9,12 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._digest import digest
+from penstock._secrets import logger
 from penstock.compat.energon.build import EnergonDataset
 from penstock.compat.energon.maker import BatchMaker
 from penstock.compat.energon.passes import CutPass, Pass
 from penstock.errors import ResumeMismatch
 from penstock.load import Loader
 from penstock.load.workers import WorkerKind
+
+_log = logger("penstock.energon")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,27 +80,40 @@ class Reading:
 
     def state(self) -> dict[str, Any]:
         """The place, as plain JSON."""
+        data = {"pass": self.number, "data": self._data()}
         if self._dataset.size is None:
-            return {"pass": self.number, "loader": self.loader.state_dict()}
+            return {**data, "loader": self.loader.state_dict()}
         state = self._book(self._first + self._cut.shares.taken(self.loader.step)).state_dict()
-        return {"pass": self.number, "loader": {**state, **({"accepted": self._accepted} if self._accepted else {})}}
+        return {**data, "loader": {**state, **({"accepted": self._accepted} if self._accepted else {})}}
 
     def restore(self, state: Mapping[str, Any], handed: int, accept: Sequence[str]) -> None:
         """Go on from a place.
 
         Raises:
-            ResumeMismatch: it is of other data or another task encoder.
+            ResumeMismatch: it is of other data.
         """
         self._stop()
         self.number = int(state["pass"])
         if self._dataset.size is None:
             self.loader = self._made(self._dataset.data, self._samples * self._dataset.worker_config.world_size, None)
-            self.loader.load_state_dict(state["loader"], accept)
+            self.loader.load_state_dict(self._of_encoder(state, self.loader), accept)
             return
         book = self._book(0)
-        book.load_state_dict(state["loader"], accept)
+        book.load_state_dict(self._of_encoder(state, book), accept)
         self._accepted = book.state_dict().get("accepted", [])
         self._read(book.consumed, handed)
+
+    def _of_encoder(self, state: Mapping[str, Any], loader: Loader) -> dict[str, Any]:
+        """The loader's state; one of another task encoder over the same data is taken for this one's, as in Energon."""
+        saved, own = dict(state["loader"]), loader.state_dict()["recipe"]
+        if saved.get("recipe") != own and state.get("data") == self._data():
+            _log.warning("the state is of another task encoder: the same samples go on, by this one")
+            saved["recipe"] = own
+        return saved
+
+    def _data(self) -> str:
+        """Digest of what is read before it is encoded."""
+        return digest("data", self._dataset.stream.recipe(), self._dataset.stream.fingerprint, self._dataset.packing)
 
     # --- inside --------------------------------------------------------------------------------------------------
 
