@@ -114,6 +114,9 @@ if TYPE_CHECKING:
     from penstock.cook import CrudeSample as CrudeSample
     from penstock.cook import SkipSample as SkipSample
 
+# The module of this name would take the function's place when it is imported later.
+from penstock.compat.energon.edataclass import edataclass as edataclass
+
 __version__ = "7.4.1"
 """Of Energon, whose names these are."""
 

@@ -59,6 +59,10 @@ class EnergonDataset(SavableDataset[Any]):
     packing: int | None = None
     walked: bool = False
 
+    def __post_init__(self) -> None:
+        if self.walked:
+            _ = self.composed  # what is wrong with it shows now
+
     def __str__(self) -> str:
         return str(self.data)
 
