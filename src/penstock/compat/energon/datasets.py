@@ -205,7 +205,7 @@ class DatasetLoader:
 
     def get_dataset(self, **options: Any) -> BaseCoreDatasetFactory:
         """The only dataset of a split; see `get_datasets`."""
-        found = self.get_datasets(**{"split_part": "train", **options}).datasets
+        found = self.get_datasets(**dict[str, Any]({"split_part": "train"}, **options)).datasets
         if len(found) != 1:
             raise ConfigError("several datasets", path=self.path, found=len(found), hint="Use get_datasets")
         return found[0].dataset

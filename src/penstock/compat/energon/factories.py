@@ -67,6 +67,11 @@ class LoadedDatasetList:
     blend_mode: DatasetBlendMode = DatasetBlendMode.NONE
 
 
+def _as_it_is(sample: Any, **stores: Any) -> Any:
+    del stores
+    return sample
+
+
 class _AsTheyAre(DefaultTaskEncoder[Any, Any, Any, Any]):
     """Cooks nothing."""
 
@@ -74,7 +79,7 @@ class _AsTheyAre(DefaultTaskEncoder[Any, Any, Any, Any]):
         super().__init__()
         self.decoder = decoder
 
-    cookers: Sequence[Cooker] = (Cooker(lambda sample, **_: sample),)
+    cookers: Sequence[Cooker] = (Cooker(_as_it_is),)
 
 
 class BaseCoreDatasetFactory:

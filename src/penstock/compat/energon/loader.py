@@ -105,8 +105,10 @@ class SavableDataLoader:
         self._handed = 0
         ahead = Ahead(prefetch_factor, worker_kind, timeout_seconds)
         self._limit, self._starts_anew, inner = limits_of(dataset)
-        plain = isinstance(dataset, EnergonDataset) and not dataset.walked
-        self._reading = Reading(dataset, maker_of(dataset), ahead) if plain else Walked(inner, ahead)
+        if isinstance(dataset, EnergonDataset) and not dataset.walked:
+            self._reading: Reading | Walked = Reading(dataset, maker_of(dataset), ahead)
+        else:
+            self._reading = Walked(inner, ahead)
 
     @property
     def valid(self) -> NDArray[np.bool_]:

@@ -93,10 +93,10 @@ class GroupBatchDataset(BaseWrapperDataset[T_sample]):
             if (size is None) == (self.fixed_batch_size is None):
                 found = f"{size!r}, with fixed_batch_size={self.fixed_batch_size!r}"
                 raise ConfigError(f"group {key!r} has no one batch size", found=found, expected="one of the two")
-            size = self.fixed_batch_size if size is None else size
-            bucket = buckets.setdefault(key, _Bucket(int(size)))
-            if bucket.size != size:
-                raise ConfigError(f"group {key!r} has two batch sizes", found=size, expected=bucket.size)
+            chosen = int(self.fixed_batch_size or 0) if size is None else int(size)
+            bucket = buckets.setdefault(key, _Bucket(chosen))
+            if bucket.size != chosen:
+                raise ConfigError(f"group {key!r} has two batch sizes", found=chosen, expected=bucket.size)
             bucket.samples.append(sample)
             bucket.places.append(at)
             return (key,)

@@ -39,7 +39,7 @@ class LogSampleDataset(BaseWrapperDataset[T_sample]):
         get_keys_fn: Callable[[Any], list[str] | None] = default_get_batch_keys,
     ) -> None:
         super().__init__(dataset, worker_config=worker_config)
-        self.mode = mode
+        self.mode: Literal["train", "val"] = mode
         self.get_keys_fn = get_keys_fn
 
     def around(self, dataset: SavableDataset[Any]) -> LogSampleDataset[Any]:
