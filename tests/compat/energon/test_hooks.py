@@ -524,6 +524,11 @@ def test_a_state_of_another_task_encoder_is_taken(caplog: pytest.LogCaptureFixtu
     other.restore_state_rank(state)
     assert "another task encoder" in caplog.text
     assert next(iter(other)).__key__ == next(iter(begun)).__key__
+    packs = en.get_savable_loader(_train(Texts(), packing_buffer_size=3))
+    next(iter(packs))
+    others = en.get_savable_loader(_train(Post(), packing_buffer_size=3))
+    others.restore_state_rank(packs.save_state_rank())
+    assert next(iter(others)).__key__ == next(iter(packs)).__key__
     elsewhere = en.get_savable_loader(_train(Texts(), shuffle_over_epochs_multiplier=3))
     with pytest.raises(ResumeMismatch, match="accept"):
         elsewhere.restore_state_rank(state)

@@ -105,10 +105,11 @@ class Reading:
 
     def _of_encoder(self, state: Mapping[str, Any], loader: Loader) -> dict[str, Any]:
         """The loader's state; one of another task encoder over the same data is taken for this one's, as in Energon."""
-        saved, own = dict(state["loader"]), loader.state_dict()["recipe"]
-        if saved.get("recipe") != own and state.get("data") == self._data():
+        saved, here = dict(state["loader"]), loader.state_dict()
+        own = {name: here[name] for name in ("recipe", "children")}
+        if {name: saved.get(name) for name in own} != own and state.get("data") == self._data():
             _log.warning("the state is of another task encoder: the same samples go on, by this one")
-            saved["recipe"] = own
+            saved |= own
         return saved
 
     def _data(self) -> str:
