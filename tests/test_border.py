@@ -77,6 +77,7 @@ BORDERS: dict[str, set[str]] = {
         "recipe/metadataset:build_metadataset",
         "recipe/metadataset:open_metadataset",
         "recipe/metadataset:read_metadataset",
+        "recipe/metadataset:split_names",
         "recipe/metadataset:traverse_metadataset",
         "recipe/places:aux_place",
         "recipe/places:beside",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import tarfile
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests.cli.called import called
 
 import penstock as ps
@@ -185,7 +187,7 @@ def test_lint_says_where_and_why(folder: Path, run: Run) -> None:
     assert "sample 1 of train, key 'bad'" in bad["found"]
     assert "json" in bad["found"]
     assert found["samples"] == {"train": 2}
-    assert "no such split" in run("energon", "lint", folder, "--split-parts", "test,nothing", status=10)
+    assert "no such split" in run("energon", "lint", folder, "--split-parts", "test,nothing", status=1)
 
 
 def test_preview(folder: Path, run: Run) -> None:
@@ -244,7 +246,7 @@ def test_what_info_lint_and_preview_pass_over_is_said_or_refused(folder: Path, t
     run("energon", "prepare", tmp_path / "a.jsonl")
     for verb in ("info", "lint"):
         for option in ("--split-config", "--dataset-config"):
-            status = 10 if verb == "lint" else 2
+            status = 1 if verb == "lint" else 2
             run("energon", verb, tmp_path / "a.jsonl", option, "a.yaml", status=status)
     assert "one process reads" in run("energon", "lint", tmp_path / "a.jsonl", "--parallel", "4")
     assert "no splits" in run("energon", "preview", tmp_path / "a.jsonl", "--split-parts", "train", status=2)
@@ -255,8 +257,8 @@ def test_what_info_lint_and_preview_pass_over_is_said_or_refused(folder: Path, t
 
 
 def test_energons_last_words_are_there_for_scripts_that_look_for_them(folder: Path, run: Run, tmp_path: Path) -> None:
-    flags = ("--split-ratio", "2,1,1", "--media-metadata")
-    assert run("energon", "prepare", folder, *flags).endswith("\nDone\n")
+    flags = ("--split-ratio", "2,1,1", "--media-metadata", "--non-interactive")
+    assert "\nDone\n" in run("energon", "prepare", folder, *flags)
     assert "Done" not in run("prepare", folder, *flags, "--overwrite")
     assert "Done. Stored metadata for " in run("energon", "prepare-media", folder)
     lines = tmp_path / "lines.jsonl"
@@ -265,3 +267,26 @@ def test_energons_last_words_are_there_for_scripts_that_look_for_them(folder: Pa
     said = run("energon", "prepare", lines, "--json")
     assert json.loads(said[: said.rindex("}") + 1])["num_lines"] == 3
     assert "Done" not in said
+
+
+def test_energons_commands_end_with_energons_statuses(folder: Path, run: Run) -> None:
+    flags = ("--non-interactive", "--split-ratio", "1,0,0")
+    run("energon", "prepare", folder, *flags)
+    assert "prepared already" in run("energon", "prepare", folder, *flags, status=1)
+    assert "prepared already" in run("prepare", folder, *flags, status=10)
+    assert yaml.safe_load((folder / ".nv-meta" / "split.yaml").read_text())["split_parts"]["val"] == []
+    assert "fit any world size" in run("energon", "checkpoint", "redist", "a", "b", "--new-world-size", "2", status=1)
+    assert "penstock explain" in run("energon", "analyze-debug", "log.jsonl", status=1)
+
+
+@pytest.mark.parametrize("flags", [("--split-parts", "train:shards"), ("--split-ratio", "8,1,1"), ()])
+@pytest.mark.parametrize("answer", ["CaptioningWebdataset", "CaptioningSample", "0"])
+def test_answers_that_are_piped_in(
+    folder: Path, run: Run, flags: tuple[str, ...], answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = () if flags else ("8,1,1",)
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join((*first, "y", answer, "y", "jpg", "json[caption]")) + "\n"))
+    assert "\nDone\n" in run("energon", "prepare", folder, *flags)
+    made = yaml.safe_load((folder / ".nv-meta" / "dataset.yaml").read_text())
+    assert made["sample_type"]["__class__"] == "CaptioningSample"
+    assert made["field_map"] == {"image": "jpg", "caption": "json[caption]"}

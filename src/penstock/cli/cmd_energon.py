@@ -14,6 +14,12 @@ COMMANDS: dict[str, str] = {
     "preview": "Show samples in the terminal.",
     "mount": "The parts of samples as files of a folder.",
 }
+INSTEAD: dict[str, str] = {
+    "checkpoint": "States of penstock.compat.energon fit any world size as they are: join those of all ranks by "
+    "save_state_global, or by join_states of penstock.compat.energon.loader.",
+    "analyze-debug": "What a run has read is computed: `penstock explain RECIPE --step N`, and the loader's metrics().",
+}
+"""Commands of Energon's that are not needed → what there is instead."""
 
 
 class _Commands(click.Group):
@@ -23,6 +29,8 @@ class _Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in INSTEAD:
+            return _not_needed(cmd_name)
         if cmd_name not in COMMANDS:
             return None
         verb = "dataset_info" if cmd_name == "info" else cmd_name.replace("-", "_")
@@ -33,8 +41,18 @@ class _Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
+def _not_needed(name: str) -> click.Command:
+    @click.command(name, context_settings={"ignore_unknown_options": True}, help=INSTEAD[name])
+    @click.argument("arguments", nargs=-1)
+    def refuse(arguments: tuple[str, ...]) -> None:
+        del arguments
+        raise click.ClickException(f"`energon {name}` is not needed here. {INSTEAD[name]}")
+
+    return refuse
+
+
 @click.group(cls=_Commands)
 @click.pass_context
 def command(context: click.Context) -> None:
-    """The commands of Energon: same options, same files. Wrong usage ends with another status than 0."""
+    """The commands of Energon: same options, same files, same statuses. Wrong usage ends with 2, never with 0."""
     context.obj = {"as_energon": True}

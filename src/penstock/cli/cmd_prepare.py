@@ -99,7 +99,7 @@ def command(
         if _on_terminal():
             _prepare(path, options, media, as_json, ask=True, confirm=True)
             return
-        if as_energon() and options["split_ratio"] is None and not options["split_parts"]:
+        if as_energon() and _leaves_questions(options):
             _prepare(path, options, media, as_json, ask=True, confirm=False)
             return
     if options["split_ratio"] is None:
@@ -107,6 +107,12 @@ def command(
     if options["sample_type"] is None:
         refuse_given(context, ("dataset_yaml_name",), "No dataset.yaml is made without --sample-type")
     _prepare(path, options, media, as_json, ask=False, confirm=False)
+
+
+def _leaves_questions(options: dict[str, Any]) -> bool:
+    """Whether answers may be piped in: how shards are split, or what samples are."""
+    has_splits = options["split_ratio"] is not None or bool(options["split_parts"])
+    return not has_splits or (options["sample_type"] is None and not options["skip_dataset_yaml"])
 
 
 def _on_terminal() -> bool:

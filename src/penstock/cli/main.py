@@ -121,6 +121,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             sys.exit(0)
         failure, status = _understand(error)
+        if status not in (_INTERRUPTED, _OUR_FAULT) and not isinstance(error, click.UsageError):
+            status = 1 if _is_energon(arguments) else status
         if isinstance(error, click.ClickException):
             vars(error)["message"] = failure["message"]
             error.show()
@@ -132,6 +134,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             with contextlib.suppress(OSError):
                 click.echo(printable_json(json.dumps({"error": failure}, indent=1, ensure_ascii=False)))
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _is_energon(arguments: Sequence[str]) -> bool:
+    """Whether it is a command of Energon's, whose refusals all end with status 1."""
+    return next((one for one in arguments if not one.startswith("-")), None) == "energon"
 
 
 def _understand(error: BaseException) -> tuple[dict[str, str | None], int]:

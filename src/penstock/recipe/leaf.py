@@ -7,13 +7,20 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.abc import Source
-from penstock.errors import ConfigError, NotFound, Unsupported
+from penstock.errors import NotFound, Unsupported
 from penstock.formats import get_format, open_source, sniff
 from penstock.formats._door import open_at, without_excluded
 from penstock.formats._excluded import require_no_exclusions
 from penstock.formats._excluding import stored
-from penstock.formats.samples.webdataset.dataset_yaml import typed_view
-from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML, INFO_JSON, INFO_YAML, meta_path, read_splits
+from penstock.formats.samples.webdataset.dataset_yaml import read_dataset_yaml, splits_of, typed_view
+from penstock.formats.samples.webdataset.nvmeta import (
+    DATASET_YAML,
+    INFO_JSON,
+    INFO_YAML,
+    meta_path,
+    named_splits,
+    read_splits,
+)
 from penstock.formats.samples.webdataset.sample_types import SampleType
 from penstock.formats.samples.webdataset.source import open_raw
 from penstock.formats.samples.webdataset.typed import TypedSource
@@ -65,13 +72,16 @@ def open_leaf(
             hint="A metadataset has no other members, and as aux also folders (filesystem://…). Other formats can be "
             "mixed by a recipe: docs/guide/recipes.md",
         )
-    splits = None if split_config is None else _named_splits(place, split_config)
+    splits = None if split_config is None else named_splits(store, root, split_config)
     if options.raw or not (dataset_config or store.exists(meta_path(root, DATASET_YAML))):
         made = open_raw(store, root, options, splits)
     else:
-        raw = open_raw(store, root, replace(options, columns=None), splits)
         name = dataset_config or DATASET_YAML
-        made = typed_view(raw, store, raw.path, options, dataset_config=name, sample_types=sample_types)
+        said = read_dataset_yaml(store, root, name)
+        splits = splits_of(store, root, said) if splits is None else splits
+        raw = open_raw(store, root, replace(options, columns=None), splits)
+        given: dict[str, Any] = {"dataset_config": name, "sample_types": sample_types, "found": said}
+        made = typed_view(raw, store, raw.path, options, **given)
     chosen = get_format("webdataset")
     if splits is None:
         return without_excluded(chosen, store, root, options, made)
@@ -121,13 +131,3 @@ def _other_format(place: Place) -> str | None:
     except Unsupported:
         return None if store.is_folder(root) else "a file"
     return None if name in ("webdataset", "folder") else f"the format {name!r}"
-
-
-def _named_splits(place: Place, name: str) -> Any:
-    store, path = place.store, meta_path(place.path, name)
-    if not store.exists(path):
-        raise NotFound("no such file of splits", path=path, hint="It is looked for in .nv-meta")
-    splits = read_splits(store, place.path, (name,))
-    if not splits.parts:
-        raise ConfigError("this file names no splits", path=path)
-    return splits

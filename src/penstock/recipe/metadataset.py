@@ -86,6 +86,18 @@ def read_metadataset(path: str | os.PathLike[str], split: str, budget: Budget | 
     return _file(_Above(place_of(path).absolute, split, {}, (), 1, (), budget))
 
 
+def split_names(path: str | os.PathLike[str]) -> list[str]:
+    """The splits that a metadataset has, in order.
+
+    Raises:
+        NotFound: no such file.
+        FormatError: it is no YAML.
+    """
+    found = os.fspath(path)
+    value = check_map(Budget().read(found, "metadataset", ()), "the metadataset", found)
+    return [str(name) for name in check_map(value.get("splits"), "`splits`", found)]
+
+
 def open_metadataset(
     path: str | os.PathLike[str],
     *,
@@ -359,7 +371,7 @@ def _ranges(value: dict[str, Any], what: str, above: _Above, *, relative: bool =
         )
     if relative and not isinstance(bounds[0], str):
         raise ConfigError(
-            f"{what}.subset counts samples, which only a dataset itself can",
+            f"{what}.subset counts samples: only use absolute subset ranges for a leaf dataset",
             path=above.path,
             found=repr(bounds),
             expected='percentages such as ["0%", "50%"]',

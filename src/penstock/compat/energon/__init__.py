@@ -15,20 +15,43 @@ if TYPE_CHECKING:
     from penstock.compat.energon.batching import batch_pad_stack as batch_pad_stack
     from penstock.compat.energon.batching import batch_stack as batch_stack
     from penstock.compat.energon.batching import generic_batch as generic_batch
+    from penstock.compat.energon.build import EnergonDataset as EnergonDataset
     from penstock.compat.energon.cookers import Cooker as Cooker
+    from penstock.compat.energon.cookers import FileStoreDecoder as FileStoreDecoder
     from penstock.compat.energon.cookers import SampleDecoder as SampleDecoder
     from penstock.compat.energon.cookers import cooker as cooker
     from penstock.compat.energon.datasets import DatasetLoader as DatasetLoader
-    from penstock.compat.energon.datasets import EnergonDataset as EnergonDataset
+    from penstock.compat.energon.datasets import DatasetLoaderInterface as DatasetLoaderInterface
     from penstock.compat.energon.datasets import get_train_dataset as get_train_dataset
     from penstock.compat.energon.datasets import get_val_dataset as get_val_dataset
     from penstock.compat.energon.datasets import get_val_datasets as get_val_datasets
     from penstock.compat.energon.datasets import load_dataset as load_dataset
+    from penstock.compat.energon.datasets import prepare_metadataset as prepare_metadataset
     from penstock.compat.energon.datasets import traverse_metadataset as traverse_metadataset
     from penstock.compat.energon.encoder import AugmentTaskEncoder as AugmentTaskEncoder
     from penstock.compat.energon.encoder import DefaultTaskEncoder as DefaultTaskEncoder
     from penstock.compat.energon.encoder import TaskEncoder as TaskEncoder
     from penstock.compat.energon.encoder import stateless as stateless
+    from penstock.compat.energon.factories import BaseCoreDatasetFactory as BaseCoreDatasetFactory
+    from penstock.compat.energon.factories import BaseWebdatasetFactory as BaseWebdatasetFactory
+    from penstock.compat.energon.factories import CaptioningWebdataset as CaptioningWebdataset
+    from penstock.compat.energon.factories import CrudeJsonlDatasetFactory as CrudeJsonlDatasetFactory
+    from penstock.compat.energon.factories import CrudeWebdataset as CrudeWebdataset
+    from penstock.compat.energon.factories import DefaultCrudeJsonlDatasetFactory as DefaultCrudeJsonlDatasetFactory
+    from penstock.compat.energon.factories import DefaultDecoderWebdatasetFactory as DefaultDecoderWebdatasetFactory
+    from penstock.compat.energon.factories import DefaultGenericWebdatasetFactory as DefaultGenericWebdatasetFactory
+    from penstock.compat.energon.factories import ImageClassificationWebdataset as ImageClassificationWebdataset
+    from penstock.compat.energon.factories import ImageWebdataset as ImageWebdataset
+    from penstock.compat.energon.factories import InterleavedWebdataset as InterleavedWebdataset
+    from penstock.compat.energon.factories import JoinedWebdatasetFactory as JoinedWebdatasetFactory
+    from penstock.compat.energon.factories import MultiChoiceVQAWebdataset as MultiChoiceVQAWebdataset
+    from penstock.compat.energon.factories import OCRWebdataset as OCRWebdataset
+    from penstock.compat.energon.factories import SimilarityInterleavedWebdataset as SimilarityInterleavedWebdataset
+    from penstock.compat.energon.factories import StandardWebdatasetFactory as StandardWebdatasetFactory
+    from penstock.compat.energon.factories import TextWebdataset as TextWebdataset
+    from penstock.compat.energon.factories import VidQAWebdataset as VidQAWebdataset
+    from penstock.compat.energon.factories import VQAOCRWebdataset as VQAOCRWebdataset
+    from penstock.compat.energon.factories import VQAWebdataset as VQAWebdataset
     from penstock.compat.energon.loader import SavableDataLoader as SavableDataLoader
     from penstock.compat.energon.loader import get_loader as get_loader
     from penstock.compat.energon.loader import get_savable_loader as get_savable_loader
@@ -65,12 +88,37 @@ if TYPE_CHECKING:
     from penstock.compat.energon.stores import PrimaryFileStore as PrimaryFileStore
     from penstock.compat.energon.stores import SystemFileStore as SystemFileStore
     from penstock.compat.energon.stores import WebdatasetFileStore as WebdatasetFileStore
+    from penstock.compat.energon.walks import SavableDataset as SavableDataset
     from penstock.compat.energon.worker import FatalSampleError as FatalSampleError
     from penstock.compat.energon.worker import WorkerConfig as WorkerConfig
     from penstock.compat.energon.worker import log_exception as log_exception
     from penstock.compat.energon.worker import reraise_exception as reraise_exception
+    from penstock.compat.energon.wrappers import BatchDataset as BatchDataset
+    from penstock.compat.energon.wrappers import BlendDataset as BlendDataset
+    from penstock.compat.energon.wrappers import ConcatDataset as ConcatDataset
+    from penstock.compat.energon.wrappers import EpochizeDataset as EpochizeDataset
+    from penstock.compat.energon.wrappers import FilterDataset as FilterDataset
+    from penstock.compat.energon.wrappers import GcDataset as GcDataset
+    from penstock.compat.energon.wrappers import GroupBatchDataset as GroupBatchDataset
+    from penstock.compat.energon.wrappers import IterMapDataset as IterMapDataset
+    from penstock.compat.energon.wrappers import LimitDataset as LimitDataset
+    from penstock.compat.energon.wrappers import LogSampleDataset as LogSampleDataset
+    from penstock.compat.energon.wrappers import MapDataset as MapDataset
+    from penstock.compat.energon.wrappers import MixBatchDataset as MixBatchDataset
+    from penstock.compat.energon.wrappers import PackingDataset as PackingDataset
+    from penstock.compat.energon.wrappers import RepeatDataset as RepeatDataset
+    from penstock.compat.energon.wrappers import ShuffleBufferDataset as ShuffleBufferDataset
+    from penstock.compat.energon.wrappers import concat_pad as concat_pad
+    from penstock.compat.energon.wrappers import generic_concat as generic_concat
+    from penstock.compat.energon.wrappers import homogeneous_concat_mix as homogeneous_concat_mix
     from penstock.cook import CrudeSample as CrudeSample
     from penstock.cook import SkipSample as SkipSample
+
+# The module of this name would take the function's place when it is imported later.
+from penstock.compat.energon.edataclass import edataclass as edataclass
+
+__version__ = "7.4.1"
+"""Of Energon, whose names these are."""
 
 _find, __dir__ = facade(__name__)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import GenericAlias
@@ -66,6 +67,14 @@ class Cooker:
         return all(key in found and found[key] == value for key, value in (self.has_subflavors or {}).items())
 
 
+class FileStoreDecoder(ABC):
+    """Decodes the files of a store by their names: a subclass has `decode`. `SampleDecoder` is one."""
+
+    @abstractmethod
+    def decode(self, fname: str, raw: bytes) -> Any:
+        """The value of a file by its name."""
+
+
 _AV = ("AVDecoder", "torch", "pyav")
 
 
@@ -111,3 +120,6 @@ class SampleDecoder:
         made = as_energons(value)
         is_media = self.av_decode == "torch" and isinstance(made, AVDecoder)
         return made.get_frames(self.video_decode_audio) if is_media else made
+
+
+FileStoreDecoder.register(SampleDecoder)

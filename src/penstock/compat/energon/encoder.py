@@ -60,6 +60,16 @@ def _stateless(fn: Any, *, restore_seeds: bool, failure_tolerance: int | None) -
     return made
 
 
+def get_stateless(fn: Any) -> bool:
+    """Whether a function is marked as stateless."""
+    return bool(getattr(fn, "__stateless__", False))
+
+
+def get_failure_tolerance(fn: Any, default_failure_tolerance: int | None = None) -> int:
+    """Samples in a row that may fail in a function; 0 for any number."""
+    return getattr(fn, "__failure_tolerance__", default_failure_tolerance) or 0
+
+
 def _seeded(fn: Any) -> Any:
     if inspect.isgeneratorfunction(fn):
 
@@ -143,11 +153,49 @@ class TaskEncoder(Generic[T_sample, T_encoded_sample, T_raw_batch, T_batch]):
 
     def batch(self, samples: list[Any]) -> Any:
         """Make a batch of the samples' type: its fields are tensors, padded with zeros and stacked, or lists."""
-        return batch_of(samples, type(samples[0]))
+        return self._batch(samples, type(samples[0]))
+
+    def _batch(
+        self,
+        samples: list[Any],
+        result_type: Any,
+        actions: Mapping[str, Callable[[list[Any]], Any]] | None = None,
+        default_action: Callable[[list[Any]], Any] = generic_batch,
+    ) -> Any:
+        """A batch of a type, its fields by functions of their own where `actions` has one."""
+        return batch_of(samples, result_type, actions, default_action)
 
     def encode_batch(self, batch: Any) -> Any:
         """Batch → what the loader delivers: a dict of the fields, or what you make of it."""
         return batch
+
+    def build_encode_sample(self, dataset: Any, *, worker_config: Any) -> Any:
+        """The cooked samples → encoded ones. An override is called once, and may put wrappers around them."""
+        from penstock.compat.energon.hooks import encoded
+
+        return encoded(self, dataset, worker_config)
+
+    def build_batch(
+        self,
+        dataset: Any,
+        *,
+        batch_size: int | None,
+        batch_drop_last: bool = False,
+        packing_buffer_size: int | None = None,
+        worker_config: Any,
+    ) -> Any:
+        """The encoded samples → batches, packed before where a buffer is given. As `build_encode_sample`."""
+        from penstock.compat.energon.hooks import batched
+
+        return batched(self, dataset, batch_size, batch_drop_last, packing_buffer_size, worker_config)
+
+    def build_train_datasets(self, *, datasets: Any, worker_config: Any, batch_size: int | None, **options: Any) -> Any:
+        """The datasets of a path → one of batches. An override may change their list, or put wrappers around it."""
+        return _builder(datasets).train(self, datasets, worker_config, batch_size, **options)
+
+    def build_val_datasets(self, *, datasets: Any, worker_config: Any, batch_size: int | None, **options: Any) -> Any:
+        """As `build_train_datasets`, for validation."""
+        return _builder(datasets).validation(self, datasets, worker_config, batch_size, **options)
 
     @property
     def current_sample_index(self) -> int:
@@ -156,7 +204,11 @@ class TaskEncoder(Generic[T_sample, T_encoded_sample, T_raw_batch, T_batch]):
 
     @property
     def current_batch_index(self) -> int:
-        """A number of the batch that is worked on, its own in a run and the same after a restore: for seeds."""
+        """The number of this rank's batch that is worked on, the same after a restore: for seeds.
+
+        In `encode_sample` it is that of the batch which the sample will be in; with packing, grouping and generators,
+        as many samples as a batch holds count as one.
+        """
         return current(2, "current_batch_index")
 
     @property
@@ -210,7 +262,7 @@ class DefaultTaskEncoder(TaskEncoder[T_sample, T_encoded_sample, T_raw_batch, T_
 
     def batch(self, samples: list[Any]) -> Any:
         """A batch of `raw_batch_type`, by default of the samples' own type."""
-        return batch_of(samples, self._raw_batch_type or type(samples[0]))
+        return self._batch(samples, self._raw_batch_type or type(samples[0]))
 
     def encode_batch(self, batch: Any) -> Any:
         """A batch of `batch_type`, where one is given."""
@@ -239,9 +291,17 @@ class AugmentTaskEncoder(TaskEncoder[Any, Any, Any, Any]):
         self._inner.cache = pool
 
 
+def _builder(datasets: Any) -> Any:
+    """What puts the datasets of a path together: each of them knows."""
+    if not datasets:
+        raise ConfigError("no datasets are left", expected="one or more")
+    return datasets[0].dataset
+
+
 HOOKS = (
     "cook_crude_sample", "encode_sample", "preencode_sample", "postencode_sample", "select_samples_to_pack",
-    "pack_selected_samples", "batch_group_criterion", "batch", "encode_batch",
+    "pack_selected_samples", "batch_group_criterion", "batch", "encode_batch", "build_encode_sample", "build_batch",
+    "build_train_datasets", "build_val_datasets",
 )  # fmt: skip
 
 
@@ -249,13 +309,19 @@ def _own_function(method: Any) -> Any:
     return method.__func__ if isinstance(method, MethodType) else method
 
 
-def batch_of(samples: list[Any], kind: Any) -> Any:
+def batch_of(
+    samples: list[Any],
+    kind: Any,
+    actions: Mapping[str, Callable[[list[Any]], Any]] | None = None,
+    default_action: Callable[[list[Any]], Any] = generic_batch,
+) -> Any:
     """A batch of a type: by its `from_samples`, or with its fields out of all samples."""
     if hasattr(kind, "from_samples"):
         return kind.from_samples(samples)
+    actions = actions or {}
     is_dict = kind is dict or isinstance(samples[0], dict)
     if not (is_dict or dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")):
-        return generic_batch(samples)
+        return default_action(samples)
     first = samples[0]
     if is_dict:
         columns = {name: [one[name] for one in samples] for name in first}
@@ -263,7 +329,8 @@ def batch_of(samples: list[Any], kind: Any) -> Any:
         names = _names(type(first))
         columns = {name: list(map(attrgetter(name), samples)) for name in names}
     # What tells where samples come from stays as it is: subflavors may differ in their keys.
-    made = {name: values if name in BASE_FIELDS else generic_batch(values) for name, values in columns.items()}
+    how = {name: actions.get(name, list if name in BASE_FIELDS else default_action) for name in columns}
+    made = {name: how[name](values) for name, values in columns.items()}
     if "__restore_key__" in made:
         made["__restore_key__"] = tuple(made["__restore_key__"])
     if "__sources__" in made:

@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import GeneratorType, GenericAlias, TracebackType
+from dataclasses import replace
+from types import GenericAlias, TracebackType
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock._optional import require
-from penstock.compat.energon.datasets import EnergonDataset
-from penstock.compat.energon.stages import OK, SAMPLE, Group, Lanes, Pass
+from penstock._secrets import logger
+from penstock.compat.energon.build import EnergonDataset
+from penstock.compat.energon.maker import BatchMaker, unwrapped
+from penstock.compat.energon.reading import Ahead, Reading
+from penstock.compat.energon.stages import SAMPLE, Group, Lanes
+from penstock.compat.energon.walked import Walked, join_walks
+from penstock.compat.energon.walks import SavableDataset
 from penstock.compat.energon.watchdog import Watchdog
-from penstock.compat.energon.worker import WorkerConfig, begin, end
+from penstock.compat.energon.worker import WorkerConfig
+from penstock.compat.energon.wrappers.epochize_dataset import EpochizeDataset
+from penstock.compat.energon.wrappers.gc_dataset import GcDataset
+from penstock.compat.energon.wrappers.limit_dataset import LimitDataset
+from penstock.compat.energon.wrappers.log_sample_dataset import LogSampleDataset
 from penstock.compat.unused import say_unused
 from penstock.cook.cooking import position_of
 from penstock.errors import ConfigError, ResumeMismatch
 from penstock.load import Loader, merge_states
 
+_log = logger("penstock.energon")
+
 VERSION = 1
 _WITH_WORKERS = float("600")  # told from a 600 that is passed by its identity
 
 
-def get_savable_loader(dataset: EnergonDataset, **options: Any) -> SavableDataLoader:
+def get_savable_loader(dataset: SavableDataset[Any], **options: Any) -> SavableDataLoader:
     """A loader whose place can be saved and restored; see `SavableDataLoader`."""
     return SavableDataLoader(dataset, **options)
 
 
-def get_loader(dataset: EnergonDataset, **options: Any) -> SavableDataLoader:
+def get_loader(dataset: SavableDataset[Any], **options: Any) -> SavableDataLoader:
     """The same as `get_savable_loader`: saving costs nothing, so every loader can save."""
     return SavableDataLoader(dataset, **options)
 
@@ -54,10 +65,6 @@ class SavableDataLoader:
         options: `checkpoint_every_sec`, `checkpoint_every_min_n_samples`, `n_checkpoints`, `gc_collect_every_n_steps`
             and `gc_freeze_at_start` change nothing, which is logged.
 
-    Attributes:
-        valid: bool[k] of the last batch: False for samples that fill up the last batch of a pass, and for those that
-            stand in for a sample that failed in validation.
-
     Raises:
         ConfigError: an option that is not known, or a time limit that can't be kept.
     """
@@ -66,7 +73,7 @@ class SavableDataLoader:
 
     def __init__(
         self,
-        dataset: EnergonDataset,
+        dataset: SavableDataset[Any],
         *,
         worker_config: WorkerConfig | None = None,
         prefetch_factor: int = 2,
@@ -84,57 +91,65 @@ class SavableDataLoader:
         say_unused("the loader", "states are exact at every step, whatever the time", options, _NOT_NEEDED)
         if worker_config is not None and worker_config != dataset.worker_config:
             raise ConfigError("the worker config is another one than the dataset's")
+        require_dataset(dataset)
         self.dataset = dataset
         self.worker_config = dataset.worker_config
         if cache_pool is not None:
-            dataset.encoder.cache = cache_pool
-        self.valid: NDArray[np.bool_] = np.zeros(0, np.bool_)
+            use_cache(dataset, cache_pool)
+        self._valid: NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._heeded = False
         self._pinned = _pinning(pin_memory)
         threads = dataset.worker_config.num_workers > 0
         limits = (watchdog_timeout_seconds, watchdog_initial_timeout_seconds)
         timeout_seconds, self._watch = _watchdog(threads, *limits, fail_on_timeout)
-        self._ahead = (prefetch_factor, worker_kind, timeout_seconds)
-        self._pass = 0
         self._handed = 0
-        self._closed = False
-        self._loader = self._made(0)
-        self._iterator: Iterator[Any] | None = None
+        ahead = Ahead(prefetch_factor, worker_kind, timeout_seconds)
+        self._limit, self._starts_anew, inner = limits_of(dataset)
+        if isinstance(dataset, EnergonDataset) and not dataset.walked:
+            self._reading: Reading | Walked = Reading(dataset, maker_of(dataset), ahead)
+        else:
+            self._reading = Walked(inner, ahead)
+
+    @property
+    def valid(self) -> NDArray[np.bool_]:
+        """bool[k] of the last batch: all True, but for a batch of a pass in which this rank has no sample left.
+
+        Every rank gets the same number of batches; where a pass has fewer samples than ranks for one, the others get
+        a sample that came before, which does not count.
+        """
+        self._heeded = True
+        return self._valid
 
     def __iter__(self) -> Iterator[Any]:
-        if self.dataset.starts_anew and self._iterator is None and self._handed == len(self):
+        limit = self._limit
+        if self._starts_anew and not self._reading.started and (self._handed == limit or self._reading.at_end()):
             self._begin(0)
-        limit = self.dataset.batches or None
         while limit is None or self._handed < limit:
             try:
-                batch, valid = self._next() if self._watch is None else self._watch(self._next)
+                batch, valid = self._reading.next() if self._watch is None else self._watch(self._reading.next)
             except StopIteration:
                 break
             self._handed += 1
-            self.valid = _all_valid(valid) if isinstance(valid, int) else valid
+            self._valid = valid
+            if not self._heeded and not valid.all():
+                self._heeded = True
+                _log.warning("a batch of this rank has no sample of its own: loader.valid says which samples count")
             yield batch if self._pinned is None else self._pinned(batch)
         self._ended(limit)
 
-    def _next(self) -> Any:
-        if self._iterator is None:
-            self._iterator = iter(self._loader)
-        return next(self._iterator)
-
     def _ended(self, limit: int | None) -> None:
         """Finish an iteration: the next one is another epoch, the same one again, or a continuation."""
-        whole = self.dataset.size is not None and (limit is None or self._handed < limit or self._at_end())
-        if self.dataset.starts_anew:
+        whole = limit is None or self._handed < limit or self._reading.at_end()
+        if self._starts_anew:
             self._begin(0)
         elif whole:
-            self._begin(self._pass + 1)
+            self._begin(self._reading.number + 1)
         else:
             self._handed = 0
 
-    def _at_end(self) -> bool:
-        return self._loader.step == len(self._loader)
-
     def _begin(self, number: int) -> None:
-        self._close()
-        self._pass, self._handed, self._loader = number, 0, self._made(number)
+        self._handed = 0
+        self._reading.begin(number)
 
     def __len__(self) -> int:
         """Batches of an iteration; of one epoch where that has no end. See `EnergonDataset`."""
@@ -142,8 +157,7 @@ class SavableDataLoader:
 
     def close(self) -> None:
         """Stop the workers; a second call does nothing. Reading is an error then; the state can still be saved."""
-        self._closed = True
-        self._loader.close()
+        self._reading.close()
 
     def __enter__(self) -> Self:
         return self
@@ -157,7 +171,7 @@ class SavableDataLoader:
 
     def save_state_rank(self) -> dict[str, Any]:
         """Where this rank is, as plain JSON; the same on every rank, but for packing."""
-        return {"version": VERSION, "pass": self._pass, "handed": self._handed, "loader": self._loader.state_dict()}
+        return {"version": VERSION, "handed": self._handed, **self._reading.state()}
 
     def restore_state_rank(self, state: Mapping[str, Any] | None, accept: Sequence[str] = ()) -> None:
         """Resume from a state, of any rank and world size; of packing it must have this rank's lanes.
@@ -171,13 +185,13 @@ class SavableDataLoader:
         """
         if state is None:
             return
-        if state.get("version") != VERSION or not isinstance(state.get("loader"), dict):
+        place = "walk" if isinstance(self._reading, Walked) else "loader"
+        if state.get("version") != VERSION or not isinstance(state.get(place), dict):
             found = repr(state)[:80]
             raise ResumeMismatch("this is no state of this loader", found=found, expected="save_state_rank()")
-        self._close()
-        loader = self._made(int(state["pass"]))
-        loader.load_state_dict(state["loader"], accept)
-        self._loader, self._pass, self._handed = loader, int(state["pass"]), int(state["handed"])
+        handed = int(state["handed"])
+        self._reading.restore(state, handed, accept)
+        self._handed = handed
 
     def save_state_global(self, global_dst_rank: int) -> dict[str, Any] | None:
         """The state of all ranks on one of them, None on the others; needs torch.distributed for several ranks."""
@@ -209,20 +223,28 @@ class SavableDataLoader:
 
     def restore_sample(self, restore_key: Any) -> Any:
         """The sample, or the batch, that has this `__restore_key__`, made again."""
+        if isinstance(self._reading, Walked):
+            return self._reading.restore_sample(restore_key)
         if isinstance(restore_key, (tuple, list)) and restore_key and isinstance(restore_key[0], (tuple, list)):
-            return self._maker().batch([self._restored(key) for key in restore_key], 0)
+            return maker_of(self._plain).batch([self._restored(key) for key in restore_key])
         return self._restored(restore_key)
 
+    @property
+    def _plain(self) -> EnergonDataset:
+        if not isinstance(self.dataset, EnergonDataset) or self.dataset.walked:
+            raise ConfigError("a dataset that is put together by wrappers has none", found=str(self.dataset)[:120])
+        return self.dataset
+
     def _restored(self, key: Sequence[Any]) -> Any:
-        numbers = [number for kind, number in _unwrapped(key) if kind == "output"]
-        kind, inner = _unwrapped(key)[-1]
+        numbers = [number for kind, number in unwrapped(key) if kind == "output"]
+        kind, inner = unwrapped(key)[-1]
+        data = self._plain.data
         if kind == "lane":
-            if not isinstance(self.dataset.data, Lanes):
+            if not isinstance(data, Lanes):
                 raise ConfigError("the key is of a loader that packs", found=repr(key)[:120])
             lane, window, offset = inner
-            made = list(self.dataset.data.outputs(lane, window))[offset][SAMPLE][0]
+            made = list(data.outputs(lane, window))[offset][SAMPLE][0]
             return made.samples[numbers[-1]] if isinstance(made, Group) else made
-        data = self.dataset.data
         encoded: Any = data.children()["stream"] if isinstance(data, Lanes) else data
         found = encoded[position_of(key)]
         if not found:
@@ -231,55 +253,58 @@ class SavableDataLoader:
 
     def config(self) -> dict[str, Any]:
         """What is loaded, as plain JSON."""
-        return {"worker_config": self.worker_config.config(), "data": self.dataset.data.recipe()}
+        return {"worker_config": self.worker_config.config(), **self.dataset.config()}
 
     @property
     def failures(self) -> dict[str, int]:
         """Samples that were skipped (`"skipped"`) or failed, by stage, so far; of processes it is not known."""
-        data = self.dataset.data
+        data = self._plain.data
         work: Any = data.children()["stream"] if isinstance(data, Lanes) else data
         return dict(work.work.failures.counts)
 
     @property
     def loader(self) -> Loader:
         """The loader below, for its metrics and positions."""
-        return self._loader
+        if isinstance(self._reading, Walked):
+            raise ConfigError("a dataset that is walked lane by lane has no loader below")
+        return self._reading.loader
 
-    # --- inside --------------------------------------------------------------------------------------------------
 
-    def _close(self) -> None:
-        iterator, self._iterator = self._iterator, None
-        close: Callable[[], object] | None = getattr(iterator, "close", None)
-        if close is not None:
-            close()
+def limits_of(dataset: SavableDataset[Any]) -> tuple[int | None, bool, SavableDataset[Any]]:
+    """After how many batches an iteration ends, whether the next one begins anew, and the dataset without that."""
+    if isinstance(dataset, EnergonDataset):
+        inner = replace(dataset, batches=0) if dataset.walked and dataset.batches else dataset
+        return dataset.batches or None, dataset.starts_anew, inner
+    if isinstance(dataset, (LogSampleDataset, GcDataset)):
+        limit, anew, inner = limits_of(dataset.dataset)
+        return limit, anew, dataset if inner is dataset.dataset else dataset.around(inner)
+    if isinstance(dataset, EpochizeDataset):
+        return dataset.length, False, dataset.dataset
+    if isinstance(dataset, LimitDataset):
+        return dataset.length, True, dataset.dataset
+    return None, False, dataset
 
-    def _maker(self) -> BatchMaker:
-        dataset = self.dataset
-        # A group is a batch already, and a lane of groups is read one by one.
-        return BatchMaker(dataset.encoder, dataset.worker_config.seed_offset, dataset.batch_size is not None)
 
-    def _made(self, number: int) -> Loader:
-        dataset, config = self.dataset, self.worker_config
-        prefetch, kind, timeout = self._ahead
-        grouped = isinstance(dataset.data, Lanes) and dataset.encoder.is_overridden("batch_group_criterion")
-        size = 1 if grouped or dataset.batch_size is None else dataset.batch_size
-        data: Any = dataset.data if dataset.size is None else Pass(_filled(dataset), dataset.size, number)
-        tail = None if dataset.size is None else "drop" if dataset.batch_drop_last else "pad"
-        loader = Loader(
-            data,
-            size * config.world_size,
-            rank=config.rank,
-            world=config.world_size,
-            workers=config.num_workers,
-            prefetch=prefetch,
-            worker_kind=kind,
-            timeout_seconds=timeout,
-            tail=tail,
-            collate=self._maker(),
-        )
-        if self._closed:
-            loader.close()
-        return loader
+def require_dataset(dataset: Any) -> None:
+    """Refuse what is no dataset of this package."""
+    if not isinstance(dataset, SavableDataset):
+        what = "one of get_train_dataset, get_val_dataset, a factory's build(), or a wrapper"
+        raise ConfigError("no dataset", found=type(dataset).__name__, expected=what)
+
+
+def use_cache(dataset: Any, cache_pool: Any) -> None:
+    """Let the task encoders below use a cache pool."""
+    if isinstance(dataset, EnergonDataset):
+        dataset.encoder.cache = cache_pool
+    for one in getattr(dataset, "datasets", ()):
+        use_cache(one, cache_pool)
+
+
+def maker_of(dataset: EnergonDataset) -> BatchMaker:
+    """What makes the dataset's batches."""
+    # A group is a batch already, and a lane of groups is read one by one.
+    step = (dataset.batch_size or 1) * dataset.worker_config.world_size
+    return BatchMaker(dataset.encoder, dataset.worker_config.seed_offset, dataset.batch_size is not None, step)
 
 
 def _watchdog(
@@ -307,87 +332,12 @@ _NOT_NEEDED: dict[str, Any] = {
 """Options without effect → what the original does by default."""
 
 
-class BatchMaker:
-    """Columns of samples → (batch, bool[k]: which samples count; or k, where all do).
-
-    Args:
-        encoder: its `batch` and `encode_batch`.
-        seed: of the run.
-        batches: False delivers single samples.
-    """
-
-    def __init__(self, encoder: Any, seed: int, batches: bool) -> None:
-        self._encoder = encoder
-        self._seed = seed
-        self._batches = batches
-
-    def __call__(self, columns: Mapping[str, Any]) -> tuple[Any, NDArray[np.bool_] | int]:
-        """See the class."""
-        samples: list[Any] = [one[0] for one in columns[SAMPLE]]
-        # In training a stand-in counts.
-        valid = columns["valid"] & columns.get(OK, True) if "valid" in columns else len(samples)
-        if isinstance(samples[0], Group):
-            samples = list(samples[0].samples)
-            return self.batch(samples, 0), len(samples)
-        return (self.batch(samples, 0) if self._batches else samples[0]), valid
-
-    def batch(self, samples: list[Any], number: int) -> Any:
-        """The batch of some samples."""
-        before = begin(self._seed, batch=_batch_number(samples, number))
-        try:
-            batch = self._encoder.batch(samples)
-            made = batch if isinstance(batch, GeneratorType) else self._encoder.encode_batch(batch)
-        finally:
-            end(before)
-        if isinstance(made, GeneratorType):
-            found = "a generator"
-            raise ConfigError("batch and encode_batch give one batch for one", found=found)
-        return made
-
-
-@functools.lru_cache
-def _all_valid(samples: int) -> NDArray[np.bool_]:
-    """bool[samples], shared by all batches of this size: read-only."""
-    valid = np.ones(samples, np.bool_)
-    valid.flags.writeable = False
-    return valid
-
-
 def join_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One state out of those of all ranks, for any world size."""
     first = dict(states[0])
+    if "walk" in first:
+        return {**first, "walk": join_walks([state["walk"] for state in states])}
     return {**first, "loader": merge_states([state["loader"] for state in states])}
-
-
-def _filled(dataset: EnergonDataset) -> Any:
-    return dataset.data
-
-
-def _batch_number(samples: list[Any], number: int) -> int:
-    """A number that is the batch's own: of its first sample."""
-    first = samples[0]
-    key = first.get("__restore_key__") if isinstance(first, dict) else getattr(first, "__restore_key__", None)
-    if not isinstance(key, tuple) or not key:
-        return number
-    kind, inner = _unwrapped(key)[-1]
-    if kind == "lane":
-        lane, window, offset = inner
-        return ((window << 16) + lane << 16) + offset
-    return inner if isinstance(inner, int) else number
-
-
-def _unwrapped(key: Sequence[Any]) -> list[tuple[str, Any]]:
-    """What a restore key says: ("output", number) for each level, then ("lane", three numbers) or ("cook", number)."""
-    found: list[tuple[str, Any]] = []
-    while isinstance(key, (tuple, list)) and key:
-        if key[0] == "output" and len(key) == 3:
-            found.append(("output", int(key[1])))
-            key = key[2]
-        elif key[0] == "lane" and len(key) == 4:
-            return [*found, ("lane", tuple(map(int, key[1:])))]
-        else:
-            return [*found, ("cook", position_of(key))]
-    raise ConfigError("no restore key of this loader", found=repr(key)[:120])
 
 
 def _pinning(pin_memory: bool | None) -> Callable[[Any], Any] | None:

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock._digest import digest
-from penstock._index import as_indices, as_positions
+from penstock._index import as_positions
 from penstock._tree import brief, line, tree
-from penstock.abc import Source, Stream
+from penstock.abc import Stream
 from penstock.compat.energon.work import Work, set_restore_key
 from penstock.compat.energon.worker import working_on
 from penstock.cook import CookedStream, PackStream
@@ -130,16 +129,20 @@ class Filled(Encoded):
         ok = np.ones(len(boxes), np.bool_)
         ok[replaced] = False
         for row in replaced:
-            boxes[row] = self._stand_in(int(resolved[row]), boxes[row])
+            boxes[row] = self._instead(int(resolved[row]), boxes[row])
         return {SAMPLE: boxes, OK: ok}
 
-    def _stand_in(self, position: int, box: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _instead(self, position: int, box: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(box) > 1:
             raise ConfigError(
                 "encode_sample gave several samples for one",
                 found=len(box),
                 hint="Make it a generator function itself, or pass lanes= to get_train_dataset",
             )
+        return self.stand_in(position)
+
+    def stand_in(self, position: int) -> tuple[Any, ...]:
+        """What another sample of the same child became, for one that became nothing."""
         for attempt in range(_STAND_INS):
             found = self[self.substitute(position, attempt)]
             if found:
@@ -148,43 +151,6 @@ class Filled(Encoded):
             f"{_STAND_INS} samples in a row were skipped or failed",
             hint="Look at the function that skips; where it means to, pass lanes= to get_train_dataset",
         )
-
-
-class Pass:
-    """One epoch of a stream as a finite source: sample i is position `number · size + i`."""
-
-    def __init__(self, stream: Filled, size: int, number: int) -> None:
-        self.stream = stream
-        self.size = size
-        self.number = number
-
-    @property
-    def schema(self) -> Schema:
-        """As the stream's."""
-        return self.stream.schema
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the stream's fingerprint and the number of the pass."""
-        return digest("pass", self.number, self.stream.fingerprint)
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: int, /) -> Sample:
-        return {SAMPLE: self.get_batch([index])[SAMPLE][0]}
-
-    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `indices`: int64[k], in that order."""
-        return self.stream.get_batch(as_indices(indices, self.size) + self.number * self.size)
-
-    def children(self) -> Mapping[str, Source[Any]]:
-        """None: the stream is no source."""
-        return {}
-
-    def recipe(self) -> dict[str, Any]:
-        """Plain JSON: the number of the pass, and the stream."""
-        return {"kind": "pass", "number": self.number, "stream": self.stream.recipe()}
 
 
 @dataclass(frozen=True, slots=True)

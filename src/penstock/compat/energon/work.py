@@ -4,72 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import threading
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import repeat
 from types import GeneratorType
 from typing import Any, TypeAlias
 
 from penstock.compat.energon.cookers import Cooker, SampleDecoder
 from penstock.compat.energon.encoder import TaskEncoder
+from penstock.compat.energon.failures import Failures, lost
 from penstock.compat.energon.media import MEDIA
 from penstock.compat.energon.samples import TYPES, typed
-from penstock.compat.energon.worker import NOW, FatalSampleError, WorkerConfig, begin, end, said
+from penstock.compat.energon.worker import NOW, WorkerConfig, begin, end
 from penstock.compat.unused import refuse_overrides
-from penstock.cook import SkipSample
 from penstock.cook.cookers import Cooker as PlainCooker
-from penstock.cook.cookers import as_cook_error, name_of
+from penstock.cook.cookers import name_of
 from penstock.cook.cooking import RESTORE_KIND
 from penstock.cook.crude import CrudeSample, Origin
-from penstock.errors import ConfigError, FormatError
+from penstock.errors import ConfigError
 
 AnyEncoder: TypeAlias = TaskEncoder[Any, Any, Any, Any]
-
-
-class Failures:
-    """Counts samples that were skipped or failed, calls the handler, and ends the run where too many fail in a row.
-
-    Attributes:
-        counts: what → how many samples: `"skipped"`, and the name of each stage that failed.
-        in_a_row: stage → how many samples failed in it one after another; empty where none did.
-    """
-
-    def __init__(self, config: WorkerConfig) -> None:
-        self._config = config
-        self._lock = threading.Lock()
-        self.in_a_row: Counter[str] = Counter()
-        self.counts: Counter[str] = Counter()
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (Failures, (self._config,))
-
-    def passed(self, stage: str) -> None:
-        """A sample came through a stage."""
-        if self.in_a_row:
-            self.in_a_row.pop(stage, None)
-
-    def skipped(self) -> None:
-        """A function skipped a sample."""
-        with self._lock:
-            self.counts["skipped"] += 1
-
-    def failed(self, stage: str, error: Exception, sample: Any, tolerance: int | None) -> None:
-        """A sample failed in a stage.
-
-        Raises:
-            FatalSampleError: it is one too many in a row.
-        """
-        with self._lock:
-            self.counts[stage] += 1
-            self.in_a_row[stage] += 1
-            in_a_row = self.in_a_row[stage]
-        sources = sample.get("__sources__") if isinstance(sample, dict) else getattr(sample, "__sources__", None)
-        self._config.global_error_handler(error, sample, list(sources) if sources else None)
-        if tolerance and in_a_row >= tolerance:
-            raise FatalSampleError(
-                f"{stage} failed {in_a_row} times in a row", found=said(error), hint="Look at the function or the data"
-            ) from error
 
 
 class Work:
@@ -78,25 +32,39 @@ class Work:
     Args:
         encoder: its cookers, decoder, `encode_sample` or `preencode_sample`, and `postencode_sample`.
         config: whose seed and handler it is.
+        batch_size: samples of a batch of a rank, by which `current_batch_index` counts; None counts samples.
         packs: whether samples are packed: `postencode_sample` then works on those of a pack, and not here.
+        encodes: False only cooks: the task encoder encodes by wrappers of its own.
 
     Raises:
         ConfigError: the encoder has what would never be called, or both `encode_sample` and `preencode_sample`.
     """
 
-    def __init__(self, encoder: AnyEncoder, config: WorkerConfig, packs: bool = False) -> None:
+    def __init__(
+        self,
+        encoder: AnyEncoder,
+        config: WorkerConfig,
+        batch_size: int | None = None,
+        packs: bool = False,
+        encodes: bool = True,
+    ) -> None:
         check_encoder(encoder)
         self.encoder = encoder
         self.packs = packs
+        self.batch_size = batch_size
+        self.samples_per_step = (batch_size or 1) * config.world_size
         self.seed = config.seed_offset
         self.failures = Failures(config)
         self._config = config
         self._steps: list[Any] = []
-        if encoder.is_overridden("preencode_sample"):
+        self.encodes = encodes
+        if not encodes:
+            pass
+        elif encoder.is_overridden("preencode_sample"):
             self._steps.append(encoder.preencode_sample)
         elif encoder.is_overridden("encode_sample") and not encoder.leaves_samples:
             self._steps.append(encoder.encode_sample)
-        if encoder.is_overridden("postencode_sample") and not packs:
+        if encoder.is_overridden("postencode_sample") and not packs and encodes:
             self._steps.append(encoder.postencode_sample)
         decoder = encoder.decoder
         self._finish = None if decoder is None else decoder.finish
@@ -104,7 +72,7 @@ class Work:
         self._bound: dict[Any, _Bound] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (Work, (self.encoder, self._config, self.packs))
+        return (Work, (self.encoder, self._config, self.batch_size, self.packs, self.encodes))
 
     @property
     def identity(self) -> list[Any]:
@@ -120,6 +88,11 @@ class Work:
         return getattr(self.encoder, "__default_failure_tolerance__", None)
 
     @property
+    def gives_several_batches(self) -> bool:
+        """Whether a batch may become any number of them."""
+        return _generates(self.encoder.batch) or _generates(self.encoder.encode_batch)
+
+    @property
     def is_generator(self) -> bool:
         """Whether a function that makes samples gives any number of them."""
         cooks = [self.encoder.cook_crude_sample, *(one.cook for one in self.encoder.cookers)]
@@ -133,14 +106,14 @@ class Work:
         """What is made of each sample."""
         before = begin(self.seed)
         try:
-            return list(map(self._made, samples, positions))
+            return list(map(self._made, samples, positions, repeat(getattr(NOW, "batch", None))))
         finally:
             end(before)
 
-    def _made(self, sample: Any, position: int) -> tuple[Any, ...]:
+    def _made(self, sample: Any, position: int, batch: int | None) -> tuple[Any, ...]:
         key = (RESTORE_KIND, position)
         set_restore_key(sample, key)
-        NOW.at = self.seed, position, None
+        NOW.at = self.seed, position, position // self.samples_per_step if batch is None else batch
         try:
             made = self._cooked(sample)
             outputs: tuple[Any, ...] = tuple(made) if isinstance(made, GeneratorType) else (made,)
@@ -174,16 +147,7 @@ class Work:
         return made
 
     def _lost(self, stage: str, error: Exception, sample: Any, tolerance: int | None) -> None:
-        """Count a sample that a function skipped or failed on; raise what is no sample's fault."""
-        if isinstance(error, SkipSample):
-            self.failures.skipped()
-            return
-        wrapped = as_cook_error(error, stage, sample)
-        if not isinstance(wrapped, FormatError):
-            raise error
-        if wrapped is not error:
-            error.add_note(str(wrapped.args[0]))  # the handler gets the user's own exception
-        self.failures.failed(stage, error, sample, tolerance)
+        lost(self.failures, stage, error, sample, tolerance)
 
     def _cooked(self, sample: Any) -> Any:
         if not isinstance(sample, CrudeSample):
@@ -252,10 +216,7 @@ class _Bound:
     need_primary: bool
 
 
-_NEVER_CALLED = (
-    "build_train_datasets", "build_val_datasets", "build_batch", "build_encode_sample", "build_cook_crude_sample",
-    "_load_dataset", "_batch", "_is_overridden",
-)  # fmt: skip
+_NEVER_CALLED = ("build_cook_crude_sample", "_load_dataset", "_is_overridden")
 """Methods by which the original puts its datasets together."""
 _OF_DECODERS = ("decode", "finish", "options", "config", "__call__")
 
@@ -270,13 +231,12 @@ def check_encoder(encoder: AnyEncoder) -> None:
     whose = type(encoder).__name__
     found = [name for name in _NEVER_CALLED if hasattr(encoder, name)]
     if found:
-        hint = "Use the hooks of single samples and batches: encode_sample, batch_group_criterion, batch, …"
+        hint = "Use cook_crude_sample, which is called for each sample, build_encode_sample or build_train_datasets"
         raise ConfigError(f"{whose} overrides what is never called here", found=", ".join(found), hint=hint)
     if encoder.encodes and encoder.is_overridden("preencode_sample"):
         raise ConfigError("encode_sample takes the place of preencode_sample: define either", found=whose)
-    for name in ("batch", "encode_batch"):
-        if _generates(getattr(encoder, name)):
-            raise ConfigError(f"{name} gives one batch for one", found=f"{whose}.{name}, a generator")
+    if _generates(encoder.batch) and encoder.is_overridden("batch_group_criterion"):
+        raise ConfigError("batch gives one batch of a group", found=f"{whose}.batch, a generator")
     decoder: Any = encoder.decoder
     if decoder is not None and not isinstance(decoder, SampleDecoder):
         raise ConfigError("no decoder", found=type(decoder).__name__, expected="a SampleDecoder, or None for bytes")

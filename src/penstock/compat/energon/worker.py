@@ -136,6 +136,17 @@ def working_on(seed: int, sample: int | None = None, batch: int | None = None) -
         end(before)
 
 
+@contextmanager
+def batch_index(number: int) -> Generator[None]:
+    """Say which batch the samples that are encoded inside are for."""
+    before = getattr(NOW, "batch", None)
+    NOW.batch = number
+    try:
+        yield
+    finally:
+        NOW.batch = before
+
+
 def begin(seed: int, sample: int | None = None, batch: int | None = None) -> Any:
     """Set the sample and batch that calls from now on work on; returns the previous ones, for `end`."""
     before = getattr(NOW, "at", None)

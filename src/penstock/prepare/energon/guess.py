@@ -88,7 +88,7 @@ def guess_fields(name: str, samples: Sequence[PeekedSample]) -> dict[str, str]:
 
 
 def sample_type_named(text: str) -> str:
-    """The name of a sample type, by its number in `MENU`, its name, or its name without `Sample`.
+    """The name of a sample type, by its number in `MENU`, its name, its name without `Sample`, or its dataset class.
 
     Raises:
         ConfigError: no such type.
@@ -98,8 +98,9 @@ def sample_type_named(text: str) -> str:
         return MENU[int(text)]
     if text.lower() in ("crude", CRUDE.lower()):
         return CRUDE
+    short = text.lower().removesuffix("webdataset")
     for name in TYPES:
-        if text.lower() in (name.lower(), name.removesuffix("Sample").lower() or name.lower()):
+        if text.lower() == name.lower() or (short and short == name.removesuffix("Sample").lower()):
             return name
     raise ConfigError("no such sample type", found=text or "nothing", expected=", ".join((*TYPES, CRUDE)))
 

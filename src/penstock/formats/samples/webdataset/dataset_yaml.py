@@ -16,7 +16,7 @@ import functools
 import importlib.abc
 import importlib.util
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,8 +26,8 @@ from penstock.codec import energon_yaml
 from penstock.codec.fieldmap import FieldMap, parse_field_map, parts_of
 from penstock.codec.parts import DecodeOptions
 from penstock.errors import ConfigError, FormatError, UnsafeData, Unsupported
-from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML, meta_path
-from penstock.formats.samples.webdataset.sample_types import DATASETS, ENERGON, SampleType, find_type
+from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML, Splits, meta_path, named_splits
+from penstock.formats.samples.webdataset.sample_types import DATASETS, ENERGON, SampleType, find_type, type_of_class
 from penstock.formats.samples.webdataset.source import WebdatasetSource
 from penstock.formats.samples.webdataset.typed import TypedSource, Typing
 from penstock.store.limited import read_document
@@ -44,7 +44,7 @@ _KNOWN = {
     *("auto_decode", "video_decode", "video_decode_audio", "av_decode"),
 }
 _OLD_PREFIXES = ("audio_", "video_")
-_OTHER_DATA = ("subset", "split_part", "split_config")
+_OTHER_DATA = ("subset", "split_part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ class DatasetYaml:
         subflavors: what every sample carries.
         is_decoded: False where parts stay bytes.
         image_decode: how images are decoded, where an old file says.
+        split_config: file in `.nv-meta` in the place of `split.yaml`.
     """
 
     path: str
@@ -71,6 +72,7 @@ class DatasetYaml:
     subflavors: Mapping[str, Any] = field(default_factory=dict[str, Any])
     is_decoded: bool = True
     image_decode: str | None = None
+    split_config: str | None = None
 
 
 def read_dataset_yaml(store: Store, root: str, name: str = DATASET_YAML) -> DatasetYaml:
@@ -113,8 +115,18 @@ def parse_dataset_yaml(value: Any, path: str) -> DatasetYaml:
     if access is not None and parts is not None:
         raise ConfigError("a field_map reads the parts that it names: it has no part_filter", path=path)
     is_decoded = value.get("auto_decode", True) is not False and value.get("decoder", True) is not None
-    image = _text(value, "image_decode", path)
-    return DatasetYaml(path, module, name, access, loader, parts, subflavors, is_decoded, image)
+    image, splits = _text(value, "image_decode", path), _text(value, "split_config", path)
+    return DatasetYaml(path, module, name, access, loader, parts, subflavors, is_decoded, image, splits)
+
+
+def splits_of(store: Store, root: str, found: DatasetYaml) -> Splits | None:
+    """The splits of the file that it names in the place of `split.yaml`; None where it names none.
+
+    Raises:
+        NotFound: no such file.
+        ConfigError: it names no splits.
+    """
+    return None if found.split_config is None else named_splits(store, root, found.split_config)
 
 
 def typed_view(
@@ -125,8 +137,9 @@ def typed_view(
     *,
     dataset_config: str = DATASET_YAML,
     sample_types: Mapping[str, SampleType] | None = None,
+    found: DatasetYaml | None = None,
 ) -> TypedSource:
-    """Typed samples over raw ones, as `dataset.yaml` says.
+    """Typed samples over raw ones, as `dataset.yaml` says, which `found` has where it was read already.
 
     Args:
         raw: the raw samples, with all their parts.
@@ -140,10 +153,12 @@ def typed_view(
         UnsafeData: it names code, or a class that is not known, and `trust` is false.
         ConfigError: it names a field that the type does not have.
     """
-    found = read_dataset_yaml(store, path, dataset_config)
-    sample_type = None
+    found = read_dataset_yaml(store, path, dataset_config) if found is None else found
+    sample_type, known = None, dict[str, SampleType]()
     if found.type_name is not None:
-        sample_type = (sample_types or {}).get(f"{found.type_module}.{found.type_name}")
+        name = f"{found.type_module}.{found.type_name}"
+        sample_type = (sample_types or {}).get(name)
+        known = {} if sample_type is None else {name: sample_type}  # the others are not for other processes
         if sample_type is None:
             sample_type = find_type(found.type_module, found.type_name, trust=options.trust, path=found.path)
         _require_fields(found, sample_type)
@@ -166,8 +181,44 @@ def typed_view(
         columns=options.columns,
         config=None if dataset_config == DATASET_YAML else dataset_config,
     )
-    again = functools.partial(typed_view, dataset_config=dataset_config, sample_types=sample_types)
+    again = functools.partial(typed_view, dataset_config=dataset_config, sample_types=known)
     return TypedSource(raw, how, (again, (raw, store, path, options)))
+
+
+def made_by_hand(
+    raw: WebdatasetSource,
+    cls: Any,
+    decode: DecodeOptions | None,
+    *,
+    field_map: Mapping[str, str] | None = None,
+    sample_loader: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
+    part_filter: Iterable[str] | Callable[[str], bool] | None = None,
+) -> TypedSource:
+    """A dataset whose samples are as a program says, in the place of its `dataset.yaml`.
+
+    Args:
+        raw: the raw samples.
+        cls: class of its samples; None for crude data.
+        decode: how parts are decoded; None leaves them as bytes.
+        field_map: field → access, as in the file.
+        sample_loader: decoded parts → fields.
+        part_filter: parts that are read, or which ones are; None for all.
+
+    Raises:
+        ConfigError: a field that the type does not have, or both ways of making fields, or neither.
+    """
+    path = meta_path(raw.path, DATASET_YAML)
+    if cls is not None and (field_map is None) == (sample_loader is None):
+        raise ConfigError("a type of samples needs either a field_map or a sample_loader", path=path)
+    kind = None if cls is None else type_of_class(cls)
+    access = None if field_map is None else parse_field_map(dict(field_map), path)
+    if kind is not None and access is not None:
+        _require_fields(DatasetYaml(path, None, kind.name, access), kind)
+    parts = part_filter if callable(part_filter) or part_filter is None else frozenset(part_filter)
+    parts = parts_of(access) if access is not None else parts
+    how = Typing(path, kind, access, sample_loader, parts, decode)
+    given = {"field_map": field_map, "sample_loader": sample_loader, "part_filter": part_filter}
+    return TypedSource(raw, how, (functools.partial(made_by_hand, **given), (raw, cls, decode)))
 
 
 # --- what the file says ------------------------------------------------------------------------------------------

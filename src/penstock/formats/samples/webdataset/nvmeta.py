@@ -106,6 +106,22 @@ def read_splits(store: Store, root: str, names: Sequence[str] = (SPLIT_YAML, SPL
     return Splits({})
 
 
+def named_splits(store: Store, root: str, name: str) -> Splits:
+    """The splits that a file of `.nv-meta` names in the place of `split.yaml`.
+
+    Raises:
+        NotFound: no such file.
+        ConfigError: it names no splits.
+    """
+    path = meta_path(root, name)
+    if not store.exists(path):
+        raise NotFound("no such file of splits", path=path, hint="It is looked for in .nv-meta")
+    splits = read_splits(store, root, (name,))
+    if not splits.parts:
+        raise ConfigError("this file names no splits", path=path)
+    return splits
+
+
 def split_shards(info: Info, splits: Splits, split: str, root: str) -> tuple[list[str], dict[str, list[str]]]:
     """Shards of a split in order, and for each shard the keys of samples that are left out.
 

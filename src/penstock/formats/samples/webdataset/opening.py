@@ -23,7 +23,9 @@ def open_webdataset(store: Store, path: str, options: OpenOptions) -> Source[Sam
     """
     if options.raw or not store.exists(meta_path(path, DATASET_YAML)):
         return open_raw(store, path, options)
-    raw = open_raw(store, path, dataclasses.replace(options, columns=None))
-    from penstock.formats.samples.webdataset.dataset_yaml import typed_view  # slow, and not for all
+    # Slow, and not for all.
+    from penstock.formats.samples.webdataset.dataset_yaml import read_dataset_yaml, splits_of, typed_view
 
-    return typed_view(raw, store, raw.path, options)
+    said = read_dataset_yaml(store, path)
+    raw = open_raw(store, path, dataclasses.replace(options, columns=None), splits_of(store, path, said))
+    return typed_view(raw, store, raw.path, options, found=said)

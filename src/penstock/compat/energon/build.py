@@ -1,0 +1,276 @@
+"""Puts a dataset of batches together: of the crude samples of a path, and a task encoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, cast
+
+from penstock._digest import derive_key
+from penstock._kinds import is_stream
+from penstock.abc import Source, Stream
+from penstock.compat.energon.leaf import Samples
+from penstock.compat.energon.opening import Opening, open_node
+from penstock.compat.energon.passes import Shares
+from penstock.compat.energon.stages import Encoded, Filled, Lanes
+from penstock.compat.energon.walks import Lane, Place, SavableDataset, Steps
+from penstock.compat.energon.work import AnyEncoder, Work
+from penstock.compat.energon.worker import WorkerConfig
+from penstock.compat.energon.wrappers.epochize_dataset import EpochizeDataset
+from penstock.compat.energon.wrappers.limit_dataset import LimitDataset
+from penstock.errors import ConfigError
+from penstock.order import Sequential
+from penstock.recipe.build import multiplied, shuffled
+from penstock.recipe.tree import Mixed, Node
+
+_GROUP_WINDOW = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class EnergonDataset(SavableDataset[Any]):
+    """The result of `get_train_dataset` and `get_val_dataset`, for `get_loader` and `get_savable_loader`.
+
+    Attributes:
+        data: `Filled`, a stream of positions, or `Lanes`.
+        encoder: the task encoder.
+        worker_config: rank, world size and workers.
+        batch_size: samples of a batch of a rank; None delivers single samples.
+        batch_drop_last: leaves out a last batch that is not full.
+        size: samples of a finite pass; None for an endless stream.
+        batches: after so many batches of a rank an iteration ends, and the next one continues; 0 for no end.
+        starts_anew: whether each iteration begins at the first sample: validation.
+        sources: what an epoch reads: its samples are theirs together.
+        stream: the samples before they are encoded.
+        packing: samples that `select_samples_to_pack` chooses from.
+        walked: whether it is read lane by lane, by wrappers: where a pass has no number of samples that is known, and
+            where the task encoder puts wrappers around it.
+    """
+
+    data: Filled | Lanes
+    encoder: AnyEncoder
+    worker_config: WorkerConfig
+    batch_size: int | None
+    batch_drop_last: bool
+    size: int | None
+    batches: int
+    starts_anew: bool
+    sources: tuple[Source[Any], ...] = field(repr=False)
+    stream: Stream[Any] = field(repr=False)
+    packing: int | None = None
+    walked: bool = False
+
+    def __post_init__(self) -> None:
+        if self.walked:
+            _ = self.composed  # what is wrong with it shows now
+
+    def __str__(self) -> str:
+        return str(self.data)
+
+    def __len__(self) -> int:
+        """Batches of this rank in an iteration; of one epoch where that has no end.
+
+        Of an endless one they are counted as Energon does: each worker has its share of the epoch's samples, and ends
+        with a batch that may be short. What packing, grouping and generators make of a sample is not known beforehand:
+        a sample counts as one, or as a group of its own.
+        """
+        if self.walked:
+            return len(self.composed)
+        world, size = self.worker_config.world_size, self.batch_size or 1
+        if self.size is not None:
+            batches = len(self.shares(self.size))
+            return min(batches, self.batches or batches)
+        if self.batches:
+            return self.batches
+        size = 1 if self.encoder.is_overridden("batch_group_criterion") else size
+        workers = world * max(1, self.worker_config.num_workers)
+        share, more = divmod(sum(map(len, self.sources)), workers)
+        mine = range(self.worker_config.rank, workers, world)  # what is left over goes round the ranks
+        return sum(_parts(share + (worker < more), size, self.batch_drop_last) for worker in mine)
+
+    @cached_property
+    def composed(self) -> SavableDataset[Any]:
+        """The same by wrappers, as the task encoder puts them around."""
+        encoder, config, epoch = self.encoder, self.worker_config, sum(map(len, self.sources))
+        encodes = not encoder.is_overridden("build_encode_sample")
+        work = Work(encoder, config, self.batch_size, packs=True, encodes=encodes)
+        made: SavableDataset[Any] = Samples(Encoded(self.stream, work), self.size, epoch, config)
+        if not encodes:
+            made = _of_hook(encoder.build_encode_sample(made, worker_config=config), "build_encode_sample")
+        options: dict[str, Any] = {"batch_drop_last": self.batch_drop_last, "packing_buffer_size": self.packing}
+        batches = encoder.build_batch(made, batch_size=self.batch_size, worker_config=config, **options)
+        made = _of_hook(batches, "build_batch")
+        if not self.batches:
+            return made
+        if self.starts_anew:
+            return LimitDataset(made, self.batches, reset_after_epoch=True, worker_config=config)
+        return EpochizeDataset(made, self.batches, worker_config=config)
+
+    def walk(self, lane: Lane, place: Place) -> Steps:
+        """See `composed`."""
+        return self.composed.walk(lane, place)
+
+    def split(self, place: Place, part: int, parts: int) -> Place:
+        """See `composed`."""
+        return self.composed.split(place, part, parts)
+
+    def identity(self) -> list[Any]:
+        """See `composed`."""
+        return self.composed.identity()
+
+    def len_worker(self, worker_idx: int | None = None) -> int:
+        """Batches of a worker; see `composed`."""
+        return self.composed.len_worker(worker_idx)
+
+    def len_rank(self) -> int:
+        """As `len`."""
+        return len(self)
+
+    def config(self) -> dict[str, Any]:
+        """What is loaded, as plain JSON."""
+        return {"type": "EnergonDataset", "data": self.data.recipe()}
+
+    @property
+    def grouped(self) -> bool:
+        """Whether what is read are groups, each a batch."""
+        return isinstance(self.data, Lanes) and self.encoder.is_overridden("batch_group_criterion")
+
+    def filled(self) -> Filled:
+        """The stream of positions of which a pass is read."""
+        return cast(Filled, self.data)
+
+    def shares(self, left: int) -> Shares:
+        """How so many samples that are left of a pass are cut into batches."""
+        config = self.worker_config
+        shape = (config.world_size, max(1, config.num_workers), self.batch_size or 1, self.batch_drop_last)
+        return Shares(left, *shape)
+
+
+def _parts(samples: int, size: int, drop_last: bool) -> int:
+    return samples // size if drop_last else -(-samples // size)
+
+
+def _of_hook(made: Any, name: str) -> SavableDataset[Any]:
+    if not isinstance(made, SavableDataset):
+        raise ConfigError(
+            f"{name} gives no dataset", found=type(made).__name__, expected="the one it got, or a wrapper"
+        )
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a dataset is cut into batches.
+
+    Attributes:
+        config: rank, world size and workers.
+        batch_size: samples of a batch of a rank; None delivers single samples.
+        drop_last: leave out a last batch that is not full.
+        packing: samples that `select_samples_to_pack` chooses from.
+        batches: batches of a rank in an iteration; 0 for no end.
+    """
+
+    config: WorkerConfig
+    batch_size: int | None
+    drop_last: bool
+    packing: int | None
+    batches: int
+
+
+def train(
+    node: Node, opening: Opening, encoder: AnyEncoder, shape: Shape, repeat: bool, lanes: int | None
+) -> EnergonDataset:
+    """The training data of a path.
+
+    Raises:
+        ConfigError: options that don't fit each other.
+    """
+    config, multiplier = shape.config, checked(opening.multiplier)
+    work = Work(encoder, config, shape.batch_size, shape.packing is not None)
+    irregular = _needs_lanes(work, shape.packing)
+    own = _has_wrappers(work)
+    walked = own or (irregular and not repeat)
+    if walked and lanes is not None:
+        what = "wrappers of the task encoder's own, or several batches of one," if own else "repeat=False"
+        hint = "Leave lanes out: their states fit any world size"
+        raise ConfigError(f"{what} and lanes= exclude each other", found=lanes, hint=hint)
+    in_lanes = (irregular and not walked) or lanes is not None
+    workers = config.world_size * max(1, config.num_workers)
+    count = (workers if lanes is None else lanes) if in_lanes else 1
+    found, sources = open_node(node, opening, encoder, "train", count, config.seed_offset, multiplier)
+    size = None if repeat else _size_of_pass(found, in_lanes)
+    stream = found if is_stream(found) else _shuffled(found, node, multiplier, count, config.seed_offset)
+    data = _encoded(stream, work, in_lanes, shape.batch_size, shape.packing)
+    given = (config, shape.batch_size, shape.drop_last, size, shape.batches, False, sources, stream, shape.packing)
+    return EnergonDataset(data, encoder, *given, walked=walked)
+
+
+def validation(node: Node, opening: Opening, encoder: AnyEncoder, shape: Shape) -> EnergonDataset:
+    """The validation data of a path: each sample once."""
+    config = shape.config
+    work = Work(encoder, config, shape.batch_size, shape.packing is not None)
+    found, sources = open_node(node, opening, encoder, "val", 1, config.seed_offset)
+    source = cast(Source[Any], found)
+    stream = Sequential(source)
+    given = (
+        config,
+        shape.batch_size,
+        shape.drop_last,
+        len(source),
+        shape.batches,
+        True,
+        sources,
+        stream,
+        shape.packing,
+    )
+    walked = _has_wrappers(work) or _needs_lanes(work, shape.packing)
+    return EnergonDataset(Filled(stream, work), encoder, *given, walked=walked)
+
+
+def _shuffled(found: Any, node: Node, multiplier: int | None, lanes: int, seed: int) -> Stream[Any]:
+    own = 1 if isinstance(node, Mixed) else node.multiplier
+    return shuffled(found, multiplied(multiplier, own), derive_key(seed, "energon") >> 12, lanes)
+
+
+def order_of(source: Source[Any], node: Node, multiplier: int | None, config: WorkerConfig) -> Stream[Any]:
+    """The samples of a dataset, permuted again each epoch."""
+    return _shuffled(source, node, multiplier, 1, config.seed_offset)
+
+
+def checked(multiplier: int | None) -> int | None:
+    if multiplier is not None and (multiplier < -1 or multiplier == 0):
+        expected = "a number of copies, -1 or None"
+        raise ConfigError("no such shuffle_over_epochs_multiplier", found=multiplier, expected=expected)
+    return multiplier
+
+
+def _size_of_pass(found: Source[Any] | Stream[Any], in_lanes: bool) -> int:
+    """Samples of one epoch, which must be known for `repeat=False`."""
+    if is_stream(found) or in_lanes:
+        raise ConfigError(
+            "repeat=False needs samples that can be counted",
+            found="lanes=" if in_lanes else "a weighted blend",
+            hint="Use virtual_epoch_length",
+        )
+    return len(cast(Source[Any], found))
+
+
+def _has_wrappers(work: Work) -> bool:
+    """Whether what the task encoder does is said by wrappers alone."""
+    return work.encoder.is_overridden("build_batch", "build_encode_sample") or work.gives_several_batches
+
+
+def _needs_lanes(work: Work, packing_buffer_size: int | None) -> bool:
+    """Whether a sample may become any number of samples."""
+    return packing_buffer_size is not None or work.is_generator or work.encoder.is_overridden("batch_group_criterion")
+
+
+def _encoded(
+    stream: Stream[Any], work: Work, in_lanes: bool, batch_size: int | None, packing: int | None
+) -> Filled | Lanes:
+    if not in_lanes:
+        return Filled(stream, work)
+    groups: bool | int = False
+    if work.encoder.is_overridden("batch_group_criterion"):
+        groups = True if batch_size is None else batch_size
+    window = packing or (_GROUP_WINDOW if groups else 1)
+    return Lanes(Encoded(stream, work), window, packing is not None, groups)

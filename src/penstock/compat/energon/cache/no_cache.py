@@ -1,0 +1,5 @@
+"""Energon's module `cache.no_cache`: its names, which are made elsewhere."""
+
+from __future__ import annotations
+
+from penstock.compat.energon.stores import NoCachePool as NoCachePool

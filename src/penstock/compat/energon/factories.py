@@ -1,0 +1,427 @@
+"""Datasets of a path, one by one: what `build_train_datasets` and its kin get, and what is put together by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cached_property
+from typing import Any, cast
+
+from penstock.abc import Source
+from penstock.compat.energon.build import EnergonDataset, Shape, order_of, train, validation
+from penstock.compat.energon.cookers import Cooker, SampleDecoder
+from penstock.compat.energon.encoder import DefaultTaskEncoder
+from penstock.compat.energon.epathlib import EPath
+from penstock.compat.energon.leaf import Samples
+from penstock.compat.energon.opening import Opening, open_node, opened_by, text_of, typed_below
+from penstock.compat.energon.samples import TYPES, Sample
+from penstock.compat.energon.stages import Encoded
+from penstock.compat.energon.walks import SavableDataset
+from penstock.compat.energon.work import AnyEncoder, Work
+from penstock.compat.energon.worker import WorkerConfig
+from penstock.compat.unused import say_unused
+from penstock.cook import Crude, CrudeSample, FileStore
+from penstock.errors import ConfigError
+from penstock.formats import open_source
+from penstock.formats.samples.webdataset.dataset_yaml import made_by_hand
+from penstock.order import Sequential
+from penstock.recipe.leaf import JSONL, open_leaf
+from penstock.recipe.tree import Joined, Leaf, Mixed, Node
+from penstock.types import OpenOptions
+
+
+class DatasetBlendMode(Enum):
+    """What the numbers of several datasets mean."""
+
+    NONE = "none"
+    DATASET_WEIGHT = "dataset_weight"
+    SAMPLE_REPETITIONS = "sample_repetitions"
+
+
+_KINDS = {"blend": DatasetBlendMode.DATASET_WEIGHT, "blend_epochized": DatasetBlendMode.SAMPLE_REPETITIONS}
+
+
+@dataclass(kw_only=True)
+class LoadedDataset:
+    """A dataset, and its number among others.
+
+    Attributes:
+        dataset: the dataset.
+        weight: its share of the whole, in a blend.
+        repetitions: how often it comes in an epoch, in a `blend_epochized`.
+        aux: its auxiliary stores; to change them here is refused.
+    """
+
+    dataset: Any
+    weight: float | None = None
+    repetitions: float | None = None
+    aux: dict[str, FileStore] | None = None
+
+
+@dataclass(kw_only=True)
+class LoadedDatasetList:
+    """The datasets of a path, and what their numbers mean."""
+
+    datasets: list[LoadedDataset]
+    blend_mode: DatasetBlendMode = DatasetBlendMode.NONE
+
+
+def _as_it_is(sample: Any, **stores: Any) -> Any:
+    del stores
+    return sample
+
+
+class _AsTheyAre(DefaultTaskEncoder[Any, Any, Any, Any]):
+    """Cooks nothing."""
+
+    def __init__(self, decoder: SampleDecoder | None) -> None:
+        super().__init__()
+        self.decoder = decoder
+
+    cookers: Sequence[Cooker] = (Cooker(_as_it_is),)
+
+
+class BaseCoreDatasetFactory:
+    """One dataset of a path.
+
+    Attributes:
+        paths: of its data; of a join those of all members.
+        split_part: its split.
+        subflavors: that its samples carry; may be changed before it is used.
+        training: whether it is shuffled.
+        worker_config: rank, world size and workers.
+    """
+
+    __sample_type__: Any = None
+    node: Leaf | Joined
+    opening: Opening
+    worker_config: WorkerConfig
+    training: bool
+    subflavors: dict[str, Any]
+
+    @property
+    def paths(self) -> list[EPath]:
+        """Of its data."""
+        node = self.node
+        return [EPath(node.path)] if isinstance(node, Leaf) else [EPath(one.path) for one in node.members.values()]
+
+    @property
+    def path(self) -> EPath:
+        """Of its data; of a join its first member's."""
+        return self.paths[0]
+
+    @property
+    def split_part(self) -> str:
+        """Its split."""
+        return self.node.split if isinstance(self.node, Leaf) else self.opening.split
+
+    @cached_property
+    def source(self) -> Source[Any]:
+        """Its crude samples, or typed ones, in order."""
+        found, _ = open_node(self.own_node, self.opening, self.encoder, "val", 1, self.worker_config.seed_offset)
+        return cast(Source[Any], found)
+
+    @property
+    def own_node(self) -> Leaf | Joined:
+        """Its place in a metadataset, with its subflavors."""
+        return replace(self.node, subflavors=dict(self.subflavors))
+
+    @property
+    def encoder(self) -> AnyEncoder:
+        """What leaves samples as they are."""
+        return _AsTheyAre(SampleDecoder())
+
+    def build(self, worker_rotation_offset: int = 0) -> SavableDataset[Any]:
+        """A pass over its samples, each time shuffled anew in training."""
+        say_unused(
+            "build", "every lane has its own samples", {"worker_rotation_offset": worker_rotation_offset or None}, {}
+        )
+        source, config = self.source, self.worker_config
+        multiplier = self.opening.multiplier
+        stream = order_of(source, self.node, multiplier, config) if self.training else Sequential(source)
+        work = Work(self.encoder, config, encodes=False)
+        return Samples(Encoded(stream, work), len(source), len(source), config)
+
+    def as_file_store(self) -> FileStore:
+        """Its files by name, as bytes."""
+        node = self.node
+        if not isinstance(node, Leaf):
+            raise ConfigError("a join gives no files by name", path=node.path)
+        return FileStore(cast(Any, open_source(node.path, raw=True, follow_links=self.opening.follow_links)))
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    # --- what task encoders begin with ---------------------------------------------------------------------------
+
+    def train(
+        self,
+        encoder: AnyEncoder,
+        datasets: Sequence[LoadedDataset],
+        worker_config: WorkerConfig,
+        batch_size: int | None,
+        *,
+        batch_drop_last: bool = False,
+        packing_buffer_size: int | None = None,
+        virtual_epoch_length: int = 0,
+        shuffle_buffer_size: int | None = None,
+        blend_mode: Any = DatasetBlendMode.NONE,
+        repeat: bool = True,
+    ) -> EnergonDataset:
+        """All datasets of a path as one, in training."""
+        asked = {"shuffle_buffer_size": shuffle_buffer_size}
+        say_unused("build_train_datasets", "all samples of a dataset are permuted anew each epoch", asked, {})
+        shape = Shape(worker_config, batch_size, batch_drop_last, packing_buffer_size, virtual_epoch_length)
+        return train(_together(datasets, blend_mode), self.opening, encoder, shape, repeat, None)
+
+    def validation(
+        self,
+        encoder: AnyEncoder,
+        datasets: Sequence[LoadedDataset],
+        worker_config: WorkerConfig,
+        batch_size: int | None,
+        *,
+        batch_drop_last: bool = False,
+        packing_buffer_size: int | None = None,
+        limit: int | None = None,
+    ) -> EnergonDataset:
+        """All datasets of a path one after another, for validation."""
+        shape = Shape(worker_config, batch_size, batch_drop_last, packing_buffer_size, limit or 0)
+        return validation(_together(datasets, DatasetBlendMode.SAMPLE_REPETITIONS), self.opening, encoder, shape)
+
+
+def _together(datasets: Sequence[LoadedDataset], mode: Any) -> Node:
+    """The datasets as one node."""
+    for one in datasets:
+        factory = one.dataset
+        if not isinstance(factory, BaseCoreDatasetFactory) or isinstance(getattr(factory, "given", None), dict):
+            hint = "Put datasets of your own together by wrappers"
+            raise ConfigError("a dataset that is not one of the path's", found=type(factory).__name__, hint=hint)
+        if one.aux is not None and one.aux is not factory.source.origin.aux:  # pyright: ignore
+            raise ConfigError("auxiliary stores are said in the metadataset", hint="Leave aux as it is")
+    if len(datasets) == 1:
+        return datasets[0].dataset.own_node
+    number = "weight" if mode.value == DatasetBlendMode.DATASET_WEIGHT.value else "repetitions"
+    numbers = [1 if getattr(one, number) is None else getattr(one, number) for one in datasets]
+    children = [(str(n), numbers[n], one.dataset.own_node) for n, one in enumerate(datasets)]
+    return Mixed("blend" if number == "weight" else "blend_epochized", tuple(children), datasets[0].dataset.node.path)
+
+
+class BaseWebdatasetFactory(BaseCoreDatasetFactory):
+    """A prepared WebDataset: see `StandardWebdatasetFactory`."""
+
+
+class DefaultGenericWebdatasetFactory(BaseWebdatasetFactory):
+    """A prepared WebDataset whose samples are as is said here, and not in its `dataset.yaml`.
+
+    Args:
+        path: of the dataset.
+        split_part: its split.
+        training: whether it is shuffled.
+        worker_config: rank, world size and workers.
+        subflavors: that its samples carry.
+        field_map: field → where it comes from, such as `json[caption]`.
+        sample_loader: decoded parts → fields, in the place of a field map.
+        part_filter: parts that are read, or which ones are.
+        decoder: how parts are decoded; None leaves bytes.
+        split_config: file in `.nv-meta` in the place of `split.yaml`.
+        shuffle_over_epochs: copies shuffled together.
+        sample_type: class of its samples, where the class itself does not say it.
+        unused: `parallel_shard_iters` and `max_samples_per_sequence` change nothing, which is logged.
+    """
+
+    given: dict[str, Any]
+
+    def __init__(
+        self,
+        path: Any,
+        *,
+        split_part: str = "train",
+        training: bool = False,
+        worker_config: WorkerConfig,
+        subflavors: Mapping[str, Any] | None = None,
+        field_map: Mapping[str, str] | None = None,
+        sample_loader: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
+        part_filter: Sequence[str] | Callable[[str], bool] | None = None,
+        decoder: SampleDecoder | None = SampleDecoder(),  # noqa: B008  it is frozen
+        split_config: str | None = None,
+        shuffle_over_epochs: int | None = 1,
+        sample_type: Any = None,
+        **unused: Any,
+    ) -> None:
+        unknown = sorted(set(unused) - {"parallel_shard_iters", "max_samples_per_sequence"})
+        if unknown:
+            raise ConfigError("no such option of a dataset", found=", ".join(unknown))
+        say_unused(type(self).__name__, "every sample is addressed by itself", unused, {})
+        kind = sample_type or self.__sample_type__
+        if kind is None:
+            raise ConfigError(f"{type(self).__name__} has no type of samples", expected="sample_type=")
+        self.__sample_type__ = kind
+        self.node = Leaf(text_of(path), split_part, split_config=split_config)
+        self.opening = Opening(split_part, split_config=split_config, multiplier=shuffle_over_epochs)
+        self.worker_config, self.training = worker_config, training
+        self.subflavors = dict(subflavors or {})
+        self._decoder = decoder
+        self.given = {"field_map": field_map, "sample_loader": sample_loader, "part_filter": part_filter}
+
+    @property
+    def encoder(self) -> AnyEncoder:
+        """What leaves samples as they are."""
+        return _AsTheyAre(self._decoder)
+
+    @cached_property
+    def source(self) -> Source[Any]:
+        """Its samples, in order."""
+        how = None if self._decoder is None else self._decoder.options
+        crude = self.__sample_type__ is CrudeSample
+        kind = None if crude else self.__sample_type__
+        options: Any = {"split_config": self.opening.split_config, "options": OpenOptions(raw=True)}
+        raw: Any = open_leaf(self.node.path, self.split_part, **options)
+        made = made_by_hand(raw, kind, how, **self.given)
+        name = None if kind is None else kind.__name__
+        return Crude(made, subflavors=self.subflavors, decode=how, decode_parts=False, kind=name, sample_class=kind)
+
+
+class DefaultDecoderWebdatasetFactory(DefaultGenericWebdatasetFactory):
+    """As `DefaultGenericWebdatasetFactory`."""
+
+
+class StandardWebdatasetFactory(DefaultDecoderWebdatasetFactory):
+    """As `DefaultGenericWebdatasetFactory`; needs `sample_type`."""
+
+
+class CrudeWebdataset(DefaultDecoderWebdatasetFactory):
+    """A prepared WebDataset whose samples are its parts, for cookers."""
+
+    __sample_type__ = CrudeSample
+
+
+class JoinedWebdatasetFactory(BaseWebdatasetFactory):
+    """Several datasets, joined by key, as a metadataset says."""
+
+
+class CrudeJsonlDatasetFactory(BaseCoreDatasetFactory):
+    """A JSONL file.
+
+    Args:
+        path: of the file.
+        training: whether it is shuffled.
+        worker_config: rank, world size and workers.
+        subflavors: that its samples carry.
+        shuffle_over_epochs: copies shuffled together.
+    """
+
+    __sample_type__ = CrudeSample
+
+    def __init__(
+        self,
+        path: Any,
+        *,
+        training: bool = False,
+        worker_config: WorkerConfig,
+        subflavors: Mapping[str, Any] | None = None,
+        shuffle_over_epochs: int | None = 1,
+    ) -> None:
+        self.node = Leaf(text_of(path), "train")
+        self.opening = Opening("train", multiplier=shuffle_over_epochs)
+        self.worker_config, self.training = worker_config, training
+        self.subflavors = dict(subflavors or {})
+
+
+class DefaultCrudeJsonlDatasetFactory(CrudeJsonlDatasetFactory):
+    """As `CrudeJsonlDatasetFactory`."""
+
+
+def _typed_factory(sample_type: type[Sample]) -> type[DefaultDecoderWebdatasetFactory]:
+    name = f"{sample_type.__name__.removesuffix('Sample')}Webdataset"
+    body = {
+        "__sample_type__": sample_type,
+        "__doc__": f"A WebDataset of `{sample_type.__name__}`.",
+        "__module__": __name__,
+    }
+    return type(name, (DefaultDecoderWebdatasetFactory,), body)
+
+
+CaptioningWebdataset = _typed_factory(TYPES["CaptioningSample"])
+ImageClassificationWebdataset = _typed_factory(TYPES["ImageClassificationSample"])
+ImageWebdataset = _typed_factory(TYPES["ImageSample"])
+InterleavedWebdataset = _typed_factory(TYPES["InterleavedSample"])
+MultiChoiceVQAWebdataset = _typed_factory(TYPES["MultiChoiceVQASample"])
+OCRWebdataset = _typed_factory(TYPES["OCRSample"])
+SimilarityInterleavedWebdataset = _typed_factory(TYPES["SimilarityInterleavedSample"])
+TextWebdataset = _typed_factory(TYPES["TextSample"])
+VQAOCRWebdataset = _typed_factory(TYPES["VQAOCRSample"])
+VQAWebdataset = _typed_factory(TYPES["VQASample"])
+VidQAWebdataset = _typed_factory(TYPES["VidQASample"])
+
+
+def loaded_datasets(
+    node: Node,
+    opening: Opening,
+    config: WorkerConfig,
+    *,
+    training: bool,
+    subflavors: Mapping[str, Any] | None = None,
+) -> LoadedDatasetList:
+    """The datasets and joins below a node, with their numbers."""
+    mode = DatasetBlendMode.NONE if not isinstance(node, Mixed) else _KINDS[node.kind]
+    made: list[LoadedDataset] = []
+    for unit, number in _units(node, 1):
+        factory = factory_of(unit, opening, config, training=training, subflavors=subflavors)
+        weighted = mode is DatasetBlendMode.DATASET_WEIGHT
+        one = LoadedDataset(dataset=factory, weight=number if weighted else None)
+        one.repetitions = number if mode is DatasetBlendMode.SAMPLE_REPETITIONS else None
+        made.append(one)
+    return LoadedDatasetList(datasets=made, blend_mode=mode)
+
+
+def factory_of(
+    unit: Leaf | Joined, opening: Opening, config: WorkerConfig, *, training: bool, subflavors: Any = None
+) -> BaseCoreDatasetFactory:
+    """One dataset or join."""
+    jsonl = isinstance(unit, Leaf) and unit.path.endswith(JSONL)
+    found: type[BaseCoreDatasetFactory] = DefaultCrudeJsonlDatasetFactory if jsonl else JoinedWebdatasetFactory
+    made: Any = object.__new__(found)
+    made.node, made.opening, made.worker_config, made.training = unit, opening, config, training
+    made.subflavors = {**unit.subflavors, **(subflavors or {})}
+    typed = typed_below(made.source)
+    kind = made.source.origin.kind
+    if typed is not None:
+        made.subflavors = {**typed.subflavors, **made.subflavors}
+    if isinstance(unit, Leaf) and not jsonl:
+        made.__class__ = CrudeWebdataset if kind is None else StandardWebdatasetFactory
+        made.given, made._decoder = None, SampleDecoder()
+        made.__dict__["source"] = made.source
+    made.__sample_type__ = CrudeSample if kind is None else made.source.origin.sample_class or TYPES.get(kind)
+    return made
+
+
+def _units(node: Node, number: float) -> list[tuple[Leaf | Joined, float]]:
+    """Datasets and joins, with their share of the whole, or how often they come."""
+    if not isinstance(node, Mixed):
+        return [(node, number)]
+    whole = sum(one for _, one, _ in node.children) if node.kind == "blend" else 1
+    return [unit for _, own, child in node.children for unit in _units(child, number * own / whole)]
+
+
+def get_dataset_from_config(
+    path: Any,
+    *,
+    split_part: str = "train",
+    training: bool = True,
+    subflavors: Mapping[str, Any] | None = None,
+    worker_config: WorkerConfig,
+    shuffle_over_epochs: int | None = 1,
+    subset: Any = None,
+    **options: Any,
+) -> BaseCoreDatasetFactory:
+    """One dataset, as its `dataset.yaml` says; see `get_train_dataset` for the options."""
+    if subset is not None:
+        raise ConfigError("a subset is said in a metadataset", found=repr(subset))
+    given, opening = opened_by(path, options, split_part)
+    node = replace(opening, multiplier=shuffle_over_epochs).node(given)
+    if isinstance(node, Mixed):
+        raise ConfigError("a metadataset is several datasets", path=given, hint="Use load_dataset(path).get_datasets")
+    opening = replace(opening, multiplier=shuffle_over_epochs)
+    return factory_of(node, opening, worker_config, training=training, subflavors=subflavors)

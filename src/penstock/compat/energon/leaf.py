@@ -1,0 +1,72 @@
+"""The samples of a stream or of one epoch of it, lane by lane: what all datasets put together by hand begin with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.compat.energon.stages import Encoded
+from penstock.compat.energon.walks import Lane, Place, SavableDataset, Steps, T_sample
+from penstock.compat.energon.worker import WorkerConfig
+
+
+class Samples(SavableDataset[T_sample]):
+    """Cooked, and as a rule encoded, samples; those that were skipped or failed are missing.
+
+    Lane l of n has the positions l, l + n, … of each pass.
+
+    Args:
+        encoded: for each position what its sample became.
+        size: samples of a pass; None for an endless stream.
+        epoch: samples of an epoch of the data, for `len`.
+        worker_config: rank, world size and workers.
+    """
+
+    def __init__(self, encoded: Encoded, size: int | None, epoch: int, worker_config: WorkerConfig) -> None:
+        super().__init__(worker_config)
+        self._encoded = encoded
+        self._size = size
+        self._epoch = epoch
+
+    def walk(self, lane: Lane, place: Place) -> Steps:
+        """Place: the pass, the position in it, what was delivered of it, the distance to the next one; and the lane's
+        number and count, which decide where the next pass begins.
+        """
+        number, index, done, stride, first, count = _start(lane) if place is None else place
+        while self._size is None or index < self._size:
+            box = self._encoded[index + (self._size or 0) * number]
+            for delivered, sample in enumerate(box[done:], done + 1):
+                ended = delivered == len(box)
+                at = (index + stride, 0) if ended else (index, delivered)
+                yield sample, (number, *at, stride, first, count)
+            index, done = index + stride, 0
+        return number + 1, first, 0, count, first, count
+
+    def split(self, place: Place, part: int, parts: int) -> Place:
+        """Every parts-th position that is left."""
+        if place is None:
+            return None
+        number, index, done, stride, first, count = place
+        own = (index + stride * part, 0 if part else done, stride * parts)
+        return (number, *own, first + count * part, count * parts)
+
+    def identity(self) -> list[Any]:
+        """The fingerprint of the stream, and the size of a pass."""
+        return ["samples", self._encoded.fingerprint, self._size]
+
+    def len_worker(self, worker_idx: int | None = None) -> int:
+        """The worker's share of an epoch."""
+        config = self.worker_config
+        workers = config.world_size * max(1, config.num_workers)
+        share, more = divmod(self._epoch if self._size is None else self._size, workers)
+        return share + (config.rank + config.world_size * (worker_idx or 0) < more)
+
+    def config(self) -> dict[str, Any]:
+        """What is loaded, as plain JSON."""
+        return {"type": "Samples", "data": self._encoded.recipe()}
+
+    def __str__(self) -> str:
+        return self._encoded.summary()
+
+
+def _start(lane: Lane) -> Place:
+    return 0, lane.number, 0, lane.count, lane.number, lane.count

@@ -1,0 +1,209 @@
+"""One epoch as a finite source of batches: which samples each rank's batches hold, by arithmetic alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from penstock._digest import digest
+from penstock._index import as_indices
+from penstock.abc import Source
+from penstock.compat.energon.stages import SAMPLE, Filled
+from penstock.compat.energon.worker import batch_index
+from penstock.types import Batch, IntArray, Sample, Schema
+
+
+class Pass:
+    """One epoch of a stream as a finite source of samples: sample i is position `number · size + i`."""
+
+    def __init__(self, stream: Filled, size: int, number: int) -> None:
+        self.stream = stream
+        self.size = size
+        self.number = number
+
+    @property
+    def schema(self) -> Schema:
+        """As the stream's."""
+        return self.stream.schema
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the stream's fingerprint and the number of the pass."""
+        return digest("pass", self.number, self.stream.fingerprint)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int, /) -> Sample:
+        return {SAMPLE: self.get_batch([index])[SAMPLE][0]}
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `indices`: int64[k], in that order."""
+        return self.stream.get_batch(as_indices(indices, self.size) + self.number * self.size)
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """None: the stream is no source."""
+        return {}
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON: the number of the pass, and the stream."""
+        return {"kind": "pass", "number": self.number, "stream": self.stream.recipe()}
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How the samples that are left of a pass are cut into batches.
+
+    Rank r has the samples r, r + world, …. Its workers have shares of these, and each ends with a batch that may be
+    short, as Energon's do. Every rank gets the same number of batches: one that has a sample less than others takes
+    it from a batch; where all of its batches hold one sample, its last one is empty.
+
+    Attributes:
+        left: samples that are left, of all ranks.
+        world: number of ranks.
+        workers: of a rank, 1 or more.
+        batch_size: samples of a full batch.
+        drop_last: batches that can't be full on all ranks are left out.
+    """
+
+    left: int
+    world: int
+    workers: int
+    batch_size: int
+    drop_last: bool
+
+    @cached_property
+    def sizes(self) -> IntArray:
+        """int64[batches]: samples of each batch, of ranks that have the most."""
+        if self.drop_last:
+            return np.full(self.left // (self.batch_size * self.world), self.batch_size, np.int64)
+        share, more = divmod(-(-self.left // self.world), self.workers)
+        own = np.array([share + (turn < more) for turn in turns(self.workers)], np.int64)
+        rounds = np.arange(-(-int(own.max()) // self.batch_size), dtype=np.int64)
+        sizes = np.clip(own[None, :] - rounds[:, None] * self.batch_size, 0, self.batch_size).ravel()
+        return sizes[sizes > 0]
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """int64[batches + 1]: the rank's samples before each batch, of ranks that have the most."""
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.sizes)])
+
+    @cached_property
+    def long_ranks(self) -> int:
+        """How many ranks have the most samples: the first ones."""
+        return self.world if self.drop_last else self.left % self.world or self.world
+
+    @cached_property
+    def shortened(self) -> int:
+        """The batch that holds one sample less on all other ranks."""
+        several = np.flatnonzero(self.sizes > 1)
+        return int(several[-1]) if len(several) else len(self.sizes) - 1
+
+    def __len__(self) -> int:
+        """Batches of each rank."""
+        return len(self.sizes)
+
+    def samples(self, rank: int, batch: int) -> IntArray:
+        """int64[k]: which of the samples that are left a batch holds; none for an empty batch."""
+        start, stop = int(self.starts[batch]), int(self.starts[batch + 1])
+        if rank >= self.long_ranks:
+            start, stop = start - (batch > self.shortened), stop - (batch >= self.shortened)
+        return np.arange(start, stop, dtype=np.int64) * self.world + rank
+
+    def taken(self, batches: int) -> int:
+        """Samples of all ranks in their first batches: always the first ones of those that are left."""
+        start = int(self.starts[batches])
+        if batches <= self.shortened or not batches:
+            return start * self.world
+        return (start - 1) * self.world + self.long_ranks
+
+
+def turns(workers: int) -> list[int]:
+    """For each worker its turn to get one of the samples that are left over: by its number's bits, reversed."""
+    width = max(1, (workers - 1).bit_length())
+    order = sorted(range(workers), key=lambda worker: int(f"{worker:0{width}b}"[::-1], 2))
+    return [order.index(worker) for worker in range(workers)]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The samples of a batch, and whether they count: False where a sample stands in for none.
+
+    Attributes:
+        samples: at least one.
+        counts: whether they do.
+        number: of the batch in its pass.
+    """
+
+    samples: tuple[Any, ...]
+    counts: bool
+    number: int
+
+
+class CutPass:
+    """What is left of a pass, in batches: item `world · b + r` is batch b of rank r.
+
+    A sample that was skipped or failed is missing in its batch. A batch that has none is filled with a stand-in that
+    does not count, so that all ranks get the same number.
+
+    Args:
+        whole: the pass.
+        first: samples of it that were consumed before.
+        batches_before: batches of a rank that came before, which batches are counted from.
+        shares: how the others are cut.
+    """
+
+    def __init__(self, whole: Pass, first: int, batches_before: int, shares: Shares) -> None:
+        self._given = (whole, first, batches_before, shares)
+        self._whole = whole
+        self._first = first
+        self._before = batches_before
+        self.shares = shares
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (CutPass, self._given)
+
+    @property
+    def schema(self) -> Schema:
+        """Open: it is up to the task encoder."""
+        return Schema((), open=True)
+
+    @property
+    def fingerprint(self) -> str:
+        """As the pass's."""
+        return self._whole.fingerprint
+
+    def __len__(self) -> int:
+        return len(self.shares) * self.shares.world
+
+    def __getitem__(self, index: int, /) -> Sample:
+        return {SAMPLE: self.get_batch([index])[SAMPLE][0]}
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """One column of `Cut`s, each in a tuple, at `indices`: int64[k]."""
+        return {SAMPLE: [(self._cut(index),) for index in as_indices(indices, len(self)).tolist()]}
+
+    def _cut(self, index: int) -> Cut:
+        batch, rank = divmod(index, self.shares.world)
+        number = self._before + batch
+        with batch_index(number):
+            own = self.shares.samples(rank, batch) + self._first
+            stream, base = self._whole.stream, self._whole.number * self._whole.size
+            boxes = stream.get_resolved_samples(stream.resolve(own + base)) if len(own) else []
+            samples = tuple(one for box in boxes for one in box)
+            if samples:
+                return Cut(samples, counts=True, number=number)
+            position = int(own[0]) + base if len(own) else base
+            return Cut(stream.stand_in(position), counts=False, number=number)
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """None: the stream is no source."""
+        return {}
+
+    def recipe(self) -> dict[str, Any]:
+        """As the pass's."""
+        return self._whole.recipe()

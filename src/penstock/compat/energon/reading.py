@@ -1,0 +1,174 @@
+"""What a loader reads: an endless stream, or one pass after another; its place is a few numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._digest import digest
+from penstock._secrets import logger
+from penstock.compat.energon.build import EnergonDataset
+from penstock.compat.energon.maker import BatchMaker
+from penstock.compat.energon.passes import CutPass, Pass
+from penstock.errors import ResumeMismatch
+from penstock.load import Loader
+from penstock.load.workers import WorkerKind
+
+_log = logger("penstock.energon")
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """How far workers read ahead: see `penstock.Loader`."""
+
+    prefetch: int
+    kind: WorkerKind
+    timeout_seconds: float | None
+
+
+class Reading:
+    """Batches of a dataset from its place on, by a `Loader`.
+
+    Args:
+        dataset: what is read.
+        maker: makes its batches.
+        ahead: how far it is read ahead.
+
+    Attributes:
+        number: of the pass.
+        loader: the loader below.
+    """
+
+    def __init__(self, dataset: EnergonDataset, maker: BatchMaker, ahead: Ahead) -> None:
+        self._dataset = dataset
+        self._maker = maker
+        self._ahead = ahead
+        self._closed = False
+        self._iterator: Iterator[Any] | None = None
+        self._accepted: list[Any] = []
+        self.begin(0)
+
+    @property
+    def started(self) -> bool:
+        """Whether batches are read."""
+        return self._iterator is not None
+
+    def next(self) -> tuple[Any, NDArray[np.bool_]]:
+        """The next batch, and which of its samples count; StopIteration at the end of a pass."""
+        if self._iterator is None:
+            self._iterator = iter(self.loader)
+        return next(self._iterator)
+
+    def at_end(self) -> bool:
+        """Whether the pass is read whole."""
+        return self._dataset.size is not None and self.loader.step == len(self.loader)
+
+    def begin(self, number: int) -> None:
+        """Begin a pass."""
+        self._stop()
+        self.number = number
+        self._read(0, 0)
+
+    def close(self) -> None:
+        """Stop the workers."""
+        self._closed = True
+        self.loader.close()
+
+    def state(self) -> dict[str, Any]:
+        """The place, as plain JSON."""
+        data = {"pass": self.number, "data": self._data()}
+        if self._dataset.size is None:
+            return {**data, "loader": self.loader.state_dict()}
+        state = self._book(self._first + self._cut.shares.taken(self.loader.step)).state_dict()
+        return {**data, "loader": {**state, **({"accepted": self._accepted} if self._accepted else {})}}
+
+    def restore(self, state: Mapping[str, Any], handed: int, accept: Sequence[str]) -> None:
+        """Go on from a place.
+
+        Raises:
+            ResumeMismatch: it is of other data.
+        """
+        self._stop()
+        self.number = int(state["pass"])
+        if self._dataset.size is None:
+            self.loader = self._made(self._dataset.data, self._samples * self._dataset.worker_config.world_size, None)
+            self.loader.load_state_dict(self._of_encoder(state, self.loader), accept)
+            return
+        book = self._book(0)
+        book.load_state_dict(self._of_encoder(state, book), accept)
+        self._accepted = book.state_dict().get("accepted", [])
+        self._read(book.consumed, handed)
+
+    def _of_encoder(self, state: Mapping[str, Any], loader: Loader) -> dict[str, Any]:
+        """The loader's state; one of another task encoder over the same data is taken for this one's, as in Energon."""
+        saved, here = dict(state["loader"]), loader.state_dict()
+        own = {name: here[name] for name in ("recipe", "children")}
+        if {name: saved.get(name) for name in own} != own and state.get("data") == self._data():
+            _log.warning("the state is of another task encoder: the same samples go on, by this one")
+            saved |= own
+        return saved
+
+    def _data(self) -> str:
+        """Digest of what is read before it is encoded."""
+        return digest("data", self._dataset.stream.recipe(), self._dataset.stream.fingerprint, self._dataset.packing)
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    @property
+    def _samples(self) -> int:
+        """Samples of a full batch of a rank."""
+        dataset = self._dataset
+        return 1 if dataset.grouped or dataset.batch_size is None else dataset.batch_size
+
+    @property
+    def _whole(self) -> Pass:
+        size = self._dataset.size
+        if size is None:
+            raise ResumeMismatch("endless data have no pass")
+        return Pass(self._dataset.filled(), size, self.number)
+
+    def _read(self, first: int, handed: int) -> None:
+        """Read from so many samples of the pass on."""
+        size, world = self._dataset.size, self._dataset.worker_config.world_size
+        if size is None:
+            self.loader = self._made(self._dataset.data, self._samples * world, None)
+            return
+        before = handed + (self.number * len(self._dataset.shares(size)) if not self._dataset.starts_anew else 0)
+        self._first = first
+        self._cut = CutPass(self._whole, first, before, self._dataset.shares(size - first))
+        self.loader = self._made(self._cut, world, "drop")
+
+    def _book(self, consumed: int) -> Loader:
+        """What keeps the books of a pass: the same samples, never read."""
+        config, tail = self._dataset.worker_config, "drop" if self._dataset.batch_drop_last else "pad"
+        step = self._samples * config.world_size
+        shape: dict[str, Any] = {"rank": config.rank, "world": config.world_size, "workers": 0}
+        return Loader(self._whole, step, start=consumed, tail=tail, **shape)
+
+    def _made(self, data: Any, global_batch: int, tail: Any) -> Loader:
+        config = self._dataset.worker_config
+        loader = Loader(
+            data,
+            global_batch,
+            rank=config.rank,
+            world=config.world_size,
+            workers=config.num_workers,
+            prefetch=self._ahead.prefetch,
+            worker_kind=self._ahead.kind,
+            timeout_seconds=self._ahead.timeout_seconds,
+            tail=tail,
+            collate=self._maker,
+        )
+        if self._closed:
+            loader.close()
+        return loader
+
+    def _stop(self) -> None:
+        iterator, self._iterator = self._iterator, None
+        close: Callable[[], object] | None = getattr(iterator, "close", None)
+        if close is not None:
+            close()

@@ -1,0 +1,174 @@
+"""What is walked lane by lane: datasets put together by hand, and passes in which a sample may become several.
+
+A lane is a part of the data that one worker reads; its place is nested tuples of numbers, so it can be saved between
+any two samples. Lanes belong to the run: other ranks and workers take the same lanes, or parts of them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from penstock.compat.energon.worker import WorkerConfig
+from penstock.errors import ConfigError, ResumeMismatch
+
+T_sample = TypeVar("T_sample")
+
+Place: TypeAlias = Any
+"""Nested tuples of whole numbers and None. None alone is the beginning."""
+
+Steps: TypeAlias = "Generator[tuple[Any, Place], None, Place]"
+"""Samples, each with the place after it; returns the place at which the next pass begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A part of the data.
+
+    Attributes:
+        number: below `count`.
+        count: lanes in all.
+        seed: of the run.
+        turn: which of its rank's lanes it is.
+        turns: how many the rank has.
+    """
+
+    number: int
+    count: int
+    seed: int
+    turn: int = 0
+    turns: int = 1
+
+    def share(self, total: int) -> int:
+        """Its share of a number that holds for the rank."""
+        return total // self.turns + (self.turn < total % self.turns)
+
+
+class Unsavable:
+    """The place of a function that keeps samples to itself."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+
+class SavableDataset(ABC, Generic[T_sample]):
+    """What a loader reads. Datasets of your own are made of the wrappers, not by subclassing this.
+
+    Attributes:
+        worker_config: rank, world size and workers.
+    """
+
+    worker_config: WorkerConfig
+
+    def __init__(self, worker_config: WorkerConfig) -> None:
+        self.worker_config = worker_config
+
+    @abstractmethod
+    def walk(self, lane: Lane, place: Place) -> Steps:
+        """The samples of a lane from a place on, to the end of a pass."""
+
+    @abstractmethod
+    def split(self, place: Place, part: int, parts: int) -> Place:
+        """The place of one of several lanes that share what is left of one; lane n becomes n, n + count, …"""
+
+    @abstractmethod
+    def identity(self) -> list[Any]:
+        """What decides the samples, as plain JSON."""
+
+    @abstractmethod
+    def len_worker(self, worker_idx: int | None = None) -> int:
+        """Samples of a worker in a pass; of what skips or gives several they are counted as if it did not."""
+
+    def len_rank(self) -> int:
+        """Samples of this rank in a pass; see `len_worker`."""
+        return sum(map(self.len_worker, range(max(1, self.worker_config.num_workers))))
+
+    def __len__(self) -> int:
+        """As `len_rank`."""
+        return self.len_rank()
+
+    def worker_has_samples(self) -> bool:
+        """Whether this rank has any."""
+        return len(self) > 0
+
+    def config(self) -> dict[str, Any]:
+        """What is loaded, as plain JSON."""
+        return {"type": type(self).__name__}
+
+    def can_restore_sample(self) -> bool:
+        """Whether a sample is made again by its key."""
+        return True
+
+    def assert_can_restore(self) -> None:
+        """Raise `ConfigError` where samples can't be made again."""
+        if not self.can_restore_sample():
+            hint = "Mark the functions as stateless"
+            raise ConfigError(f"{type(self).__name__} can't make samples again", found=str(self), hint=hint)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__iter__" in vars(cls):
+            raise ConfigError(
+                f"{cls.__name__} has an __iter__ of its own, which is never called",
+                hint="Put the dataset together by MapDataset, IterMapDataset and the others; see the guide",
+            )
+
+
+class Walk:
+    """Goes along a lane.
+
+    Attributes:
+        place: after the last sample.
+        end: where the next pass begins, once this one has ended.
+    """
+
+    __slots__ = ("_steps", "end", "place")
+
+    def __init__(self, dataset: SavableDataset[Any], lane: Lane, place: Place) -> None:
+        self.place = place
+        self.end: Place = None
+        self._steps = dataset.walk(lane, place)
+
+    def __iter__(self) -> Walk:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            sample, self.place = next(self._steps)
+        except StopIteration as stop:
+            self.end = stop.value
+            raise
+        return sample
+
+    def close(self) -> None:
+        """Stop what runs below."""
+        self._steps.close()
+
+
+def again(dataset: SavableDataset[Any], lane: Lane, place: Place) -> Any:
+    """The sample after a place."""
+    for sample in Walk(dataset, lane, place):
+        return sample
+    raise ResumeMismatch("there is no sample at this place any more", found=repr(place)[:120])
+
+
+def encode(place: Place) -> Any:
+    """As a state holds it: lists and numbers.
+
+    Raises:
+        ConfigError: a function keeps samples to itself.
+    """
+    if isinstance(place, Unsavable):
+        raise ConfigError("this place can't be saved", found=place.why, hint="Say stateless_iter_fn=True where it is")
+    return [encode(one) for one in place] if isinstance(place, tuple) else place
+
+
+def decode(place: Any) -> Place:
+    """A place out of a state, or out of a key."""
+    if isinstance(place, (list, tuple)):
+        return tuple(decode(one) for one in place)
+    if place is None or (isinstance(place, int) and not isinstance(place, bool)):
+        return place
+    raise ResumeMismatch("this is no place of a lane", found=repr(place)[:80])

@@ -1,0 +1,90 @@
+"""`BatchDataset`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.compat.energon.walks import Lane, Place, SavableDataset, Steps, T_sample, Walk
+from penstock.compat.energon.worker import WorkerConfig
+from penstock.compat.energon.wrappers.base import BaseWrapperDataset, Calls, name_of
+from penstock.errors import ConfigError
+
+_START = (0, None, 0)
+
+
+class BatchDataset(BaseWrapperDataset[T_sample]):
+    """Batches of a number of samples; the last of a lane may hold fewer.
+
+    Args:
+        dataset: the samples.
+        batch_size: of a full batch.
+        batcher: samples → batch, or a generator of batches. May raise `SkipSample`.
+        batcher_stateless: its result depends on the samples alone.
+        batcher_config: for `config`.
+        drop_last: leave out a last batch that is not full.
+        failure_tolerance: batches in a row that may fail; 0 for any number.
+        worker_config: of the dataset.
+    """
+
+    def __init__(
+        self,
+        dataset: SavableDataset[Any],
+        batch_size: int,
+        batcher: Callable[[list[Any]], Any],
+        *,
+        batcher_stateless: bool = False,
+        batcher_config: Any = None,
+        drop_last: bool = False,
+        failure_tolerance: int = 100,
+        worker_config: WorkerConfig,
+    ) -> None:
+        super().__init__(dataset, worker_config=worker_config)
+        if batch_size < 1:
+            raise ConfigError("a batch holds at least one sample", found=batch_size)
+        self.batch_size = batch_size
+        self.batcher = batcher
+        self.batcher_stateless = batcher_stateless
+        self.batcher_config = batcher_config
+        self.drop_last = drop_last
+        self._calls = Calls(batcher, worker_config, failure_tolerance)
+
+    def walk(self, lane: Lane, place: Place) -> Steps:
+        """Place: calls so far, the place below, and of the batch there the results that were delivered."""
+        calls, below, done = _START if place is None else place
+        walk = Walk(self.dataset, lane, below)
+        ended = False
+        while not ended:
+            before, samples = walk.place, list[Any]()
+            while len(samples) < self.batch_size and not ended:
+                try:
+                    samples.append(next(walk))
+                except StopIteration:
+                    ended = True
+            if not samples or (ended and self.drop_last):
+                continue
+            made = self._calls(samples, lane, calls)
+            for number, one in enumerate(made[done:], done + 1):
+                yield one, (calls, before, number) if number < len(made) else (calls + 1, walk.place, 0)
+            calls, done = calls + 1, 0
+        return calls, walk.end, 0
+
+    def split(self, place: Place, part: int, parts: int) -> Place:
+        """Only the first goes on inside a batch's results."""
+        calls, below, done = _START if place is None else place
+        return calls, self.dataset.split(below, part, parts), 0 if part else done
+
+    def len_worker(self, worker_idx: int | None = None) -> int:
+        """Batches of a worker."""
+        samples = self.dataset.len_worker(worker_idx)
+        return samples // self.batch_size if self.drop_last else -(-samples // self.batch_size)
+
+    def can_restore_sample(self) -> bool:
+        """Whether the function is stateless, and all below can."""
+        return self.batcher_stateless and super().can_restore_sample()
+
+    def settings(self) -> dict[str, Any]:
+        """Size and function."""
+        given = self.batcher_config() if callable(self.batcher_config) else self.batcher_config
+        named = {"batch_size": self.batch_size, "batcher": name_of(self.batcher), "drop_last": self.drop_last}
+        return {**named, **({"batcher_config": given} if given else {})}

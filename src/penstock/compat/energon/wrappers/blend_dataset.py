@@ -1,0 +1,73 @@
+"""`BlendDataset`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock._digest import derive_key
+from penstock.compat.energon.walks import Lane, Place, SavableDataset, Steps, T_sample, Walk
+from penstock.compat.energon.worker import WorkerConfig
+from penstock.compat.energon.wrappers.base import BaseWrapperDataset, split_all
+from penstock.errors import ConfigError
+
+
+class BlendDataset(BaseWrapperDataset[T_sample]):
+    """Samples of several datasets, each drawn by its weight; of finite ones until all have ended.
+
+    Args:
+        dataset_weights: (dataset, weight) each.
+        worker_config: of the datasets.
+
+    Raises:
+        ConfigError: a weight that is not above 0.
+    """
+
+    def __init__(self, *dataset_weights: tuple[SavableDataset[Any], float], worker_config: WorkerConfig) -> None:
+        super().__init__([one for one, _ in dataset_weights], worker_config=worker_config)
+        self.dataset_weights = dataset_weights
+        self.weights = tuple(float(weight) for _, weight in dataset_weights)
+        if min(self.weights) <= 0:
+            raise ConfigError("a weight is above 0", found=", ".join(map(str, self.weights)))
+
+    def walk(self, lane: Lane, place: Place) -> Steps:
+        """Place: draws so far, of each dataset whether it goes on, and their places."""
+        draws, goes_on, places = self._start() if place is None else place
+        walks = [Walk(one, lane, at) for one, at in zip(self.datasets, places, strict=True)]
+        places, going = list(places), list(goes_on)
+        while any(going):
+            number = self._drawn(lane, draws, going)
+            draws += 1
+            try:
+                sample = next(walks[number])
+            except StopIteration:
+                going[number], places[number] = 0, walks[number].end
+                continue
+            places[number] = walks[number].place
+            yield sample, (draws, tuple(going), tuple(places))
+        return draws, (1,) * len(self.datasets), tuple(places)
+
+    def _start(self) -> Place:
+        return 0, (1,) * len(self.datasets), (None,) * len(self.datasets)
+
+    def _drawn(self, lane: Lane, draws: int, going: list[int]) -> int:
+        """Which dataset comes next."""
+        weights = [weight if goes else 0.0 for weight, goes in zip(self.weights, going, strict=True)]
+        left = derive_key(lane.seed, "blend", lane.number, draws) / 2**64 * sum(weights)
+        for number, weight in enumerate(weights):
+            if left < weight:
+                return number
+            left -= weight
+        return max(number for number, goes in enumerate(going) if goes)
+
+    def split(self, place: Place, part: int, parts: int) -> Place:
+        """Each dataset's place, split."""
+        draws, going, places = self._start() if place is None else place
+        return draws, going, split_all(self.datasets, places, part, parts)
+
+    def len_worker(self, worker_idx: int | None = None) -> int:
+        """Samples of all datasets together, whatever their weights."""
+        return sum(one.len_worker(worker_idx) for one in self.datasets)
+
+    def settings(self) -> dict[str, Any]:
+        """The weights."""
+        return {"weights": list(self.weights)}

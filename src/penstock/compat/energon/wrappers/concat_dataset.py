@@ -1,0 +1,42 @@
+"""`ConcatDataset`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.compat.energon.walks import Lane, Place, SavableDataset, Steps, T_sample, Walk
+from penstock.compat.energon.worker import WorkerConfig
+from penstock.compat.energon.wrappers.base import BaseWrapperDataset, split_all
+
+
+class ConcatDataset(BaseWrapperDataset[T_sample]):
+    """One finite dataset after another.
+
+    Args:
+        datasets: in order.
+        worker_config: of the datasets.
+    """
+
+    def __init__(self, *datasets: SavableDataset[Any], worker_config: WorkerConfig) -> None:
+        super().__init__(datasets, worker_config=worker_config)
+
+    def walk(self, lane: Lane, place: Place) -> Steps:
+        """Place: the dataset that comes, and the places of all."""
+        first, places = (0, (None,) * len(self.datasets)) if place is None else place
+        places = list(places)
+        for number in range(first, len(self.datasets)):
+            walk = Walk(self.datasets[number], lane, places[number])
+            for sample in walk:
+                places[number] = walk.place
+                yield sample, (number, tuple(places))
+            places[number] = walk.end
+        return 0, tuple(places)
+
+    def split(self, place: Place, part: int, parts: int) -> Place:
+        """Each dataset's place, split."""
+        first, places = (0, (None,) * len(self.datasets)) if place is None else place
+        return first, split_all(self.datasets, places, part, parts)
+
+    def len_worker(self, worker_idx: int | None = None) -> int:
+        """Samples of all datasets together."""
+        return sum(one.len_worker(worker_idx) for one in self.datasets)

@@ -1,0 +1,53 @@
+"""`EpochizeDataset`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.compat.energon.walks import Lane, Place, SavableDataset, Steps, T_sample, Walk
+from penstock.compat.energon.worker import WorkerConfig
+from penstock.compat.energon.wrappers.base import BaseWrapperDataset
+
+
+class EpochizeDataset(BaseWrapperDataset[T_sample]):
+    """A dataset in epochs of a length: an iteration ends after so many samples, and the next one goes on.
+
+    Args:
+        dataset: the samples, with or without an end.
+        length: samples of an iteration on this rank; its workers share them.
+        worker_config: of the dataset.
+    """
+
+    def __init__(self, dataset: SavableDataset[Any], length: int, worker_config: WorkerConfig) -> None:
+        super().__init__(dataset, worker_config=worker_config)
+        self.length = length
+
+    def walk(self, lane: Lane, place: Place) -> Steps:
+        """Place: samples that are left of the lane's share, None for all; and the place below."""
+        left, below = (None, None) if place is None else place
+        left = lane.share(self.length) if left is None else left
+        walk = Walk(self.dataset, lane, below)
+        while left > 0:
+            try:
+                sample = next(walk)
+            except StopIteration:
+                return None, walk.end
+            left -= 1
+            yield sample, (left, walk.place)
+        walk.close()
+        return None, walk.place
+
+    def split(self, place: Place, part: int, parts: int) -> Place:
+        """What is left is shared."""
+        left, below = (None, None) if place is None else place
+        share = None if left is None else left // parts + (part < left % parts)
+        return share, self.dataset.split(below, part, parts)
+
+    def len_worker(self, worker_idx: int | None = None) -> int:
+        """The worker's share."""
+        workers, worker = max(1, self.worker_config.num_workers), worker_idx or 0
+        return self.length // workers + (worker < self.length % workers)
+
+    def settings(self) -> dict[str, Any]:
+        """The length."""
+        return {"length": self.length}

@@ -1,0 +1,56 @@
+"""`FilterDataset`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.compat.energon.walks import Lane, Place, SavableDataset, Steps, T_sample, Walk
+from penstock.compat.energon.worker import NOW, WorkerConfig, working_on
+from penstock.compat.energon.wrappers.base import BaseWrapperDataset, name_of
+
+
+class FilterDataset(BaseWrapperDataset[T_sample]):
+    """The samples for which a function is true.
+
+    Args:
+        dataset: the samples.
+        filter_fn: whether one is taken.
+        filter_fn_config: for `config`.
+        worker_config: of the dataset.
+    """
+
+    def __init__(
+        self,
+        dataset: SavableDataset[Any],
+        *,
+        filter_fn: Callable[[Any], bool],
+        filter_fn_config: Any = None,
+        worker_config: WorkerConfig,
+    ) -> None:
+        super().__init__(dataset, worker_config=worker_config)
+        self.filter_fn = filter_fn
+        self.filter_fn_config = filter_fn_config
+
+    def walk(self, lane: Lane, place: Place) -> Steps:
+        """Place: calls so far, and the place below."""
+        calls, below = (0, None) if place is None else place
+        walk = Walk(self.dataset, lane, below)
+        seed = self.worker_config.seed_offset
+        for sample in walk:
+            with working_on(seed, calls * lane.count + lane.number, getattr(NOW, "batch", None) or 0):
+                taken = self.filter_fn(sample)
+            calls += 1
+            if taken:
+                yield sample, (calls, walk.place)
+        return calls, walk.end
+
+    def split(self, place: Place, part: int, parts: int) -> Place:
+        """As below."""
+        calls, below = (0, None) if place is None else place
+        return calls, self.dataset.split(below, part, parts)
+
+    def settings(self) -> dict[str, Any]:
+        """The function."""
+        given = self.filter_fn_config() if callable(self.filter_fn_config) else self.filter_fn_config
+        return {"filter_fn": name_of(self.filter_fn), **({"filter_fn_config": given} if given else {})}

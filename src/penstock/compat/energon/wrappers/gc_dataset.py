@@ -1,0 +1,52 @@
+"""`GcDataset`."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+from penstock.compat.energon.walks import Lane, Place, SavableDataset, Steps, T_sample, Walk
+from penstock.compat.energon.worker import WorkerConfig
+from penstock.compat.energon.wrappers.base import BaseWrapperDataset
+from penstock.compat.unused import say_unused
+
+
+class GcDataset(BaseWrapperDataset[T_sample]):
+    """Collects garbage every so many samples.
+
+    Args:
+        dataset: the samples.
+        worker_config: of the dataset.
+        every_n_iter: samples of a lane between two collections.
+        freeze: changes nothing, which is logged where it is False: workers are threads of the training process, whose
+            objects are not for a dataset to freeze.
+    """
+
+    def __init__(
+        self, dataset: SavableDataset[Any], *, worker_config: WorkerConfig, every_n_iter: int = 10, freeze: bool = True
+    ) -> None:
+        super().__init__(dataset, worker_config=worker_config)
+        say_unused("GcDataset", "nothing is frozen in any case", {"freeze": freeze}, {"freeze": True})
+        self.every_n_iter = every_n_iter
+        self.freeze = freeze
+
+    def around(self, dataset: SavableDataset[Any]) -> GcDataset[Any]:
+        """The same around another dataset."""
+        return GcDataset(dataset, worker_config=self.worker_config, every_n_iter=self.every_n_iter, freeze=self.freeze)
+
+    def walk(self, lane: Lane, place: Place) -> Steps:
+        """Place: as below."""
+        walk = Walk(self.dataset, lane, place)
+        for number, sample in enumerate(walk, 1):
+            yield sample, walk.place
+            if number % self.every_n_iter == 0:
+                gc.collect()
+        return walk.end
+
+    def split(self, place: Place, part: int, parts: int) -> Place:
+        """As below."""
+        return self.dataset.split(place, part, parts)
+
+    def identity(self) -> list[Any]:
+        """As below: it changes no sample."""
+        return self.dataset.identity()

@@ -1,0 +1,123 @@
+"""`GroupBatchDataset`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.compat.energon.walks import Lane, Place, SavableDataset, Steps, T_sample, Walk, again
+from penstock.compat.energon.worker import WorkerConfig
+from penstock.compat.energon.wrappers.base import BaseWrapperDataset, Calls, name_of
+from penstock.errors import ConfigError
+
+_START = (0, (), None)
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """Samples of one group that wait for more, and the places below before them."""
+
+    size: int
+    samples: list[Any] = field(default_factory=list[Any])
+    places: list[Place] = field(default_factory=list[Place])
+
+
+class GroupBatchDataset(BaseWrapperDataset[T_sample]):
+    """Batches of samples that have something in common; they fill up over the whole run.
+
+    Args:
+        dataset: the samples.
+        fixed_batch_size: of all batches; None where `sample_group_key` says it.
+        sample_group_key: sample → (what it has in common, batch size or None). May raise `SkipSample`.
+        batcher: samples → batch.
+        batcher_stateless: its result depends on the samples alone.
+        batcher_config: for `config`.
+        drop_last: leave out, at the end of a pass, batches that are not full.
+        failure_tolerance: batches in a row that may fail; 0 for any number.
+        worker_config: of the dataset.
+    """
+
+    def __init__(
+        self,
+        dataset: SavableDataset[Any],
+        fixed_batch_size: int | None,
+        sample_group_key: Callable[[Any], tuple[Hashable, int | None]],
+        batcher: Callable[[list[Any]], Any],
+        *,
+        batcher_stateless: bool = False,
+        batcher_config: Any = None,
+        drop_last: bool = False,
+        failure_tolerance: int = 100,
+        worker_config: WorkerConfig,
+    ) -> None:
+        super().__init__(dataset, worker_config=worker_config)
+        self.fixed_batch_size = fixed_batch_size
+        self.sample_group_key = sample_group_key
+        self.batcher = batcher
+        self.batcher_stateless = batcher_stateless
+        self.batcher_config = batcher_config
+        self.drop_last = drop_last
+        self._key = Calls(sample_group_key, worker_config, failure_tolerance)
+        self._batch = Calls(batcher, worker_config, failure_tolerance)
+
+    def walk(self, lane: Lane, place: Place) -> Steps:
+        """Place: calls so far, the places of samples that wait, and the place below."""
+        calls, waiting, below = _START if place is None else place
+        buckets: dict[Hashable, _Bucket] = {}
+        for at in waiting:
+            self._put(buckets, again(self.dataset, lane, at), at, lane, calls)
+        walk = Walk(self.dataset, lane, below)
+        while True:
+            at = walk.place
+            try:
+                sample = next(walk)
+            except StopIteration:
+                break
+            key = self._put(buckets, sample, at, lane, calls)
+            if key is not None and len(buckets[key[0]].samples) >= buckets[key[0]].size:
+                bucket = buckets.pop(key[0])
+                for one in self._batch(bucket.samples, lane, calls):
+                    yield one, (calls + 1, _waiting(buckets), walk.place)
+                calls += 1
+        for key in [] if self.drop_last else list(buckets):
+            bucket = buckets.pop(key)
+            for one in self._batch(bucket.samples, lane, calls):
+                yield one, (calls + 1, _waiting(buckets), walk.place)
+            calls += 1
+        return calls, (), walk.end
+
+    def _put(self, buckets: dict[Hashable, _Bucket], sample: Any, at: Place, lane: Lane, calls: int) -> Any:
+        """Put a sample into its bucket; the key in a tuple, or None where it is skipped."""
+        for key, size in self._key(sample, lane, calls):
+            if (size is None) == (self.fixed_batch_size is None):
+                found = f"{size!r}, with fixed_batch_size={self.fixed_batch_size!r}"
+                raise ConfigError(f"group {key!r} has no one batch size", found=found, expected="one of the two")
+            chosen = int(self.fixed_batch_size or 0) if size is None else int(size)
+            bucket = buckets.setdefault(key, _Bucket(chosen))
+            if bucket.size != chosen:
+                raise ConfigError(f"group {key!r} has two batch sizes", found=chosen, expected=bucket.size)
+            bucket.samples.append(sample)
+            bucket.places.append(at)
+            return (key,)
+        return None
+
+    def split(self, place: Place, part: int, parts: int) -> Place:
+        """What waits stays with the first."""
+        calls, waiting, below = _START if place is None else place
+        return calls, () if part else waiting, self.dataset.split(below, part, parts)
+
+    def can_restore_sample(self) -> bool:
+        """Whether the function is stateless, and all below can."""
+        return self.batcher_stateless and super().can_restore_sample()
+
+    def settings(self) -> dict[str, Any]:
+        """Size and functions."""
+        given = self.batcher_config() if callable(self.batcher_config) else self.batcher_config
+        named = {"fixed_batch_size": self.fixed_batch_size, "sample_group_key": name_of(self.sample_group_key)}
+        more = {"batcher": name_of(self.batcher), "drop_last": self.drop_last}
+        return {**named, **more, **({"batcher_config": given} if given else {})}
+
+
+def _waiting(buckets: dict[Hashable, _Bucket]) -> tuple[Place, ...]:
+    return tuple(place for bucket in buckets.values() for place in bucket.places)

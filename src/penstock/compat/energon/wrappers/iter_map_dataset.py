@@ -1,0 +1,97 @@
+"""`IterMapDataset`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from penstock.compat.energon.failures import Failures, lost
+from penstock.compat.energon.walks import Lane, Place, SavableDataset, Steps, T_sample, Unsavable, Walk
+from penstock.compat.energon.worker import WorkerConfig
+from penstock.compat.energon.wrappers.base import BaseWrapperDataset, name_of
+
+_TOLERANCE = 100
+
+
+def _same(length: int) -> int:
+    return length
+
+
+class IterMapDataset(BaseWrapperDataset[T_sample]):
+    """The samples through a function of iterators.
+
+    Args:
+        dataset: the samples.
+        iter_map_fn: iterator → iterator.
+        len_map_fn: length → length.
+        stateless_iter_fn: it makes any number of samples of each one, and keeps none: only then is its place saved.
+        iter_map_fn_config: for `config`.
+        worker_config: of the dataset.
+    """
+
+    def __init__(
+        self,
+        dataset: SavableDataset[Any],
+        iter_map_fn: Callable[[Iterator[Any]], Iterator[Any]],
+        *,
+        len_map_fn: Callable[[int], int] = _same,
+        stateless_iter_fn: bool = False,
+        iter_map_fn_config: Any = None,
+        worker_config: WorkerConfig,
+    ) -> None:
+        super().__init__(dataset, worker_config=worker_config)
+        self.iter_map_fn = iter_map_fn
+        self.len_map_fn = len_map_fn
+        self.stateless_iter_fn = stateless_iter_fn
+        self.iter_map_fn_config = iter_map_fn_config
+        self._failures = Failures(worker_config)
+
+    def walk(self, lane: Lane, place: Place) -> Steps:
+        """Place: the one below before the last sample that was taken, and how many were made since."""
+        below, done = (None, 0) if place is None else place
+        walk = Walk(self.dataset, lane, below)
+        before, made, last, skipping = below, -1, None, done
+
+        def taken() -> Iterator[Any]:
+            nonlocal before, made, last, skipping
+            while True:
+                at = walk.place
+                try:
+                    last = next(walk)
+                except StopIteration:
+                    return
+                skipping = skipping if made < 0 else 0  # of the first sample alone
+                before, made = at, 0
+                yield last
+
+        while True:
+            try:
+                for one in self.iter_map_fn(taken()):
+                    made += 1
+                    if made <= skipping:
+                        continue
+                    self._failures.passed(name_of(self.iter_map_fn))
+                    yield one, (before, made) if self.stateless_iter_fn else Unsavable(name_of(self.iter_map_fn))
+                break
+            except Exception as error:
+                lost(self._failures, name_of(self.iter_map_fn), error, last, _TOLERANCE)
+                skipping = 0
+        return walk.end, 0
+
+    def split(self, place: Place, part: int, parts: int) -> Place:
+        """Only the first goes on inside what was made of a sample."""
+        below, done = (None, 0) if place is None else place
+        return self.dataset.split(below, part, parts), 0 if part else done
+
+    def len_worker(self, worker_idx: int | None = None) -> int:
+        """By `len_map_fn`."""
+        return self.len_map_fn(self.dataset.len_worker(worker_idx))
+
+    def can_restore_sample(self) -> bool:
+        """Whether the function is stateless, and all below can."""
+        return self.stateless_iter_fn and super().can_restore_sample()
+
+    def settings(self) -> dict[str, Any]:
+        """The function."""
+        given = self.iter_map_fn_config() if callable(self.iter_map_fn_config) else self.iter_map_fn_config
+        return {"iter_map_fn": name_of(self.iter_map_fn), **({"iter_map_fn_config": given} if given else {})}

@@ -1,0 +1,67 @@
+"""`MapDataset`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.compat.energon.walks import Lane, Place, SavableDataset, Steps, T_sample, Walk
+from penstock.compat.energon.worker import WorkerConfig
+from penstock.compat.energon.wrappers.base import BaseWrapperDataset, Calls, name_of
+
+_START = (0, None, 0)
+
+
+class MapDataset(BaseWrapperDataset[T_sample]):
+    """Every sample by a function.
+
+    Args:
+        dataset: the samples.
+        map_fn: one sample → one, or a generator of any number. May raise `SkipSample`.
+        stateless_map_fn: its result depends on the sample alone, so that samples can be made again by their keys.
+        map_fn_config: for `config`.
+        failure_tolerance: samples in a row that may fail; 0 for any number.
+        worker_config: of the dataset.
+    """
+
+    def __init__(
+        self,
+        dataset: SavableDataset[Any],
+        map_fn: Callable[[Any], Any],
+        *,
+        stateless_map_fn: bool = False,
+        map_fn_config: Any = None,
+        failure_tolerance: int = 100,
+        worker_config: WorkerConfig,
+    ) -> None:
+        super().__init__(dataset, worker_config=worker_config)
+        self.map_fn = map_fn
+        self.stateless_map_fn = stateless_map_fn
+        self.map_fn_config = map_fn_config
+        self._calls = Calls(map_fn, worker_config, failure_tolerance)
+
+    def walk(self, lane: Lane, place: Place) -> Steps:
+        """Place: calls so far, the place below, and of the sample there the results that were delivered."""
+        calls, below, done = _START if place is None else place
+        walk = Walk(self.dataset, lane, below)
+        before = below
+        for sample in walk:
+            made = self._calls(sample, lane, calls)
+            for number, one in enumerate(made[done:], done + 1):
+                yield one, (calls, before, number) if number < len(made) else (calls + 1, walk.place, 0)
+            calls, before, done = calls + 1, walk.place, 0
+        return calls, walk.end, 0
+
+    def split(self, place: Place, part: int, parts: int) -> Place:
+        """Only the first goes on inside a sample's results."""
+        calls, below, done = _START if place is None else place
+        return calls, self.dataset.split(below, part, parts), 0 if part else done
+
+    def can_restore_sample(self) -> bool:
+        """Whether the function is stateless, and all below can."""
+        return self.stateless_map_fn and super().can_restore_sample()
+
+    def settings(self) -> dict[str, Any]:
+        """The function."""
+        given = self.map_fn_config() if callable(self.map_fn_config) else self.map_fn_config
+        return {"map_fn": name_of(self.map_fn), **({"map_fn_config": given} if given else {})}

@@ -1,0 +1,83 @@
+"""`MixBatchDataset`, and ways to make one batch of several."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from penstock.compat.energon.batching import is_tensor
+from penstock.compat.energon.walks import Lane, Place, SavableDataset, Steps, T_sample
+from penstock.compat.energon.worker import WorkerConfig
+from penstock.compat.energon.wrappers.base import BaseWrapperDataset
+from penstock.compat.energon.wrappers.batch_dataset import BatchDataset
+from penstock.compat.energon.wrappers.blend_dataset import BlendDataset
+from penstock.errors import ConfigError
+
+
+def concat_pad(batch: list[Any]) -> Any:
+    """Tensors [k, …] → one tensor [sum of k, …], each padded with zeros at its ends."""
+    sizes = [max(one.shape[axis] for one in batch) for axis in range(1, batch[0].ndim)]
+    made = batch[0].new_zeros((sum(one.shape[0] for one in batch), *sizes))
+    start = 0
+    for one in batch:
+        made[(slice(start, start + one.shape[0]), *(slice(0, size) for size in one.shape[1:]))] = one
+        start += one.shape[0]
+    return made
+
+
+def generic_concat(batch: list[Any]) -> Any:
+    """One batch of several: tensors by `concat_pad`; dicts, dataclasses, named tuples by field; else the list."""
+    first = batch[0]
+    if is_tensor(first):
+        return concat_pad(batch)
+    if isinstance(first, dict):
+        return {key: generic_concat([one[key] for one in batch]) for key in first}
+    if dataclasses.is_dataclass(first) and not isinstance(first, type):
+        names = [one.name for one in dataclasses.fields(first)]
+        return type(first)(**{name: generic_concat([getattr(one, name) for one in batch]) for name in names})
+    if isinstance(first, tuple) and hasattr(first, "_fields"):
+        return type(first)(*(generic_concat(list(column)) for column in zip(*batch, strict=True)))
+    return batch
+
+
+def homogeneous_concat_mix(samples: list[Any]) -> Any:
+    """One batch of several of one type, by `generic_concat`."""
+    kinds = sorted({type(one).__name__ for one in samples})
+    if len({type(one) for one in samples}) != 1:
+        raise ConfigError("batches of several types don't make one", found=", ".join(kinds))
+    return generic_concat(samples)
+
+
+def _as_list(samples: list[Any]) -> Any:
+    return samples
+
+
+class MixBatchDataset(BaseWrapperDataset[T_sample]):
+    """Batches of samples of several datasets, each drawn by its weight.
+
+    Args:
+        dataset_weights: (dataset, weight) each; usually of batches of one sample.
+        batch_size: of a batch.
+        batch_mix_fn: what was drawn → one batch; by default the list.
+        worker_config: of the datasets.
+    """
+
+    def __init__(
+        self,
+        *dataset_weights: tuple[SavableDataset[Any], float],
+        batch_size: int,
+        batch_mix_fn: Callable[[list[Any]], Any] = _as_list,
+        worker_config: WorkerConfig,
+    ) -> None:
+        blend: BlendDataset[Any] = BlendDataset(*dataset_weights, worker_config=worker_config)
+        batches: BatchDataset[Any] = BatchDataset(blend, batch_size, batch_mix_fn, worker_config=worker_config)
+        super().__init__(batches, worker_config=worker_config)
+
+    def walk(self, lane: Lane, place: Place) -> Steps:
+        """Place: as below."""
+        return self.dataset.walk(lane, place)
+
+    def split(self, place: Place, part: int, parts: int) -> Place:
+        """As below."""
+        return self.dataset.split(place, part, parts)

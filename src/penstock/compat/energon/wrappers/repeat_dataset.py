@@ -1,0 +1,72 @@
+"""`RepeatDataset`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from penstock.compat.energon.walks import Lane, Place, SavableDataset, Steps, T_sample, Walk
+from penstock.compat.energon.worker import WorkerConfig
+from penstock.compat.energon.wrappers.base import BaseWrapperDataset
+from penstock.errors import ConfigError
+
+_START = (0, 0, None)
+
+
+class RepeatDataset(BaseWrapperDataset[T_sample]):
+    """A finite dataset again and again.
+
+    Args:
+        dataset: the samples.
+        repeats: how often; a fraction is a part of a pass. None: without end.
+        restart: an iteration that has ended begins anew; else nothing comes any more.
+        worker_config: of the dataset.
+    """
+
+    def __init__(
+        self,
+        dataset: SavableDataset[Any],
+        *,
+        repeats: float | None = None,
+        restart: bool = True,
+        worker_config: WorkerConfig,
+    ) -> None:
+        super().__init__(dataset, worker_config=worker_config)
+        self.repeats = repeats
+        self.restart = restart
+
+    def walk(self, lane: Lane, place: Place) -> Steps:
+        """Place: passes that ended, samples of this one, and the place below."""
+        passes, taken, below = _START if place is None else place
+        repeats = math.inf if self.repeats is None else self.repeats
+        while passes < repeats:
+            length = self.dataset.len_worker(lane.turn)
+            most = math.floor(length * (repeats - passes) + 1e-9) if repeats - passes < 1 else math.inf
+            walk = Walk(self.dataset, lane, below)
+            while taken < most:
+                try:
+                    sample = next(walk)
+                except StopIteration:
+                    break
+                taken += 1
+                yield sample, (passes, taken, walk.place)
+            if taken == 0 and repeats == math.inf:
+                raise ConfigError("a dataset without samples is repeated without end", found=str(self.dataset))
+            below = walk.place if taken >= most else walk.end
+            walk.close()
+            passes, taken = passes + 1, 0
+        return 0 if self.restart else math.ceil(repeats), 0, below
+
+    def split(self, place: Place, part: int, parts: int) -> Place:
+        """The pass is shared."""
+        passes, taken, below = _START if place is None else place
+        return passes, taken // parts, self.dataset.split(below, part, parts)
+
+    def len_worker(self, worker_idx: int | None = None) -> int:
+        """Samples of all passes; without end, of one."""
+        length = self.dataset.len_worker(worker_idx)
+        return length if self.repeats is None else int(length * self.repeats)
+
+    def settings(self) -> dict[str, Any]:
+        """How often."""
+        return {"repeats": self.repeats}

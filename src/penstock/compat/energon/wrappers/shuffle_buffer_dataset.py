@@ -1,0 +1,56 @@
+"""`ShuffleBufferDataset`."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from penstock._digest import derive_key
+from penstock.compat.energon.walks import Lane, Place, SavableDataset, Steps, T_sample
+from penstock.compat.energon.worker import WorkerConfig
+from penstock.compat.energon.wrappers.base import BaseWrapperDataset
+from penstock.compat.energon.wrappers.windows import START, Window, split_window, take
+from penstock.errors import ConfigError
+
+
+class ShuffleBufferDataset(BaseWrapperDataset[T_sample]):
+    """Samples of a lane, shuffled among so many; the next ones are read when these were delivered.
+
+    Args:
+        dataset: the samples.
+        size: samples that are shuffled among each other.
+        worker_config: of the dataset.
+    """
+
+    def __init__(self, dataset: SavableDataset[Any], size: int, *, worker_config: WorkerConfig) -> None:
+        super().__init__(dataset, worker_config=worker_config)
+        if size < 1:
+            raise ConfigError("a shuffle buffer holds at least one sample", found=size)
+        self.size = size
+
+    def walk(self, lane: Lane, place: Place) -> Steps:
+        """Place: see `windows`."""
+        number, below, done, after = START if place is None else place
+        while True:
+            window = self._window(lane, number, below)
+            after = window.after if after is None else after
+            for count, sample in enumerate(window.samples[done:], done + 1):
+                whole = count == len(window.samples)
+                yield sample, (number + 1, after, 0, None) if whole else (number, below, count, after)
+            number, below, done, after = number + 1, after, 0, None
+            if not window.samples:
+                return number, window.end, 0, None
+
+    def _window(self, lane: Lane, number: int, below: Place) -> Window:
+        """A window, shuffled."""
+        window = take(self.dataset, lane, below, self.size)
+        random.Random(derive_key(lane.seed, "shuffle", lane.number, number)).shuffle(window.samples)
+        return window
+
+    def split(self, place: Place, part: int, parts: int) -> Place:
+        """See `windows`."""
+        return split_window(self.dataset, place, part, parts)
+
+    def settings(self) -> dict[str, Any]:
+        """The size."""
+        return {"size": self.size}
