@@ -408,10 +408,12 @@ def open_rows(given: Given, *, format: str | None = None, store: Store | None = 
         return LineRows(lines, Place(*source.text), "jsonl", source, taken_out)
     if isinstance(source, ShardSource):
         return SampleRows(source, place, chosen.name, known, PIECE_UNITS, taken_out)
+    made = f"{place.name.rpartition('.')[0] or place.name}{'.mds --to mds' if chosen.name == 'folder' else '.jsonl'}"
     raise Unsupported(
-        f"the format {chosen.name!r} has neither documents of tokens, nor lines, nor samples in shards",
+        f"samples of the format {chosen.name!r} can't be filtered, merged, split or shuffled as they are",
         path=place.path,
-        hint="Make one that has: penstock convert, or penstock pack",
+        expected="tokens, JSONL, shards or tars",
+        hint=f"Convert them first: `penstock convert {place.path} {made}`",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
@@ -20,6 +21,7 @@ from penstock.errors import ConfigError
 from penstock.executors import AnyExecutor
 from penstock.formats import get_format
 from penstock.formats._last_files import last_file
+from penstock.formats.jsonl.text import Text
 from penstock.order.permutation import unpermute
 from penstock.reshape.once import once_parts
 from penstock.reshape.pieces import Groups, Range, Workers, hands_for, pieces_for, ranges_of, sweep_pieces
@@ -215,6 +217,9 @@ def part_counts(num_samples: int, shares: Sequence[float]) -> list[int]:
 def _places(rows: AnyRows, folder: Place, names: Sequence[str], to: str | None) -> list[Place]:
     stem, dot, suffix = rows.place.name.rpartition(".")
     stem, suffix = (stem, dot + suffix) if stem else (dot + suffix, "")
+    if isinstance(rows.place.store, Text):  # several files, or compressed ones
+        whole = rows.place.folder().name if any(one in stem for one in "*?[") else rows.place.name
+        stem, suffix = re.sub(r"(\.jsonl)?(\.\w+)?$", "", whole) or whole, ".jsonl"
     if to not in (None, rows.format):
         suffix = next(iter(get_format(to).traits.suffixes), "")
     return [folder.child(f"{stem}_{name}{suffix}") for name in names]
