@@ -101,7 +101,7 @@ DOORS: dict[str, set[str]] = {
         "webdataset.writer",
     },
     "tables": {"arrow", "parquet"},
-    "jsonl": {"build", "decompress", "energon", "index", "owner", "scan", "source"},
+    "jsonl": {"build", "decompress", "energon", "index", "owner", "scan", "source", "text"},
 }
 """Family of formats → its modules that others may import."""
 
