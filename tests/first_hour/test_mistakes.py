@@ -150,6 +150,7 @@ def test_a_mistake_is_told_in_a_line(
     assert "; unmount with" not in said  # no word of success before a refusal
     assert len(said) <= MOST_CHARACTERS
     assert "Traceback" not in said
+    assert status == 2 or said.endswith("]")  # the code that `penstock --errors` explains
     assert told.out == ""
     assert sorted(os.listdir(home)) == before
 
