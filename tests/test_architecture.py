@@ -34,6 +34,7 @@ LAYERS: dict[str, int] = {
     "_tree": 0,
     "_columns": 0,
     "_index": 0,
+    "_keywords": 0,
     "_kinds": 0,
     "_places": 0,
     "_stages": 0,

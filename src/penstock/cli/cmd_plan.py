@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 @json_option
 def command(recipe: str, steps: int | None, profile: int | None, workers: int, as_json: bool, **options: Any) -> None:
     """What a run will read: epochs and tokens of each source, repeats, padding, bytes, requests, warnings."""
-    import penstock.recipe  # noqa: F401 — what importing takes is no part of the plan
+    # What importing takes is no part of the plan.
+    import penstock.recipe  # noqa: F401  # pyright: ignore[reportUnusedImport]
     from penstock.load.plan import plan
 
     began = time.perf_counter()

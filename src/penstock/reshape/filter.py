@@ -8,11 +8,12 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._keywords import Opening
 from penstock._limits import EXPRESSION_SECONDS
 from penstock._secrets import redacted_repr
 from penstock.abc import Store, Writer
@@ -62,7 +63,7 @@ def filter(
     store: Store | None = None, progress: Progress | None = None, executor: AnyExecutor | None = None,
     workers: int | None = None,
     part: tuple[int, int] | None = None, finish: bool = False, no_work: bool = False, restart: bool = False,
-    **options: Any,
+    **options: Unpack[Opening],
 ) -> FilterReport:  # fmt: skip
     """Write the documents, or the lines, that fit all conditions; their order is kept.
 

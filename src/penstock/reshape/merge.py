@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
+from penstock._keywords import Reshaping
 from penstock._kinds import ExpectsDigest
 from penstock._secrets import redacted_repr
 from penstock.abc import Store, Writer
@@ -74,7 +75,7 @@ def merge(
     overwrite: bool = False, dry_run: bool = False, store: Store | None = None,
     progress: Progress | None = None, executor: AnyExecutor | None = None, workers: int | None = None,
     part: tuple[int, int] | None = None, finish: bool = False, no_work: bool = False, restart: bool = False,
-    **options: Any,
+    **options: Unpack[Reshaping],
 ) -> MergeReport:  # fmt: skip
     """Write all documents, or all lines, of several datasets as one.
 
@@ -134,7 +135,7 @@ def merge(
 
 def _share(
     opened: Sequence[AnyRows],
-    options: dict[str, Any],
+    options: Mapping[str, Any],
     output: Output,
     workers: Workers,
     sharing: Sharing,
@@ -176,7 +177,7 @@ def _merge_index(
 
 
 def _merge_rows(
-    opened: Sequence[AnyRows], options: dict[str, Any], output: Output, workers: Workers, progress: Progress | None
+    opened: Sequence[AnyRows], options: Mapping[str, Any], output: Output, workers: Workers, progress: Progress | None
 ) -> MergeReport:
     width = output.token_bytes or opened[0].dtype.itemsize
     counter = Counter(sum(map(len, opened)), progress)

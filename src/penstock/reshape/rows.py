@@ -7,7 +7,7 @@ written once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -315,7 +315,7 @@ class RowsAt:
         return open_rows(self.place, format=self.format, **self.options)
 
 
-def rows_at(rows: AnyRows, options: dict[str, Any]) -> RowsAt:
+def rows_at(rows: AnyRows, options: Mapping[str, Any]) -> RowsAt:
     """What rows are called that were opened with `options`; all go by the exclude list that was there then."""
     return RowsAt(rows.place, rows.format, {**options, "excludes": rows.taken_out.listed})
 

@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
+from penstock._keywords import Reshaping
 from penstock._secrets import redact
 from penstock.abc import Store, Writer
 from penstock.errors import ConfigError, Unsupported
@@ -62,7 +63,7 @@ def shuffle(
     no_work: bool = False,
     restart: bool = False,
     announce: Announce | None = None,
-    **options: Any,
+    **options: Unpack[Reshaping],
 ) -> Written:
     """Write the documents, or the lines, of a dataset in another order.
 

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Unpack, get_args
 
 import numpy as np
 import xxhash
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
 from penstock._digest import derive_key
+from penstock._keywords import Reshaping
 from penstock.abc import Store
 from penstock.errors import ConfigError
 from penstock.executors import AnyExecutor
@@ -73,7 +74,7 @@ def split(
     overwrite: bool = False, dry_run: bool = False, store: Store | None = None,
     progress: Progress | None = None, executor: AnyExecutor | None = None, workers: int | None = None,
     part: tuple[int, int] | None = None, finish: bool = False, no_work: bool = False, restart: bool = False,
-    **options: Any,
+    **options: Unpack[Reshaping],
 ) -> tuple[Written, ...]:  # fmt: skip
     """Deal the documents, or the lines, of a dataset to parts in the order of `ratio`: `folder/<stem>_<name><suffix>`.
 
