@@ -18,7 +18,8 @@ from picture import picture
 from penstock import errors
 from penstock._settings import SETTINGS
 from penstock.cli._commands import COMMANDS
-from penstock.cli.main import cli, exit_codes
+from penstock.cli._errors import codes, exit_codes
+from penstock.cli.main import cli
 from penstock.formats import BUILT_IN, get_format
 
 ROOT = Path(__file__).parent.parent
@@ -44,25 +45,6 @@ SHOWN = (
     "webdataset_prepare",
 )
 """The questions of the README's table."""
-
-REMEDIES = {
-    "penstock": "Every error of Penstock is one: `except PenstockError` takes them all.",
-    "format": "`penstock verify --depth full` lists all there is, each with its place and what to do.",
-    "truncated": "Copy or fetch the file again; what a killed run left is finished by the same command.",
-    "corrupt": "Copy the file again, or `penstock repair`, which says first what it would do.",
-    "unsupported": "The hint names what reads it: often `penstock convert`, or a verb for data of this kind.",
-    "too-large": "Data that claim more than they hold are refused; `docs/guide/limits.md` lists the limits.",
-    "cook": "The message names the sample; `on_error` of the loader says what becomes of it in a run.",
-    "not-found": "Check the path, key or name; nearby names are in the hint.",
-    "config": "The message says which option, and what it takes.",
-    "resume-mismatch": "The message names what differs; `accept=[…]` takes it and records it.",
-    "unsafe-data": "If the data are yours, pass what the hint names: `trust=` (`--trust`) or `--follow-links`.",
-    "missing-extra": "`pip install 'penstock[EXTRA]'`, with the extra that it names; `penstock doctor` shows all.",
-    "prepare": "Run the same command again: it goes on where it stopped. `penstock status OUT` says what is missing.",
-    "unreachable": "Look at the network and the endpoint (`penstock doctor` shows it), and run it again.",
-    "denied": "Look at the credentials: the message says which service refused them, and never shows them.",
-}
-"""Code → what to do."""
 
 ABILITIES = ("read", "write", "tokens", "keys", "splits", "remote", "verify", "repair")
 
@@ -170,27 +152,22 @@ def help_of(command: click.Command, name: str, parent: str | None) -> str:
 
 def errors_page() -> str:
     """The exception tree with codes and exit statuses."""
-    lines = ["# Errors\n\nGenerated from `penstock.errors`.\n\n```text"]
+    page = "`penstock --errors` prints what stands under By code."
+    lines = [
+        "# Errors\n",
+        f"A message on a terminal ends with its code, such as `[corrupt]`; JSON has it too. {page}\n\n```text",
+    ]
     lines += (errors.__doc__ or "").split("```")[1].strip("\n").splitlines()
     lines += ["```\n", "| error | code | exit status |", "|---|---|---|"]
-    kinds, described = [errors.PenstockError], ["\n## By code"]
-    while kinds:
-        kind = kinds.pop(0)
-        lines.append(f"| `{kind.__name__}` | [`{kind.code}`](#{kind.code}) | {kind.exit_status} |")
-        described += [f"\n### {kind.code}\n", f"`{kind.__name__}`, exit status {kind.exit_status}. {about(kind)}"]
-        kinds[:0] = [one for one in kind.__subclasses__() if one.__module__ == errors.__name__]
+    described = ["\n## By code"]
+    for code, name, status, text in codes():
+        lines += [f"| `{name}` | [`{code}`](#{code}) | {status} |"] if name else []
+        described += [f"\n### {code}\n", f"{f'`{name}`, exit' if name else 'Exit'} status {status}. {text}"]
     lines += ["\n## Exit codes\n", "| status | meaning |", "|---|---|"]
     lines += [f"| {status} | {what} |" for status, what in exit_codes()]
     lines += ["\n## What is promised\n", "| promise | held by |", "|---|---|"]
     lines += [f"| {promise} | `{test}` |" for promise, test in PROMISES.items()]
     return "\n".join([*lines, *described]) + "\n"
-
-
-def about(kind: type[errors.PenstockError]) -> str:
-    """What an error says of itself, and what to do."""
-    said = (kind.__doc__ or "").strip().partition("\n\n")[0].replace("\n", " ").strip()
-    remedy = next(REMEDIES[base.code] for base in kind.__mro__ if getattr(base, "code", None) in REMEDIES)
-    return f"{' '.join(said.split())} {remedy}"
 
 
 if __name__ == "__main__":

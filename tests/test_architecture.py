@@ -34,6 +34,7 @@ LAYERS: dict[str, int] = {
     "_tree": 0,
     "_columns": 0,
     "_index": 0,
+    "_keywords": 0,
     "_kinds": 0,
     "_places": 0,
     "_stages": 0,
@@ -101,7 +102,7 @@ DOORS: dict[str, set[str]] = {
         "webdataset.writer",
     },
     "tables": {"arrow", "parquet"},
-    "jsonl": {"build", "decompress", "energon", "index", "owner", "scan", "source"},
+    "jsonl": {"build", "decompress", "energon", "index", "owner", "scan", "source", "text"},
 }
 """Family of formats → its modules that others may import."""
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from penstock import formats
+import penstock
+from penstock import _keywords, formats
+from penstock.errors import ConfigError
+from penstock.prepare.energon.run import prepare_webdataset
 
 FACADES = (
     "penstock",
@@ -52,6 +58,53 @@ def test_a_star_import() -> None:
     assert (
         subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout == b"pack PackReport\n"
     )
+
+
+# --- what an editor shows ---------------------------------------------------------------------------------------------
+
+ANY_NAME = {"WithAux": "names of the sources that are added, which are the user's own"}
+"""Public callables that take keywords of any name → the reason."""
+
+
+def signatures() -> Iterator[tuple[str, inspect.Signature]]:
+    for name in penstock.__all__:
+        one = getattr(penstock, name)
+        if inspect.isfunction(one):
+            yield name, inspect.signature(one)
+        elif inspect.isclass(one):
+            yield name, inspect.signature(one.__init__)
+            methods = ((f"{name}.{key}", value) for key, value in vars(one).items() if not key.startswith("_"))
+            yield from ((key, inspect.signature(value)) for key, value in methods if inspect.isfunction(value))
+
+
+def test_every_argument_of_a_public_name_has_a_name_and_a_type() -> None:
+    seen = 0
+    for name, signature in signatures():
+        for one in list(signature.parameters.values()):
+            if one.name == "self":
+                continue
+            seen += 1
+            assert one.annotation is not inspect.Parameter.empty, f"{name}({one.name})"
+            if one.kind is inspect.Parameter.VAR_KEYWORD and name not in ANY_NAME:
+                assert str(one.annotation).startswith("Unpack["), f"{name}(**{one.name}: {one.annotation})"
+        assert signature.return_annotation is not inspect.Signature.empty, name
+    assert seen > 200
+    assert set(ANY_NAME) <= set(penstock.__all__)
+
+
+def test_keywords_are_those_of_what_takes_them(tmp_path: Path) -> None:
+    opening = set(inspect.signature(penstock.open).parameters) - {"path", "format"}
+    assert set(_keywords.Opening.__annotations__) == opening
+    assert opening - {"mask_tokens", "columns"} <= set(_keywords.Converting.__annotations__)
+    prepare = set(inspect.signature(prepare_webdataset).parameters) - {"path", "dataset", "media"}
+    assert set(_keywords.Preparing.__annotations__) == prepare
+    known: set[str] = set()
+    for name in formats.BUILT_IN:
+        if formats.get_format(name).traits.write:
+            with pytest.raises(ConfigError, match="unknown option nonsense") as raised:
+                penstock.create(tmp_path / name, format=name, **{"nonsense": 1})  # type: ignore[call-arg]
+            known |= set(str(raised.value.expected).split(", ")) - {"no options"}
+    assert set(_keywords.Writing.__annotations__) == known
 
 
 BY_NAME = """

@@ -27,7 +27,7 @@ LINK = re.compile(r"(\[[^\]\n]*(?:\n[^\]\n]*)?\])\(([^)\s]+)\)")
 PICTURE = re.compile(r"!\[[^]]*\]\([^)]*penstock\.svg\)")
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 PROJECT = ("ARCHITECTURE", "CONTRIBUTING", "SECURITY", "CHANGELOG")
-TUTORIALS = ("text-to-model", "resume", "images")
+TUTORIALS = ("text-to-model", "images", "resume", "take-out", "come-from")
 GUIDES: dict[str, tuple[str, ...]] = {
     "Prepare": ("pack", "verbs", "convert", "clusters"),
     "Train": ("loader", "mixing", "recipes", "remote"),

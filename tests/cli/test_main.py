@@ -16,7 +16,8 @@ from tests.cli.called import called
 
 import penstock as ps
 from penstock.cli._commands import COMMANDS, EXAMPLES
-from penstock.cli.main import cli, exit_codes, main
+from penstock.cli._errors import codes, exit_codes
+from penstock.cli.main import cli, main
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -33,13 +34,22 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_help_lists_every_command_and_exit_code() -> None:
+def test_help_lists_every_command() -> None:
     done = run("--help")
     assert done.returncode == 0
     for name in COMMANDS:
         assert f"\n  {name} " in done.stdout
+
+
+def test_every_code_and_exit_status_is_explained_offline() -> None:
+    done = run("--errors")
+    assert (done.returncode, done.stderr) == (0, "")
+    page = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
+    for code, _, status, text in codes():
+        assert f"[{code}] exit {status}: {text.split()[0]} " in done.stdout
+        assert f"### {code}\n" in page
     for status, _ in exit_codes():
-        assert f"\n  {status} " in done.stdout
+        assert f"exit {status}: " in done.stdout
 
 
 def test_the_page_equals_the_live_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

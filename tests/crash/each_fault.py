@@ -154,7 +154,7 @@ class Round:
         return self.child(work)
 
     def _judged(self, ended: Ended) -> Iterator[str]:
-        from penstock.cli.main import exit_codes
+        from penstock.cli._errors import exit_codes
 
         status, last = ended.status, (ended.err.strip().splitlines() or [""])[-1]
         if status not in {number for number, _ in exit_codes()} or status in (2, 70):

@@ -48,6 +48,10 @@ MISTAKES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("pack hollow -o o.pbin --tokenizer tokenizer.json", 9, ("no JSONL file",)),
     ("split corpus.jsonl -o o --ratio a,b", 10, ("8,1,1",)),
     ("shuffle corpus.jsonl -o corpus.jsonl --seed 1", 10, ("corpus.jsonl",)),
+    ("filter pqs -o o.jsonl --where 'id == \"k1\"'", 7, ("convert pqs pqs.jsonl",)),
+    ("merge pqs/a.parquet corpus.jsonl -o o.jsonl", 7, ("convert pqs/a.parquet a.jsonl",)),
+    ("shuffle pqs -o o.jsonl --seed 1", 7, ("convert pqs pqs.jsonl",)),
+    ("split pictures -o o --ratio 8,1,1", 7, ("convert pictures pictures.mds --to mds",)),
     ("merge corpus.jsonl c.pbin -o o.pbin", 10, ("don't mix", "Convert or pack")),
     ("filter c.pbin -o o.pbin --where 'x == 1'", 10, ()),
     ("index corpus.jsonl --executor procesess", 10, ("Did you mean 'processes'?",)),
@@ -109,8 +113,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with ps.create(root / "mixed/mds", format="mds", columns={"id": "str", "text": "str"}) as writer:
         for row in rows:
             writer.write(row)
-    for name in ("two", "pqs"):
+    for name in ("two", "pqs", "pictures"):
         (root / name).mkdir()
+    for number in range(5):
+        (root / f"pictures/{number}.jpg").write_bytes(b"a picture")
+        (root / f"pictures/{number}.txt").write_text("its caption")
+    with ps.create(root / "tars", format="webdataset", split="train") as writer:
+        for number in range(4):
+            writer.write({"__key__": f"{number}", "jpg" if number else "png": b"a picture", "txt": b"its caption"})
     (root / "two/a.jsonl").write_text(lines)
     (root / "two/b.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
     for name in ("a", "b"):
@@ -140,6 +150,7 @@ def test_a_mistake_is_told_in_a_line(
     assert "; unmount with" not in said  # no word of success before a refusal
     assert len(said) <= MOST_CHARACTERS
     assert "Traceback" not in said
+    assert status == 2 or said.endswith("]")  # the code that `penstock --errors` explains
     assert told.out == ""
     assert sorted(os.listdir(home)) == before
 
@@ -152,6 +163,16 @@ def test_a_mistake_is_told_in_a_line(
         ("info 'two/*.jsonl'", ("20",)),
         ("info pqs", ("parquet", "20")),
         ("info 'pqs/*.parquet'", ("parquet", "20")),
+        ("info corpus.jsonl", ("id (100%), text (100%) of the first 20",)),
+        ("info tars", ("txt (100%), jpg (75%), png (25%) of the first 4",)),
+        (
+            "info pictures",
+            ("jpg (5), txt (5)", "samples by name  5: convert takes files of one name"),
+        ),
+        ("convert pictures o --to mds --dry-run", ("would write o (mds): 5 samples",)),
+        ("split two -o o --ratio 8,1,1 --dry-run", ("o/two_train.jsonl",)),
+        ("split 'two/*.jsonl' -o o --ratio 8,1,1 --dry-run", ("o/two_train.jsonl",)),
+        ("split corpus.jsonl.gz -o o --ratio 1,1 --dry-run", ("o/corpus_train.jsonl",)),
         ("head mixed/mds --index 3", ('3: {"id": "k3"',)),
         ("head mixed/mds --start 18", ("18:", "19:")),
         ("preview c.pbin", ("1 2 0",)),
@@ -178,6 +199,16 @@ def test_what_simply_works(
     assert ended.value.code == 0, told.err
     assert [word for word in words if word not in told.out] == [], told.out
     assert sorted(os.listdir(home)) == before
+
+
+@pytest.mark.parametrize(("sign", "told"), [("==", "nothing fits"), ("!=", "everything fits")])
+def test_a_filter_that_does_nothing_says_so(
+    home: Path, sign: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["filter", str(home / "corpus.jsonl"), "-o", str(tmp_path / "o.jsonl"), "--where", f'id {sign} "none"'])
+    assert ended.value.code == 0
+    assert f"warning: {told}" in capsys.readouterr().err
 
 
 def test_why_each_format_did_not_recognise_it_stands_in_the_traceback(home: Path) -> None:

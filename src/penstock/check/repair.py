@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any, get_args
+from typing import Unpack, get_args
 
+from penstock._keywords import Opening
 from penstock.check.verify import open_options
 from penstock.errors import ConfigError, Unsupported
 from penstock.formats import files_at, find_format
@@ -19,7 +20,7 @@ def repair(
     write: bool = False,
     format: str | None = None,
     depth: Depth = "quick",
-    **options: Any,
+    **options: Unpack[Opening],
 ) -> list[Action]:
     """List the repairs that are possible; make them when `write` is true, with a backup beside the original.
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
 
 from penstock._kinds import is_token_source
-from penstock.abc import Source, TokenSource
+from penstock._resolved import samples_of
+from penstock.abc import Source, SupportsPlaces, TokenSource
 from penstock.check.verify import open_options
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, PenstockError
 from penstock.formats import find_format
 from penstock.formats._door import open_at
 from penstock.formats._excluding import stored
@@ -22,6 +27,10 @@ from penstock.types import IntArray, Manifest, Sample
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 
 _SAMPLED_DOCS = 1024
+_FIRST_SAMPLES = 100
+_FIRST_BYTES = 1 << 26
+_OPEN = {"webdataset": {"raw": True}, "jsonl": {}, "jsonl-files": {}}
+"""Formats whose samples have fields of their own, and how they are opened to be looked at."""
 
 
 @runtime_checkable
@@ -41,7 +50,8 @@ def summarise(path: str | os.PathLike[str], *, format: str | None = None, **opti
     `lengths`, see `length_summary`. `samples` and `lengths` are None where nothing says where documents begin. Memory:
     16 bytes a document.
 
-    Where samples are excluded also `excluded, exclude_list`.
+    Where samples are excluded also `excluded, exclude_list`. Where each sample has fields of its own also
+    `first_samples`: how many of the first 100 were read, and the share of them that has each field.
 
     Raises:
         NotFound: nothing is at `path`.
@@ -69,6 +79,10 @@ def summarise(path: str | os.PathLike[str], *, format: str | None = None, **opti
     whole = stored(source)
     if isinstance(whole, _TellsDetails):
         found["details"] = whole.details()
+    if chosen.name in _OPEN and given.columns is None:
+        stored_as = replace(given, **_OPEN[chosen.name])
+        seen = source if stored_as == given else open_at(chosen, place.store, place.path, stored_as)
+        found["first_samples"] = _first_samples(seen)
     return found | {"manifest": None if manifest is None else msgspec.to_builtins(manifest)}
 
 
@@ -97,6 +111,33 @@ def length_summary(lengths: IntArray) -> dict[str, Any]:
             ((1 << bit) // 2, max((1 << bit) - 1, 0), count) for bit, count in enumerate(counts) if bit >= first
         ],
     }
+
+
+def _first_samples(source: Source[Sample]) -> dict[str, Any]:
+    """The share of the first samples that has each field; of those that can be read, `verify` tells of others."""
+    stop, size_bytes = 0, 0
+    while stop < min(len(source), _FIRST_SAMPLES) and size_bytes < _FIRST_BYTES:
+        size_bytes += _size_of(source, stop)
+        stop += 1
+    try:
+        samples = samples_of(source, np.arange(stop))
+    except (PenstockError, ValueError):
+        samples = [sample for index in range(stop) for sample in _readable(source, index)]
+    counts = Counter(name for sample in samples for name in sample if not name.startswith("__"))
+    fields = {name: count / len(samples) for name, count in counts.most_common()}
+    return {"samples": len(samples), "fields": fields}
+
+
+def _size_of(source: Source[Sample], index: int) -> int:
+    with contextlib.suppress(PenstockError):
+        if isinstance(source, SupportsPlaces):
+            return sum(one.length_bytes for one in source.place_of(index).extents or ())
+    return 0
+
+
+def _readable(source: Source[Sample], index: int) -> Iterator[Sample]:
+    with contextlib.suppress(PenstockError, ValueError):
+        yield source[index]
 
 
 def _tokens(source: TokenSource, manifest: Manifest | None, given_eos_id: int | None) -> dict[str, Any]:

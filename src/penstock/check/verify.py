@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol, get_args, runtime_checkable
+from typing import Any, Protocol, Unpack, get_args, runtime_checkable
 
+from penstock._keywords import Opening
 from penstock.abc import Format, Store
 from penstock.check.row_maps import check_row_map
 from penstock.check.shares import SharedReport, check_in_shares, require_apart
@@ -33,7 +34,7 @@ def verify(
     format: str | None = None,
     workers: int | None = None,
     executor: AnyExecutor | None = None,
-    **options: Any,
+    **options: Unpack[Opening],
 ) -> list[Finding]:
     """Check a dataset; never writes, and bad data never raise.
 
@@ -99,7 +100,7 @@ def verify_shared(
     format: str | None = None,
     workers: int | None = None,
     executor: AnyExecutor | None = None,
-    **options: Any,
+    **options: Unpack[Opening],
 ) -> SharedReport:
     """Check a dataset by many processes that only see it and one folder; never writes to the dataset.
 
@@ -137,7 +138,7 @@ def verify_shared(
         return check_in_shares(check, pool.map, marks, plan, part, no_work=no_work)
 
 
-def _asked(depth: str, options: dict[str, Any]) -> OpenOptions:
+def _asked(depth: str, options: Mapping[str, Any]) -> OpenOptions:
     if depth not in get_args(Depth):
         raise ConfigError(f"unknown depth {depth!r}", expected=" | ".join(get_args(Depth)))
     return open_options(options)
@@ -172,7 +173,7 @@ def _check(
         return list(chosen.check_by_tasks(place.store, place.path, given, depth, pool.map))
 
 
-def open_options(options: dict[str, Any]) -> OpenOptions:
+def open_options(options: Mapping[str, Any]) -> OpenOptions:
     """The options of `penstock.open` as one object; raises `ConfigError` for an unknown one."""
     try:
         return OpenOptions(**options)
@@ -209,7 +210,7 @@ class _MakesManifest(Protocol):
 
 
 def write_side_file(
-    path: str | os.PathLike[str], *, format: str | None = None, replace: bool = False, **options: Any
+    path: str | os.PathLike[str], *, format: str | None = None, replace: bool = False, **options: Unpack[Opening]
 ) -> str:
     """Write the side file of a dataset: counts and digests of all its bytes. Returns its path.
 

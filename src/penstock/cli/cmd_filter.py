@@ -8,7 +8,7 @@ import click
 
 from penstock.cli._dry import dry_run_option
 from penstock.cli._executors import optional_executor_options
-from penstock.cli._output import progress
+from penstock.cli._output import note, progress
 from penstock.cli._whole import describe, emit_shared, kept, known, shares_options, token_bytes_option, whole_options
 
 
@@ -38,5 +38,10 @@ def command(source: str, output: str, as_json: bool, **options: Any) -> None:
 
     with kept(output, options), progress("filter", total=None, unit="samples") as advance:
         report = filter(source, output, progress=advance, **known(options))
+    if options["part"] is None and not report.output.missing:
+        if not report.output.samples:
+            note("warning: nothing fits, so the output holds no sample")
+        elif not report.dropped and not report.output.was_complete:
+            note("warning: everything fits, and nothing is left out")
     text, data = f"{describe(report.output)}; {report.dropped:,} left out", msgspec.to_builtins(report)
     emit_shared(data, [report.output], [text], (source,), options, as_json=as_json)

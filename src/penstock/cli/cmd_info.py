@@ -41,6 +41,10 @@ def _text(found: dict[str, Any]) -> str:
     rows += _details(found.get("details", {}))
     if "columns" not in found.get("details", {}):
         fields = ", ".join(f"{field['name']} ({field['kind']})" for field in found["schema"])
+        first = found.get("first_samples", {"samples": 0})
+        if first["samples"]:
+            fields = ", ".join(f"{name} ({share:.0%})" for name, share in first["fields"].items())
+            fields += f" of the first {first['samples']:,}"
         rows += [("fields", fields or "as each line")]
     rows += [("fingerprint", found["fingerprint"])]
     for name in ("tokenizer", "digest", "tool"):

@@ -9,7 +9,7 @@ import itertools
 import os
 import select
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
@@ -20,14 +20,12 @@ from penstock._secrets import redact
 from penstock._settings import setting
 from penstock.cli._commands import COMMANDS, EXAMPLES, GROUPS
 from penstock.cli._common import add_common, common_options, in_plain_words
+from penstock.cli._errors import INTERRUPTED, OUR_FAULT, SYSTEM, errors_option
 from penstock.cli._heartbeat import SERVING
 
 VARIABLE = "_PENSTOCK_COMPLETE"
 """Set by the shell that asks what completes a line."""
 
-_SYSTEM = 18
-_OUR_FAULT = 70
-_INTERRUPTED = 130
 _MOST_CHARACTERS = 300
 
 
@@ -57,10 +55,6 @@ class LazyCommands(click.Group):
             with formatter.section(group):
                 formatter.write_dl([(name.ljust(width), what) for name, what in commands.items()])
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Exit codes"):
-            formatter.write_dl([(str(status), what) for status, what in exit_codes()])
-
 
 def _reporting(command: click.Command, name: str) -> click.Command:
     """The command, which says every 30 seconds that it is at work."""
@@ -77,28 +71,13 @@ def _reporting(command: click.Command, name: str) -> click.Command:
     return command
 
 
-def exit_codes() -> Iterator[tuple[int, str]]:
-    """Every exit status with its meaning."""
-    yield 0, "done, or clean"
-    yield 1, "verify or lint found an error, repair left one, find found nothing, diff a difference"
-    yield 2, "wrong usage"
-    kinds = [errors.PenstockError]
-    while kinds:
-        kind = kinds.pop(0)
-        yield kind.exit_status, f"{kind.__name__}: {(kind.__doc__ or '').splitlines()[0].rstrip('.')}"
-        kinds[:0] = [one for one in kind.__subclasses__() if one.__module__ == errors.__name__]
-    yield _SYSTEM, "the system refused: rights, disk full, memory, input or output"
-    yield _OUR_FAULT, "a fault of Penstock: an unexpected error"
-    yield _INTERRUPTED, "interrupted"
-
-
 @click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="penstock")
 def cli() -> None:
     """Prepare, store, check, convert and feed LLM and multimodal training data."""
 
 
-cli.params += common_options(hidden=False)
+cli.params += [*common_options(hidden=False), errors_option()]
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -127,7 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             vars(error)["message"] = failure["message"]
             error.show()
         else:
-            click.echo(f"penstock: {failure['message']}", err=True)
+            code = "" if status == INTERRUPTED else f" [{failure['code']}]"  # `penstock --errors` explains it
+            click.echo(f"penstock: {failure['message']}{code}", err=True)
         if "--json" in flags:
             import json
 
@@ -150,7 +130,7 @@ def _understand(error: BaseException) -> tuple[dict[str, str | None], int]:
             return _failure("usage", in_plain_words(error), hint=hint), error.exit_code
         case click.Abort() | KeyboardInterrupt():  # the first is what click makes of the second
             said = str(error.__cause__ or "") if isinstance(error, click.Abort) else str(error)
-            return _failure("interrupted", said or "interrupted"), _INTERRUPTED
+            return _failure("interrupted", said or "interrupted"), INTERRUPTED
         case errors.PenstockError():
             place = None if error.offset_bytes is None else f"byte {error.offset_bytes}"
             parts = {"path": error.path, "place": place, "found": error.found}
@@ -160,11 +140,11 @@ def _understand(error: BaseException) -> tuple[dict[str, str | None], int]:
         case OSError():
             path = printable(os.fsdecode(error.filename)) if error.filename else None
             where = f"{path}: " if path else ""
-            return _failure("system", f"{where}{error.strerror or error}", path=path), _SYSTEM
+            return _failure("system", f"{where}{error.strerror or error}", path=path), SYSTEM
         case MemoryError():
-            return _failure("system", f"not enough memory{f': {error}' if str(error) else ''}"), _SYSTEM
+            return _failure("system", f"not enough memory{f': {error}' if str(error) else ''}"), SYSTEM
         case _:
-            return _failure("fault", _our_fault(error)), _OUR_FAULT
+            return _failure("fault", _our_fault(error)), OUR_FAULT
 
 
 def _failure(code: str, message: str, **parts: object) -> dict[str, str | None]:

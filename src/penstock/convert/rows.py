@@ -20,7 +20,7 @@ from penstock.formats import get_format
 from penstock.formats._door import open_at
 from penstock.formats._excluded import require_list_named
 from penstock.formats._kept import excluded_count, excluded_list, kept
-from penstock.formats.samples.folder.files import list_files, part_of
+from penstock.formats.samples.folder.files import is_part, list_files, part_of, sample_of
 from penstock.store.exclude_list import NO_LIST, Entry
 from penstock.store.place import Place
 from penstock.store.powers import CopyingStore
@@ -142,12 +142,12 @@ class FolderRows:
         files = list_files(place.store, place.bare().path)
         excluded = excluded_of(source)
         gone = set() if excluded is None else {source.key_of(index) for index in excluded.tolist()}
-        names = [name for name in files if part_of(name) and _key_of(name)[-1:] not in ("", "/")]
+        names = [name for name in files if is_part(name)]
         self.left_out = len(source) - len(names)
         self.excluded = len(gone)
         names = [name for name in names if name not in gone]
         # Names that begin alike stand together in their byte order.
-        self._groups = [list(found) for _, found in itertools.groupby(names, _key_of)]
+        self._groups = [list(found) for _, found in itertools.groupby(names, sample_of)]
 
     @property
     def fingerprint(self) -> str:
@@ -160,7 +160,7 @@ class FolderRows:
     def read(self, start: int, stop: int, /) -> list[Sample]:
         """The rows `[start, stop)`: the key, and the bytes of each file."""
         return [
-            {KEY: _key_of(group[0])} | {part_of(name): self.source.get(name) for name in group}
+            {KEY: sample_of(group[0])} | {part_of(name): self.source.get(name) for name in group}
             for group in self._groups[start:stop]
         ]
 
@@ -340,9 +340,3 @@ def _tolist(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     raise TypeError(f"a value of type {type(value).__name__}")
-
-
-def _key_of(name: str) -> str:
-    """The key of a file by the rule of tars: its name up to the first dot of its last component."""
-    folder, slash, last = name.rpartition("/")
-    return f"{folder}{slash}{last.partition('.')[0]}"

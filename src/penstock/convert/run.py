@@ -7,8 +7,9 @@ import os
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
+from penstock._keywords import Converting
 from penstock._secrets import redacted_repr
 from penstock.abc import Source
 from penstock.convert.asked import Asked, understand
@@ -93,7 +94,7 @@ def convert(
     no_work: bool = False,
     restart: bool = False,
     progress: Advance | None = None,
-    **options: Any,
+    **options: Unpack[Converting],
 ) -> ConvertReport:
     """Write the samples of `source` as a new dataset, and read it back.
 

@@ -10,8 +10,9 @@ import importlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, Unpack, cast, runtime_checkable
 
+from penstock._keywords import Writing
 from penstock._naming import nearest as _nearest
 from penstock._plug_ins import plug_ins as _find_plug_ins
 from penstock.abc import Format, Source, Store, Writer
@@ -286,7 +287,7 @@ def _format_of_first(path: str) -> str:
     return sniff(place.store, place.path).name
 
 
-def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False, **options: Any) -> Writer:
+def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False, **options: Unpack[Writing]) -> Writer:
     """A writer for a new dataset; use it in a `with` block.
 
     Args:

@@ -8,11 +8,12 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._keywords import Opening
 from penstock._limits import EXPRESSION_SECONDS
 from penstock._secrets import redacted_repr
 from penstock.abc import Store, Writer
@@ -64,7 +65,7 @@ def filter(
     store: Store | None = None, progress: Progress | None = None,
     executor: AnyExecutor | None = None, workers: int | None = None,
     part: tuple[int, int] | None = None, finish: bool = False, no_work: bool = False, restart: bool = False,
-    **options: Any,
+    **options: Unpack[Opening],
 ) -> FilterReport:  # fmt: skip
     """Write the documents, or the lines, that fit all conditions; their order is kept.
 
@@ -95,11 +96,11 @@ def filter(
         PrepareError: the expression fails on a line, which it names.
         FormatError: the source is damaged.
     """
-    options["keep_excluded"] = keep_excluded
+    cast(dict[str, Any], options)["keep_excluded"] = keep_excluded
     sharing = Sharing(part, finish, no_work, restart)
     shares = is_shared(sharing, dry_run=dry_run)
     if shares:
-        refuse_along(options, keep_map, "shares are written by many")
+        refuse_along(cast(dict[str, Any], options), keep_map, "shares are written by many")
     with keeping_nothing(dry_run):
         rows, place = open_rows(source, format=format, store=store, **options), place_of(target, store).bare()
     chosen = _chosen(indices)

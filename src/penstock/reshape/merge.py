@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack, cast
 
+from penstock._keywords import Reshaping
 from penstock._kinds import ExpectsDigest
 from penstock._secrets import redacted_repr
 from penstock.abc import Store, Writer
@@ -76,7 +77,7 @@ def merge(
     store: Store | None = None,
     progress: Progress | None = None, executor: AnyExecutor | None = None, workers: int | None = None,
     part: tuple[int, int] | None = None, finish: bool = False, no_work: bool = False, restart: bool = False,
-    **options: Any,
+    **options: Unpack[Reshaping],
 ) -> MergeReport:  # fmt: skip
     """Write all documents, or all lines, of several datasets as one.
 
@@ -106,7 +107,7 @@ def merge(
         ConfigError: no source, an output that exists, or sources that don't fit together.
         FormatError: a source is damaged.
     """
-    options["keep_excluded"] = keep_excluded
+    cast(dict[str, Any], options)["keep_excluded"] = keep_excluded
     if isinstance(sources, str | os.PathLike | Place):
         raise ConfigError("merge takes a list of datasets", found=str(sources), hint="Put it in brackets: [source]")
     if not sources:
@@ -115,7 +116,7 @@ def merge(
     hands, sharing = Workers(executor, workers), Sharing(part, finish, no_work, restart)
     shares = is_shared(sharing, dry_run=dry_run)
     if no_copy or shares or is_tars(places[0], format):
-        refuse_along(options, keep_map, "shards, tars or shares are written as a whole")
+        refuse_along(cast(dict[str, Any], options), keep_map, "shards, tars or shares are written as a whole")
     if no_copy:
         asked = {"to": to, "format": format, "token_bytes": token_bytes, "mix_tokenizers": mix_tokenizers}
         asked |= {"dry_run": dry_run, "part": part, "finish": finish, "restart": restart, **options}
@@ -142,7 +143,7 @@ def merge(
 
 def _share(
     opened: Sequence[AnyRows],
-    options: dict[str, Any],
+    options: Mapping[str, Any],
     output: Output,
     workers: Workers,
     sharing: Sharing,
@@ -190,7 +191,7 @@ def _merge_index(
 
 
 def _merge_rows(
-    opened: Sequence[AnyRows], options: dict[str, Any], output: Output, workers: Workers, progress: Progress | None
+    opened: Sequence[AnyRows], options: Mapping[str, Any], output: Output, workers: Workers, progress: Progress | None
 ) -> MergeReport:
     width = output.token_bytes or opened[0].dtype.itemsize
     counter = Counter(sum(map(len, opened)), progress)

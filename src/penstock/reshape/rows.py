@@ -7,7 +7,7 @@ written once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -316,7 +316,7 @@ class RowsAt:
         return open_rows(self.place, format=self.format, **self.options)
 
 
-def rows_at(rows: AnyRows, options: dict[str, Any]) -> RowsAt:
+def rows_at(rows: AnyRows, options: Mapping[str, Any]) -> RowsAt:
     """What rows are called that were opened with `options`; all go by the exclude list that was there then."""
     return RowsAt(rows.place, rows.format, {**options, "excludes": rows.taken_out.listed})
 
@@ -415,10 +415,12 @@ def open_rows(
         return LineRows(lines, Place(*source.text), "jsonl", source, taken_out)
     if isinstance(source, ShardSource):
         return SampleRows(source, place, chosen.name, known, PIECE_UNITS, taken_out)
+    made = f"{place.name.rpartition('.')[0] or place.name}{'.mds --to mds' if chosen.name == 'folder' else '.jsonl'}"
     raise Unsupported(
-        f"the format {chosen.name!r} has neither documents of tokens, nor lines, nor samples in shards",
+        f"samples of the format {chosen.name!r} can't be filtered, merged, split or shuffled as they are",
         path=place.path,
-        hint="Make one that has: penstock convert, or penstock pack",
+        expected="tokens, JSONL, shards or tars",
+        hint=f"Convert them first: `penstock convert {place.path} {made}`",
     )
 
 

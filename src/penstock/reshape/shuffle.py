@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Unpack, cast
 
+from penstock._keywords import Reshaping
 from penstock._secrets import redact
 from penstock.abc import Store, Writer
 from penstock.errors import ConfigError, Unsupported
@@ -66,7 +67,7 @@ def shuffle(
     no_work: bool = False,
     restart: bool = False,
     announce: Announce | None = None,
-    **options: Any,
+    **options: Unpack[Reshaping],
 ) -> Written:
     """Write the documents, or the lines, of a dataset in another order.
 
@@ -98,7 +99,7 @@ def shuffle(
         ConfigError: the output exists, or an option can't be.
         FormatError: the source is damaged.
     """
-    options["keep_excluded"] = keep_excluded
+    cast(dict[str, Any], options)["keep_excluded"] = keep_excluded
     if memory_bytes is not None and memory_bytes < _LEAST_MEMORY_BYTES:
         least = f"{_LEAST_MEMORY_BYTES} or more"
         raise ConfigError("too little memory to shuffle in", found=memory_bytes, expected=least)
@@ -106,7 +107,7 @@ def shuffle(
     by, sharing = Workers(executor, workers), Sharing(part, finish, no_work, restart)
     shares = is_shared(sharing)
     if shares or is_tars(dataset, format):
-        refuse_along(options, keep_map, "tars or shares are written as a whole")
+        refuse_along(cast(dict[str, Any], options), keep_map, "tars or shares are written as a whole")
     if is_tars(dataset, format):
         from penstock.reshape.tars import merge_tars  # slow
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, Unpack, cast, get_args
 
 import numpy as np
 import xxhash
@@ -15,11 +16,13 @@ from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
 from penstock._digest import derive_key
+from penstock._keywords import Reshaping
 from penstock.abc import Store
 from penstock.errors import ConfigError
 from penstock.executors import AnyExecutor
 from penstock.formats import get_format
 from penstock.formats._last_files import last_file
+from penstock.formats.jsonl.text import Text
 from penstock.order.permutation import unpermute
 from penstock.reshape.once import once_parts
 from penstock.reshape.origins import Along, Seen, recorded, refuse_along
@@ -75,7 +78,7 @@ def split(
     store: Store | None = None,
     progress: Progress | None = None, executor: AnyExecutor | None = None, workers: int | None = None,
     part: tuple[int, int] | None = None, finish: bool = False, no_work: bool = False, restart: bool = False,
-    **options: Any,
+    **options: Unpack[Reshaping],
 ) -> tuple[Written, ...]:  # fmt: skip
     """Deal the documents, or the lines, of a dataset to parts in the order of `ratio`: `folder/<stem>_<name><suffix>`.
 
@@ -107,7 +110,7 @@ def split(
         ConfigError: shares or names that can't be, or a part that exists; then none is made.
         FormatError: the source is damaged.
     """
-    options["keep_excluded"] = keep_excluded
+    cast(dict[str, Any], options)["keep_excluded"] = keep_excluded
     shares = _checked_shares(ratio, by)
     names = _checked_names(names, len(shares))
     dataset, target = place_of(source, store), place_of(folder, store)
@@ -115,7 +118,7 @@ def split(
     hands, sharing = Workers(executor, workers), Sharing(part, finish, no_work, restart)
     in_shares = is_shared(sharing, dry_run=dry_run)
     if in_shares or is_tars(dataset, format):
-        refuse_along(options, keep_map, "tars or shares are written as a whole")
+        refuse_along(cast(dict[str, Any], options), keep_map, "tars or shares are written as a whole")
     if is_tars(dataset, format):
         from penstock.reshape.tars import require_tars, split_tars  # slow
 
@@ -235,6 +238,9 @@ def part_counts(num_samples: int, shares: Sequence[float]) -> list[int]:
 def _places(rows: AnyRows, folder: Place, names: Sequence[str], to: str | None) -> list[Place]:
     stem, dot, suffix = rows.place.name.rpartition(".")
     stem, suffix = (stem, dot + suffix) if stem else (dot + suffix, "")
+    if isinstance(rows.place.store, Text):  # several files, or compressed ones
+        whole = rows.place.folder().name if any(one in stem for one in "*?[") else rows.place.name
+        stem, suffix = re.sub(r"(\.jsonl)?(\.\w+)?$", "", whole) or whole, ".jsonl"
     if to not in (None, rows.format):
         suffix = next(iter(get_format(to).traits.suffixes), "")
     return [folder.child(f"{stem}_{name}{suffix}") for name in names]

@@ -117,6 +117,23 @@ def test_a_side_file_of_another_index_is_not_believed(folder: Path) -> None:
     assert prepare_media(folder).num_read == 7
 
 
+def test_an_index_of_the_same_size_and_edges_is_another_one(tmp_path: Path) -> None:
+    """One that was put back from a backup: its rows are of files as they were then."""
+    for number in range(400):
+        (tmp_path / f"{number:03}.png").write_bytes(encoded(picture("L", 4, 2), "PNG") or b"")
+    prepare_media(tmp_path, workers=1)
+    backup = (tmp_path / INDEX).read_bytes()
+    (tmp_path / "200.png").write_bytes(encoded(picture("L", 5, 2), "PNG") or b"")
+    (tmp_path / f"{INDEX}.penstock").unlink()
+    assert prepare_media(tmp_path, workers=1).num_read == 400
+    now = (tmp_path / INDEX).read_bytes()
+    assert (len(now), now[:4096], now[-4096:]) == (len(backup), backup[:4096], backup[-4096:])
+    assert now != backup
+    (tmp_path / INDEX).write_bytes(backup)
+    prepare_media(tmp_path, workers=1)
+    assert json.loads(rows(tmp_path)[200][2])["width"] == 5
+
+
 def test_filters_add_up(folder: Path) -> None:
     (folder / "data.bin").write_bytes(encoded(picture("L", 4, 2), "PNG") or b"")
     assert prepare_media(folder, by="glob", patterns="*.jpg,v.*").num_rows == 3

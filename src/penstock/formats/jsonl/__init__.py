@@ -18,7 +18,7 @@ Files: `scan` lines and their validity · `build` the index made · `index` read
 `text` is one run of bytes · `decompress` gzip and zstd.
 
 Others go through the registry; what indexes, packs and cuts lines may import `build`, `decompress`, `energon`, `index`,
-`owner`, `scan` and `source`.
+`owner`, `scan`, `source` and `text`.
 """
 
 from __future__ import annotations

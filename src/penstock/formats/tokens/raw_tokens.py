@@ -225,7 +225,10 @@ class _RawTokens:
         except NotFound:
             return Sniff(False, "no such file")
         if found is None:
-            return Sniff(False, 'no header; if it is tokens and nothing else: format="raw-tokens", layout="uint16"')
+            return Sniff(
+                False,
+                "no header; if it is tokens and nothing else: --format raw-tokens --layout uint16 (format=, layout=)",
+            )
         if isinstance(found, Problem):
             # A file that was cut off is better refused by `open`, which says so; an array of floats is another thing.
             return Sniff(found.code == "raw-tokens.size" and path.endswith(self.traits.suffixes), found.what)

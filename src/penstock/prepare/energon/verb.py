@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack, cast
 
+from penstock._keywords import Preparing
 from penstock.errors import ConfigError
 from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML
 from penstock.prepare.energon.guess import CRUDE, check_field_map, dataset_options, sample_type_named
@@ -28,7 +29,7 @@ def prepare(
     media: str | None = None,
     media_patterns: str | Sequence[str] | None = None,
     exact: bool = False,
-    **options: Any,
+    **options: Unpack[Preparing],
 ) -> PrepareSummary | IndexReport:
     """Make the metadata of Energon for a folder of tar shards, or the index of a JSONL file. Shards are only read.
 
@@ -50,22 +51,22 @@ def prepare(
         FormatError: a shard, or a line, is damaged.
         PrepareError: another run is at work, or a process was killed.
     """
-    place = place_of(path)
+    place, more = place_of(path), cast(dict[str, Any], options)
     if place.name.endswith(".jsonl"):
         if any((sample_type, field_map, media, media_patterns, exact)) or not options.keys() <= _OF_LINES:
             expected = ", ".join(sorted(_OF_LINES))
             raise ConfigError("a JSONL file has no shards or dataset.yaml", path=place.path, expected=expected)
-        return prepare_jsonl(path, **options)
+        return prepare_jsonl(path, **more)
     if sample_type is None and field_map is not None:
         raise ConfigError("field_map belongs to a sample_type", path=place.path)
     if media is None and (media_patterns or exact):
         raise ConfigError("no media metadata are asked for", path=place.path, hint="Say how by media=")
     if sample_type is not None:
         seen = (options.get("exclude"), options.get("follow_links", False))
-        options["dataset"], _ = dataset_of(path, sample_type, field_map, dataset_yaml_name, *seen)
+        more["dataset"], _ = dataset_of(path, sample_type, field_map, dataset_yaml_name, *seen)
     if media is not None:
-        options["media"] = ShardMedia(media_filter(media, media_patterns), exact)
-    return prepare_webdataset(path, **options)
+        more["media"] = ShardMedia(media_filter(media, media_patterns), exact)
+    return prepare_webdataset(path, **more)
 
 
 def dataset_of(

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass
 
+import xxhash
+
 from penstock._regular import open_regular
 from penstock.formats.samples import media_index
 from penstock.formats.samples.folder.files import INDEX
@@ -20,7 +22,6 @@ from penstock.prepare.media.units import Unit
 from penstock.store._named import named
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
-from penstock.store.side_file import file_binding
 
 _BLOCK_BYTES = 1 << 22
 
@@ -31,7 +32,7 @@ class MediaIndex:
 
     Attributes:
         place: where it is.
-        binding: of its file; None where there is none.
+        binding: digest of its file; None where there is none.
         filters: that its rows were chosen by, each with the time of its newest file.
         seen: what was looked at for it.
     """
@@ -55,8 +56,16 @@ def read_index(root: Place) -> MediaIndex:
         return MediaIndex(place, None, (), Seen({}, (), False))
     with closing(media_index.connect_media(place.store, place.path)) as old:
         filters = tuple(media_index.read_filters(old, path=place.path))
-    binding = file_binding(place.store, place.path)
+    binding = content_digest(place)
     return MediaIndex(place, binding, filters, open_seen(place.store, place.path, binding))
+
+
+def content_digest(index: Place) -> str:
+    """Digest of all of an index: one of other rows may have the same size, and the same pages at both ends."""
+    hasher, size_bytes = xxhash.xxh3_128(), index.store.size(index.path)
+    for start_bytes in range(0, size_bytes, _BLOCK_BYTES):
+        hasher.update(index.store.get(index.path, start_bytes, min(_BLOCK_BYTES, size_bytes - start_bytes)))
+    return hasher.hexdigest()
 
 
 def make_index(
@@ -111,7 +120,7 @@ def publish(old: MediaIndex, new: Place, seen: Seen) -> None:
     try:
         index.append_file(new.path)
         side = store.stage(seen_path(path), overwrite=True)
-        side.write(write_seen(seen, file_binding(new.store, new.path)))
+        side.write(write_seen(seen, content_digest(new)))
         # The index first: without its side file the next run only reads more than it had to.
         store.commit([index, side])
     except BaseException:

@@ -50,7 +50,7 @@ def open_seen(store: Store, index: str, binding: str) -> Seen:
     Args:
         store: where the index is.
         index: its path.
-        binding: `file_binding` of the index.
+        binding: digest of the index.
     """
     path = seen_path(index)
     try:
@@ -64,6 +64,6 @@ def open_seen(store: Store, index: str, binding: str) -> Seen:
 
 
 def write_seen(seen: Seen, binding: str) -> bytes:
-    """The bytes of the side file of an index with this `file_binding`."""
+    """The bytes of the side file of an index with this digest."""
     filters = tuple(dict.fromkeys(seen.filters))
     return msgspec.msgpack.encode(_Stored(_VERSION, binding, filters, seen.exact, dict(seen.stamps)))

@@ -66,6 +66,17 @@ def part_of(name: str) -> str:
     return name.rpartition("/")[2].partition(".")[2]
 
 
+def sample_of(name: str) -> str:
+    """The sample that a file is a part of, by the rule of tars: its path up to the first dot of its last component."""
+    folder, slash, last = name.rpartition("/")
+    return f"{folder}{slash}{last.partition('.')[0]}"
+
+
+def is_part(name: str) -> bool:
+    """Whether a file is a part of a sample by that rule: not hidden, and with an extension."""
+    return part_of(name) != "" and sample_of(name)[-1:] not in ("", "/")
+
+
 def is_text(name: str) -> bool:
     """Whether a name is UTF-8, so that files which hold names can hold it."""
     return name.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in name)

@@ -6,6 +6,7 @@ import errno
 import os
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,13 +19,14 @@ from penstock._tree import brief, line, tree
 from penstock.abc import Source, Store
 from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.errors import NotFound, PenstockError
-from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, list_files, part_of, path_of
+from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, is_part, list_files, part_of, path_of, sample_of
 from penstock.formats.samples.media_index import connect_media, read_metadata
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.object_folder import require_finished
 from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, OpenOptions, Place, Sample, Schema, SourceInfo
 
 RESTORE_KIND = "Folder"
+_MOST_PARTS = 12
 _NO_FILE = {errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL}
 
 
@@ -133,6 +135,16 @@ class FolderSource:
             hint = f"Make them: `penstock prepare-media {self.path}`"
             raise NotFound(f"no media metadata of {name!r}", path=self.path, hint=hint)
         return found
+
+    def details(self) -> dict[str, Any]:
+        """What `info` shows: how many files each part has, and how many samples `convert` makes of them."""
+        parts = Counter(map(part_of, self._names))
+        shown = {name or "no extension": f"{count:,}" for name, count in parts.most_common(_MOST_PARTS)}
+        if len(parts) > _MOST_PARTS:
+            shown["…"] = f"{len(parts) - _MOST_PARTS:,} more"
+        samples = len({sample_of(name) for name in self._names if is_part(name)})
+        rule = "convert takes files of one name, up to its first dot, as parts of one sample"
+        return {"parts": shown, "samples_by_name": f"{samples:,}: {rule}"}
 
     def children(self) -> Mapping[str, Source[Any]]:
         """None: these are data on disk."""

@@ -1,0 +1,109 @@
+"""What public functions take by name and pass on, so that an editor lists it and a type checker knows it.
+
+They say `**options: Unpack[Opening]`. A test holds these against `penstock.open` and the writers of all formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict
+
+from penstock.types import ReadMode
+
+
+class Opening(TypedDict, total=False):
+    """What `penstock.open` takes of a source, but for its format."""
+
+    split: str | None
+    flavor: str
+    raw: bool
+    trust: bool
+    layout: str | None
+    vocab_size: int | None
+    eos_id: int | None
+    columns: Sequence[str] | None
+    read: ReadMode
+    validate_hash: str | None
+    follow_links: bool
+    excludes: Any
+    mask_tokens: int | None
+
+
+class Reshaping(Opening, total=False):
+    """What the verbs on whole datasets take besides: of tars, how they are cut."""
+
+    maxcount: int | None
+    maxsize: int | None
+    pattern: str | None
+
+
+class _Writers(TypedDict, total=False):
+    """What writers of the formats that come with Penstock take, but for columns; each takes some of it."""
+
+    token_bytes: int | None
+    vocab_size: int | None
+    eos_id: int | None
+    tokenizer: str | None
+    tokenizer_digest: str | None
+    inputs: Mapping[str, str]
+    options: Mapping[str, Any]
+    dtype: str | None
+    modes: Any
+    split: str | None
+    zarr_format: int
+    compressor: Any
+    chunk_tokens: int
+    chunk_starts: int
+    shard_tokens: int | None
+    size_limit: int | str | None
+    compression: str | None
+    hashes: Sequence[str] | None
+    newline: str
+    separator: str
+    flavor: str
+    maxcount: int | None
+    maxsize: int | None
+    pattern: str | None
+    split_ratio: Any
+    shuffle_tars: bool
+    dataset: Any
+    code: Mapping[str, bytes]
+
+
+class Writing(_Writers, total=False):
+    """What `penstock.create` takes; formats of plug-ins take what they say."""
+
+    columns: Any
+
+
+class Converting(_Writers, total=False):
+    """What `penstock.convert` takes besides: of the source as `Opening`, of the target as `Writing`."""
+
+    source_split: str | None
+    raw: bool
+    trust: bool
+    layout: str | None
+    read: ReadMode
+    validate_hash: str | None
+    follow_links: bool
+    excludes: Any
+
+
+class Preparing(TypedDict, total=False):
+    """What `penstock.prepare` takes besides: as `penstock.prepare.energon.run.prepare_webdataset`."""
+
+    split_ratio: Mapping[str, float] | Sequence[float] | None
+    split_parts: Mapping[str, str] | Sequence[tuple[str, str]] | None
+    exclude: str | None
+    workers: int | None
+    tar_index_only: bool
+    shuffle_tars: bool
+    overwrite: bool
+    sqlite: bool
+    executor: Any
+    follow_links: bool
+    part: tuple[int, int] | None
+    finish: bool
+    no_work: bool
+    restart: bool
+    progress: Callable[[int, int], None] | None
