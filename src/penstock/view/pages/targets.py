@@ -1,0 +1,186 @@
+"""What a server shows: the datasets and runs that it was given, opened when somebody looks at them.
+
+Pages name them by short names of their own, never by a path. A dataset whose files change while it is looked at is
+opened again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from penstock.errors import NotFound, PenstockError
+from penstock.formats import sniff
+from penstock.store.place import Place, place_of
+from penstock.view.facts.opening import Opened, OpenedRun, is_recipe, open_run, open_target
+from penstock.view.facts.shelf import OnShelf, Shelf, shelf
+from penstock.view.pages.patience import Patience
+
+Kind = Literal["dataset", "run"]
+
+MOST_OPEN = 32
+"""Datasets that are open at once; those that nobody looked at for the longest time are closed."""
+
+_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+_MOST_NAME = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How everything is opened: the options of the command."""
+
+    split: str | None = None
+    tokenizer: str | None = None
+    trust: bool = False
+    follow_links: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Target:
+    """A dataset or a run.
+
+    Attributes:
+        name: in paths of pages.
+        path: as it was given; handed to commands, shown only without secrets.
+        title: what people call it: the last part of its path, or more where it lies on a shelf.
+        kind: what it is.
+        patience: the threads that work for its pages.
+    """
+
+    name: str
+    path: str
+    title: str
+    kind: Kind
+    patience: Patience = field(repr=False)
+
+
+class Targets:
+    """Everything that a server shows.
+
+    Args:
+        given: paths and URLs.
+        settings: how they are opened.
+
+    Raises:
+        NotFound: nothing is at one of them.
+    """
+
+    def __init__(self, given: tuple[str, ...], settings: Settings) -> None:
+        self.settings = settings
+        self._lock = threading.RLock()
+        self._targets: dict[str, Target] = {}
+        self._shelves: list[tuple[str, Shelf]] = []
+        self._on_shelf: dict[str, OnShelf] = {}
+        self._opened: dict[tuple[str, str | None], tuple[Any, object]] = {}
+        for path in given:
+            self._add(path)
+
+    def __iter__(self) -> Any:
+        return iter(list(self._targets.values()))
+
+    def __len__(self) -> int:
+        return len(self._targets)
+
+    @property
+    def shelves(self) -> list[Shelf]:
+        """The folders of several datasets among what was given."""
+        return [one for _, one in self._shelves]
+
+    def described(self) -> Mapping[str, OnShelf]:
+        """Name → what a shelf tells of it."""
+        return self._on_shelf
+
+    def is_one(self) -> bool:
+        """Whether there is one dataset or run, and no shelf."""
+        return len(self._targets) == 1 and not self._shelves
+
+    def named(self, name: str) -> Target:
+        """The target of a name; raises `NotFound`."""
+        found = self._targets.get(name)
+        if found is None:
+            raise NotFound("no such dataset on this server", found=name[:_MOST_NAME])
+        return found
+
+    def dataset(self, target: Target, split: str | None = None) -> Opened:
+        """A dataset, open. Raises as `penstock.open`."""
+        asked = self.settings.split if split is None else split
+        return self._open(target, split, lambda: self._open_dataset(target.path, asked))
+
+    def run(self, target: Target) -> OpenedRun:
+        """A run, open. Raises as `penstock.open_recipe`."""
+        split = {} if self.settings.split is None else {"split": self.settings.split}
+        more = {"trust": self.settings.trust, "follow_links": self.settings.follow_links}
+        more["tokenizer"] = self.settings.tokenizer
+        return self._open(target, None, lambda: open_run(target.path, **split, **more))
+
+    def _open_dataset(self, path: str, split: str | None) -> Opened:
+        how = {"trust": self.settings.trust, "follow_links": self.settings.follow_links, "read": "pread"}
+        return open_target(path, split=split, tokenizer=self.settings.tokenizer, **how)
+
+    def _open(self, target: Target, split: str | None, opening: Any) -> Any:
+        mark = _mark(place_of(target.path))
+        key = (target.name, split)
+        with self._lock:
+            known = self._opened.pop(key, None)
+            if known is not None and known[1] == mark:
+                self._opened[key] = known  # the last one is the one that was looked at last
+                return known[0]
+        made = opening()
+        with self._lock:
+            self._opened[key] = (made, mark)
+            while len(self._opened) > MOST_OPEN:
+                del self._opened[next(iter(self._opened))]
+        return made
+
+    def _add(self, path: str) -> None:
+        place = place_of(path)
+        if is_recipe(path) and not place.is_folder():
+            if not place.exists():
+                raise NotFound("no such file", path=path, hint="Check the path")
+            self._put(path, place.name, "run")
+            return
+        if place.is_local and place.is_folder() and not _is_dataset(place):
+            found = shelf(place)
+            if found.datasets:
+                for one in found.datasets:
+                    kind: Kind = "run" if one.format == "recipe" else "dataset"
+                    name = self._put(place.child(one.path).path, one.path, kind)
+                    self._on_shelf[name] = one
+                self._shelves.append((path, found))
+                return
+        self._put(path, place.name or path, "dataset")
+        if len(self._targets) == 1:
+            self.dataset(next(iter(self._targets.values())))  # an error of the only one is one of the command
+
+    def _put(self, path: str, title: str, kind: Kind) -> str:
+        plain = _NAME.sub("-", title).strip("-.")[:_MOST_NAME] or "data"
+        name, number = plain, 1
+        while name in self._targets:
+            number += 1
+            name = f"{plain}-{number}"
+        self._targets[name] = Target(name, path, title, kind, Patience(f"penstock-view-{name[:12]}"))
+        return name
+
+
+def _is_dataset(place: Place) -> bool:
+    """Whether a folder is one dataset."""
+    try:
+        sniff(place.store, place.path)
+    except (PenstockError, OSError):
+        return False
+    return True
+
+
+def _mark(place: Place) -> object:
+    """What changes with the files of a dataset on this machine: of a folder, what lies at its top."""
+    if not place.is_local:
+        return None
+    try:
+        status = os.stat(place.path)
+    except OSError:
+        return None
+    return (status.st_ino, status.st_size, status.st_mtime_ns)
