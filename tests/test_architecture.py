@@ -71,6 +71,7 @@ BESIDE: dict[tuple[str, str], str] = {
     ("store", "codec"): "a local copy is checked by the hashes that an index states",
     ("mix", "order"): "mixing is arithmetic over the same blocks and permutations",
     ("cook", "mix"): "a cook function gets the auxiliary stores of what is cooked",
+    ("view", "look"): "pages show what find and diff found",
     ("cook", "order"): "a cooked source has the blocks of what is cooked",
 }
 """Imports between packages of one layer → the reason."""

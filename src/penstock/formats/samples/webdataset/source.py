@@ -35,7 +35,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
 )
 from penstock.formats.samples.webdataset.open_shards import OpenShards
 from penstock.formats.samples.webdataset.places import SplitPlaces
-from penstock.formats.samples.webdataset.samples import Parsed, Range, parse
+from penstock.formats.samples.webdataset.samples import Parsed, Range, members_between, parse
 from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.store.local import LocalStore
 from penstock.store.side_file import recorded_fingerprints
@@ -43,6 +43,7 @@ from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, OpenOp
 
 RESTORE_KIND = "Webdataset"
 _STEP = 4096
+_MOST_PARTS = 4096
 
 
 def open_raw(store: Store, path: str, options: OpenOptions, splits: Splits | None = None) -> WebdatasetSource:
@@ -211,6 +212,27 @@ class WebdatasetSource:
         name, inside = self._places.locate_one(place)
         start, stop = self._shards.range(name, inside)
         return Place(extents=(Extent(self._shards.path(name), start, stop - start),))
+
+    def parts_of(self, index: int, most: int, /) -> tuple[list[tuple[str, Extent]], int, bool]:
+        """Name and place of the first `most` parts of a sample, of which headers alone are read.
+
+        Returns:
+            The parts; how many were counted, at most 4,096; whether these are all.
+        """
+        place = self._places.in_split(as_index(index, self._places.size))
+        name, inside = self._places.locate_one(place)
+        path, (at, stop) = self._shards.path(name), self._shards.range(name, inside)
+        found, count = list[tuple[str, Extent]](), 0
+        for member in members_between(self._store, path, at, stop):
+            split = split_name(member.name) if member.is_regular else None
+            if split is None:
+                continue
+            if count == _MOST_PARTS:
+                return found, count, False
+            count += 1
+            if len(found) < most:
+                found.append((split[1], Extent(path, member.content_bytes, member.size_bytes)))
+        return found, count, True
 
     # --- by key and name -----------------------------------------------------------------------------------------
 

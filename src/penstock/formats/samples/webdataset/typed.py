@@ -20,7 +20,7 @@ from penstock.errors import ConfigError, Corrupt, PenstockError
 from penstock.formats._modes import Mode
 from penstock.formats.samples.webdataset.sample_types import SampleType
 from penstock.formats.samples.webdataset.source import WebdatasetSource
-from penstock.types import Batch, Field, IntArray, MediaMetadata, Place, Sample, Schema
+from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, Place, Sample, Schema
 
 SampleLoader = Callable[[dict[str, Any]], Mapping[str, Any]]
 """Decoded parts with `__key__` → the fields of the typed sample."""
@@ -177,6 +177,10 @@ class TypedSource:
     def place_of(self, index: int, /) -> Place:
         """Place of sample `index`."""
         return self._raw.place_of(index)
+
+    def parts_of(self, index: int, most: int, /) -> tuple[list[tuple[str, Extent]], int, bool]:
+        """The stored parts of a sample; see `WebdatasetSource.parts_of`."""
+        return self._raw.parts_of(index, most)
 
     def key_of(self, index: int, /) -> str:
         """Key of sample `index`, as stored."""

@@ -1,0 +1,130 @@
+"""Where a sample lies, with the command that prints it, and in which steps of a run it is read."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import Any
+
+from penstock._kinds import is_lane_stream
+from penstock._places import place_of
+from penstock._printable import recordable
+from penstock._secrets import redact
+from penstock.errors import ConfigError
+from penstock.load.explain import explain_document, run_of
+from penstock.load.plan import once
+from penstock.store.resolve import is_url
+from penstock.view.facts.opening import Opened, OpenedRun
+
+MOST_STEPS = 100
+"""Steps that are told in which a sample is read."""
+
+MOST_EXTENTS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Bytes of a file, and the command that prints them; None for a file that no command of every machine reads."""
+
+    path: str
+    offset_bytes: int
+    length_bytes: int
+    command: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a sample lies.
+
+    Attributes:
+        index: of it.
+        key: where it has one.
+        ranges: of files; none where its source does not know them; at most 32.
+        of: how many ranges there are.
+        command: of ours, which shows the sample.
+    """
+
+    index: int
+    key: str | None
+    ranges: tuple[Range, ...]
+    of: int
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A step that reads a sample."""
+
+    step: int
+    rank: int
+    position: int
+    epoch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """The steps of a run that read a sample.
+
+    Attributes:
+        found: the first 100.
+        steps: how many steps were looked at.
+        is_all: whether these are all of them.
+    """
+
+    found: tuple[Read, ...]
+    steps: int
+    is_all: bool
+
+
+def location(opened: Opened, index: int) -> Location:
+    """Where a sample lies; reads indexes alone.
+
+    Raises:
+        ConfigError: there is no such sample.
+    """
+    if not 0 <= index < len(opened):
+        raise ConfigError("no such sample", found=index, expected=f"0 to {len(opened) - 1}")
+    place = place_of(opened.source, index)
+    extents = place.extents or ()
+    compressed = opened.format.startswith("jsonl")
+    ranges = tuple(
+        Range(redact(recordable(one.path)), one.offset_bytes, one.length_bytes,
+              _printing(one.path, one.offset_bytes, one.length_bytes, may_be_packed=compressed))
+        for one in extents[:MOST_EXTENTS]
+    )  # fmt: skip
+    key = None if place.key is None else recordable(place.key)
+    split = opened.options.get("split")
+    more = f" --split {shlex.quote(str(split))}" if split else ""
+    command = f"penstock preview {shlex.quote(opened.name)}{more} --index {index}"
+    return Location(index, key, ranges, len(extents), command)
+
+
+def reads_of(run: OpenedRun, key: str, *, steps: int | None = None) -> Reads:
+    """The steps of a run that read a sample, or a document of tokens.
+
+    Args:
+        run: it.
+        key: of the sample; its number, where it is a document of tokens, or has no key.
+        steps: how many are looked at; by default until every source was read once.
+
+    Raises:
+        NotFound: no source of the run has it.
+        ConfigError: how many samples a step has is not known.
+    """
+    explained = run_of(run.data, run.global_batch or 1, run.world, None)
+    if steps is None:
+        if is_lane_stream(run.data):
+            raise ConfigError("how far to look in a stream that packs on the fly is not known", hint="Give steps")
+        steps = -(-once(run.data) // (run.global_batch or 1))
+    found = explain_document(explained, key, steps, MOST_STEPS + 1, run.world)
+    rows: list[dict[str, Any]] = found["samples"]
+    reads = tuple(Read(one["step"], one["rank"], one["position"], one.get("epoch")) for one in rows[:MOST_STEPS])
+    return Reads(reads, steps, len(rows) <= MOST_STEPS)
+
+
+def _printing(path: str, start: int, length: int, *, may_be_packed: bool) -> str | None:
+    if may_be_packed and path.endswith((".gz", ".zst")):
+        return None
+    if is_url(path):
+        return f"curl -r {start}-{start + length - 1} {shlex.quote(redact(path))}" if path.startswith("http") else None
+    return f"tail -c +{start + 1} {shlex.quote(recordable(path))} | head -c {length}"
