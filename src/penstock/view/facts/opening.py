@@ -17,7 +17,7 @@ from penstock.order import Shuffle
 from penstock.recipe import open_recipe, read_recipe
 from penstock.recipe.metadataset import is_metadataset
 from penstock.store.place import Place, dataset_at, place_of
-from penstock.types import OpenOptions
+from penstock.types import OpenOptions, ReadMode
 from penstock.view.facts.panel import Decode
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ def open_target(
     tokenizer: str | None = None,
     trust: bool = False,
     follow_links: bool = False,
+    read: ReadMode = "auto",
 ) -> Opened:
     """Open a dataset to look at its samples: images and pickles stay as they are stored, nothing of the data runs.
 
@@ -90,6 +91,7 @@ def open_target(
         target: path, URL, or a source that is open.
         split, format, layout, eos_id, excludes, trust, follow_links: as of `penstock.open`.
         tokenizer: of documents of tokens, to show their text.
+        read: `"pread"` for files that may be cut short while they are looked at, which ends a process that maps them.
 
     Raises: as `penstock.open`.
     """
@@ -97,6 +99,7 @@ def open_target(
     options = {name: value for name, value in asked.items() if value is not None}
     options |= {"trust": True} if trust else {}
     options |= {"follow_links": True} if follow_links else {}
+    options |= {"read": read} if read != "auto" else {}
     if not isinstance(target, str | os.PathLike):
         if options:
             raise ConfigError("a source is open already", found=", ".join(options), hint="Give them to ps.open")

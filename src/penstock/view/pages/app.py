@@ -41,6 +41,7 @@ PAGES: dict[str, Handler] = {
     "/r/{name}/": runs.run,
     "/r/{name}/step": runs.step,
     "/r/{name}/window": runs.window,
+    "/r/{name}/reads": runs.reads,
     "/r/{name}/compare": runs.compare,
     "/d/{name}/lengths.csv": parts.lengths,
     "/d/{name}/shards.csv": parts.shards,

@@ -151,7 +151,9 @@ def share_of(asked: str | None) -> float:
         return 0.0
     plain = asked.removesuffix("%").strip()
     if not plain.isascii() or not plain.replace(".", "", 1).isdecimal() or float(plain) > 100:
-        raise ConfigError("without an index, data are looked at by their share", found=asked[:80], expected="0 to 100 %")
+        raise ConfigError(
+            "without an index, data are looked at by their share", found=asked[:80], expected="0 to 100 %"
+        )
     return float(plain) / 100
 
 

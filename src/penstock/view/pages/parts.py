@@ -73,7 +73,9 @@ async def small(request: Request) -> Response:
 
     made = await target.patience.within(WAIT_SECONDS, ("small", split, index, name, side), ask)
     kind = "image/svg+xml" if made is None else "image/jpeg"
-    return Response(_NONE if made is None else made, headers={"content-type": kind, "cache-control": "private, max-age=600"})
+    return Response(
+        _NONE if made is None else made, headers={"content-type": kind, "cache-control": "private, max-age=600"}
+    )
 
 
 async def lengths(request: Request) -> Response:

@@ -73,6 +73,16 @@ async def window(request: Request) -> Response:
                   split=None, index=None, count=None, step=_TOKENS, ids=ids)  # fmt: skip
 
 
+async def reads(request: Request) -> Response:
+    """The steps that read a sample."""
+    target, asked = target_of(request), _asked(request)
+    key = text_of(request, "key") or "0"
+    ask = lambda: facts.reads_of(_opened(request, target, asked), key)  # noqa: E731
+    found = await target.patience.within(WAIT_SECONDS, ("reads", key, *asked), ask)
+    template = "_reads.html" if text_of(request, "part") else "reads.html"
+    return answer(request, template, target=target, tab="step", found=found, key=key)
+
+
 async def compare(request: Request) -> Response:
     """Two steps, two ranks, or two runs side by side."""
     target, asked, site = target_of(request), _asked(request), site_of(request)

@@ -77,4 +77,6 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=128)
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise ConfigError("nothing can listen there", found=f"{host}:{port}: {why}", hint="Give another --port") from None
+        raise ConfigError(
+            "nothing can listen there", found=f"{host}:{port}: {why}", hint="Give another --port"
+        ) from None

@@ -43,7 +43,9 @@ async def find(request: Request) -> Response:
 
     def ask() -> Scan:
         opened = site.targets.dataset(target, split)
-        return scan(opened, wish or Wish("key", ""), start, _SCAN_SECONDS, follow_links=site.targets.settings.follow_links)
+        return scan(
+            opened, wish or Wish("key", ""), start, _SCAN_SECONDS, follow_links=site.targets.settings.follow_links
+        )
 
     if wish is not None:
         try:
