@@ -210,7 +210,7 @@ def _rows(
 def _origin(row: dict[str, Any], world: int) -> Origin:
     inputs = row.get("inputs")
     first = row if inputs is None else inputs[0] if inputs else {}
-    extent = (first.get("extents") or [[None, None, None]])[0]
+    extent: Any = (first.get("extents") or [[None, None, None]])[0]
     if inputs is None:
         made_of = tuple(row.get("origins") or ())
     else:

@@ -127,7 +127,7 @@ def overview(opened: Opened, *, fingerprint: bool = True) -> Overview:
         splits=_splits(opened),
         shards=at_hand(lambda: shards_of(source), size_bytes) if known else None,
         disk=disk,
-        fingerprint=_fingerprint(source) if fingerprint else Figure(None, "not asked for"),
+        fingerprint=_fingerprint(source, size_bytes) if fingerprint else Figure(None, "not asked for"),
         excluded=excluded_count(source),
         exclude_list=excluded_list(source).path if excluded_count(source) else None,
         manifest=manifest,
@@ -177,9 +177,10 @@ def _tokens(opened: Opened, manifest: Manifest | None, size_bytes: int | None) -
     )
 
 
-def _fingerprint(source: Any) -> Figure:
+def _fingerprint(source: Any, size_bytes: int | None) -> Figure:
     try:
-        return Figure(source.fingerprint, "index and samples of the bytes")
+        found = at_hand(lambda: source.fingerprint, size_bytes)
+        return Figure(found, NO_INDEX if found is None else "index and samples of the bytes")
     except (PenstockError, OSError) as error:
         return Figure(None, describe_error(error))
 

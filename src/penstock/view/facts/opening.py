@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
@@ -15,6 +15,7 @@ from penstock.errors import ConfigError, FormatError, PenstockError, UnsafeData
 from penstock.formats import find_format, open_source
 from penstock.order import Shuffle
 from penstock.recipe import open_recipe, read_recipe
+from penstock.recipe.build import Mode
 from penstock.recipe.metadataset import is_metadataset
 from penstock.store.place import Place, dataset_at, place_of
 from penstock.types import OpenOptions, ReadMode
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 Target: TypeAlias = str | os.PathLike[str] | Source[Any]
 """What may be looked at: a path, a URL, or a source that is open."""
+
+Refuse: TypeAlias = Callable[[Sequence[str], str], None]
 
 RECIPES = (".yaml", ".yml", ".json")
 _AS_STORED = ("webdataset", "folder")
@@ -89,14 +92,15 @@ def open_target(
 
     Args:
         target: path, URL, or a source that is open.
-        split, format, layout, eos_id, excludes, trust, follow_links: as of `penstock.open`.
+        split, format, layout, eos_id, excludes, trust, follow_links, read: as of `penstock.open`.
         tokenizer: of documents of tokens, to show their text.
         read: `"pread"` for files that may be cut short while they are looked at, which ends a process that maps them.
 
     Raises: as `penstock.open`.
     """
     asked = {"split": split, "format": format, "layout": layout, "eos_id": eos_id, "excludes": excludes}
-    options = {name: value for name, value in asked.items() if value is not None}
+    options: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    options |= {"read": read} if read != "auto" else {}
     options |= {"trust": True} if trust else {}
     options |= {"follow_links": True} if follow_links else {}
     options |= {"read": read} if read != "auto" else {}
@@ -168,8 +172,8 @@ def is_recipe(target: object) -> bool:
 def open_run(
     recipe: str | os.PathLike[str] | Any,
     *,
-    split: str = "train",
-    mode: str | None = None,
+    split: str | None = None,
+    mode: Mode | None = None,
     seed: int | None = None,
     lanes: int | None = None,
     global_batch: int | None = None,
@@ -177,6 +181,7 @@ def open_run(
     tokenizer: str | None = None,
     trust: bool = False,
     follow_links: bool = False,
+    refuse: Refuse | None = None,
 ) -> OpenedRun:
     """Open what a run over a recipe or metadataset reads; or a stream or source that is open.
 
@@ -184,14 +189,15 @@ def open_run(
 
     Args:
         recipe: path or URL; or a stream, lane stream or source.
-        split, mode: of a metadataset: `"train"` is shuffled without end, `"val"` is one pass in order; by default val
-            for a split whose name begins with val or test.
+        split, mode: of a metadataset, of its split train by default: `"train"` is shuffled without end, `"val"` is one
+            pass in order; by default val for a split whose name begins with val or test.
         seed: of the order, where the recipe has none.
         lanes: likewise.
         global_batch, world: instead of what the recipe's `batch` says.
         tokenizer: to show ids as text.
         trust: import the functions that the recipe names.
         follow_links: read files through links out of a dataset's folder.
+        refuse: called with the options that such a recipe has no place for, and why; raises. By default `ConfigError`.
 
     Raises:
         ConfigError: an option that such a recipe has no place for.
@@ -204,21 +210,30 @@ def open_run(
     except PenstockError as error:
         raise _no_recipe(os.fspath(recipe)) or error from None
     theirs = is_metadataset(read.node)
-    if not theirs and (mode is not None or split != "train"):
-        raise ConfigError("the recipe is no metadataset, which has splits and modes", hint="Leave split and mode out")
+    if not theirs:
+        _refuse_given({"split": split, "mode": mode}, "The recipe is no metadataset, which has them", refuse)
+    split = split or "train"
     mode = mode or ("val" if split.startswith(("val", "test")) else "train")
     functions: Any = {} if trust else Unread()
     given: dict[str, Any] = {"trust": trust, "follow_links": follow_links}
     given |= {"lanes": lanes} if theirs and lanes else {}
     data = open_recipe(read, functions=functions, split=split, mode=mode, seed=seed, **given)
     endless = is_stream(data) or is_lane_stream(data)
-    if not theirs and endless and (seed is not None or lanes is not None):
-        raise ConfigError("the recipe has an order of its own", hint="Leave seed and lanes out")
+    if not theirs and endless:
+        _refuse_given({"seed": seed, "lanes": lanes}, "The recipe has an order of its own", refuse)
     shuffled = (mode == "train") if theirs else seed is not None
     data = ordered(data, shuffled=shuffled, seed=seed, lanes=lanes)
     said = {"global_batch": global_batch, "world": world}
     batch = {name: said[name] if said[name] is not None else read.batch.get(name) for name in said}
     return OpenedRun(place_of(recipe).shown, data, **batch, tokenizer=tokenizer)
+
+
+def _refuse_given(asked: Mapping[str, Any], why: str, refuse: Refuse | None) -> None:
+    given = [name for name, value in asked.items() if value is not None]
+    if given and refuse is not None:
+        refuse(given, why)
+    if given:
+        raise ConfigError(why[0].lower() + why[1:], found=", ".join(given), hint="Leave them out")
 
 
 def ordered(data: Any, *, shuffled: bool, seed: int | None, lanes: int | None) -> Any:

@@ -178,13 +178,12 @@ def curves(run: OpenedRun, steps: int | None = None, points: int = MOST_POINTS) 
         raise ConfigError("how much a stream that packs on the fly reads is known only when it is read")
     batch = run.global_batch or USUAL_BATCH
     last = steps if steps is not None else max(1, -(-once(run.data) // batch))
-    if not is_stream(run.data):
-        last = min(last, -(-len(run.data) // batch))
+    end: int | None = None if is_stream(run.data) else len(run.data)
+    last = last if end is None else min(last, -(-end // batch))
     marks = tuple(_marks(run.data, batch, last))
     at = np.unique(np.linspace(0, last, min(points, last + 1)).astype(np.int64)).tolist()
     inside = [step for step, _ in marks if 0 < step < last]
     at = sorted({*at, *inside[:points]})
-    end = len(run.data) if not is_stream(run.data) else None
     read = [sources_so_far(run.data, min(step * batch, end) if end is not None else step * batch) for step in at]
     names = list(dict.fromkeys(name for one in read for name in one))
     names.sort(key=lambda name: -read[-1][name].samples if name in read[-1] else 0)
