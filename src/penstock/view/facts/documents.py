@@ -13,7 +13,7 @@ from penstock.view.facts.token_run import MOST_TOKENS, TokenRun, tokens
 def document_tokens(opened: Opened, index: int, start: int, most: int = MOST_TOKENS) -> tuple[TokenRun, int | None]:
     """Tokens of a document, and how many documents there are.
 
-    Where nothing says where documents begin, all tokens are one document, and their number is None. Reads what it shows.
+    Where nothing says where documents begin, all tokens are one document, their number None. Reads what it shows.
 
     Args:
         opened: a dataset of documents of tokens.

@@ -84,7 +84,7 @@ def scan(opened: Opened, wish: Wish, start: int, seconds: float, *, follow_links
         raise ConfigError("a source that is open is not scanned", path=opened.name)
     dataset = Dataset(opened.source, opened.readers, opened.place)
     given = {"key": None, "text": None, "where": None} | {wish.by: wish.what}
-    wanted = Wanted(**given, key_field=None, tokenizer=opened.tokenizer)
+    wanted = Wanted(**given, key_field=None, tokenizer=opened.tokenizer if opened.is_tokens else None)
     wanted.require_possible(dataset)
     if not start:
         wanted.require_fields(dataset)

@@ -13,9 +13,8 @@ from penstock.errors import ConfigError, NotFound
 from penstock.view import facts
 from penstock.view.facts.by_share import lines_at
 from penstock.view.facts.dataset import count_of
-from penstock.view.facts.documents import document_tokens
+from penstock.view.facts.documents import document_tokens, raw_sample
 from penstock.view.facts.panel import Panels
-from penstock.view.facts.samples import raw_sample
 from penstock.view.pages import runs
 from penstock.view.pages.site import (
     WAIT_SECONDS,
@@ -174,7 +173,7 @@ def columns_of(shown: Sequence[Panels]) -> tuple[str, ...]:
 
 def _is_row(sample: Panels) -> bool:
     """Whether each part is a short value."""
-    return 1 < len(sample.panels) and all(
+    return len(sample.panels) > 1 and all(
         panel.kind in ("text", "json") and (panel.tree is None or not panel.tree.children) and len(panel.text) <= 120
         for panel in sample.panels
     )

@@ -125,7 +125,7 @@ def _told(send: Send) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = [(name, value) for name, value in message.get("headers", ()) if name != b"server"]
-            known = {name: value for name, value in headers}
+            known = dict(headers)
             is_page = known.get(b"content-type", b"").startswith(b"text/html")
             policy = PAGE_POLICY if is_page else DATA_POLICY
             more = [*_ALWAYS, (b"content-security-policy", policy.encode())]

@@ -108,7 +108,7 @@ class _Job:
         self._is_stopped = False
         self._result: Any = None
         self._error: str | None = None
-        self._out = tempfile.TemporaryFile()
+        self._out = tempfile.TemporaryFile()  # noqa: SIM115
         command = [sys.executable, "-m", "penstock", *arguments]
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=self._out, stderr=subprocess.PIPE, start_new_session=True,

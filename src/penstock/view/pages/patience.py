@@ -50,7 +50,9 @@ class Patience:
             Late: it takes longer; so does what stands before it.
         """
         future = self._begun(key, work)
-        done, _ = await asyncio.wait([asyncio.wrap_future(future)], timeout=seconds)
+        waited = asyncio.wrap_future(future)
+        waited.add_done_callback(_seen)
+        done, _ = await asyncio.wait([waited], timeout=seconds)
         if not done:
             raise Late
         self._pending.pop(key, None)
@@ -60,15 +62,16 @@ class Patience:
         """What each of these gives, None for one that is late; all wait `seconds` together."""
         keyed = [(key, self._begun(key, work)) for key, work in works]
         futures = [asyncio.wrap_future(future) for _, future in keyed]
+        for waited in futures:
+            waited.add_done_callback(_seen)
         if futures:
             await asyncio.wait(futures, timeout=seconds)
         found: list[T | None] = []
-        for (key, future), waited in zip(keyed, futures, strict=True):
+        for key, future in keyed:
             if future.done() and not future.cancelled():
                 self._pending.pop(key, None)
                 found.append(future.result())
             else:
-                waited.add_done_callback(_seen)
                 found.append(None)
         return found
 
@@ -92,6 +95,6 @@ def _is_over(future: Future[Any], began: float, now: float) -> bool:
 
 
 def _seen(future: asyncio.Future[Any]) -> None:
-    """An error that comes too late is nobody's."""
+    """An error is told by the future of the thread, or comes too late for anybody."""
     if not future.cancelled():
         future.exception()

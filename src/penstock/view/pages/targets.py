@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from penstock.errors import NotFound, PenstockError
-from penstock.formats import sniff
+from penstock.errors import NotFound, PenstockError, Unsupported
 from penstock.store.place import Place, place_of
 from penstock.view.facts.opening import Opened, OpenedRun, is_recipe, open_run, open_target
-from penstock.view.facts.shelf import OnShelf, Shelf, shelf
+from penstock.view.facts.shelves import OnShelf, Shelf, shelf
 from penstock.view.pages.patience import Patience
 
 Kind = Literal["dataset", "run"]
@@ -143,18 +142,31 @@ class Targets:
                 raise NotFound("no such file", path=path, hint="Check the path")
             self._put(path, place.name, "run")
             return
-        if place.is_local and place.is_folder() and not _is_dataset(place):
+        if place.is_local and place.is_folder() and not self._is_dataset(place):
             found = shelf(place)
             if found.datasets:
-                for one in found.datasets:
-                    kind: Kind = "run" if one.format == "recipe" else "dataset"
-                    name = self._put(place.child(one.path).path, one.path, kind)
-                    self._on_shelf[name] = one
-                self._shelves.append((path, found))
+                self._add_shelf(path, place, found)
                 return
         self._put(path, place.name or path, "dataset")
         if len(self._targets) == 1:
             self.dataset(next(iter(self._targets.values())))  # an error of the only one is one of the command
+
+    def _add_shelf(self, path: str, place: Place, found: Shelf) -> None:
+        for one in found.datasets:
+            kind: Kind = "run" if one.format == "recipe" else "dataset"
+            name = self._put(place.child(one.path).path, one.path, kind)
+            self._on_shelf[name] = one
+        self._shelves.append((path, found))
+
+    def _is_dataset(self, place: Place) -> bool:
+        """Whether a folder is one dataset; one that is damaged is one too."""
+        try:
+            self._open_dataset(place.path, self.settings.split)
+        except (Unsupported, NotFound):
+            return False
+        except (PenstockError, OSError):
+            return True
+        return True
 
     def _put(self, path: str, title: str, kind: Kind) -> str:
         plain = _NAME.sub("-", title).strip("-.")[:_MOST_NAME] or "data"
@@ -164,15 +176,6 @@ class Targets:
             name = f"{plain}-{number}"
         self._targets[name] = Target(name, path, title, kind, Patience(f"penstock-view-{name[:12]}"))
         return name
-
-
-def _is_dataset(place: Place) -> bool:
-    """Whether a folder is one dataset."""
-    try:
-        sniff(place.store, place.path)
-    except (PenstockError, OSError):
-        return False
-    return True
 
 
 def _mark(place: Place) -> object:
