@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.errors import ConfigError
 from penstock.view.facts.opening import Opened
+from penstock.view.facts.run import MOST_NODES
 from penstock.view.facts.token_run import MOST_TOKENS, TokenRun, tokens
 
 
@@ -54,3 +55,16 @@ def raw_sample(opened: Opened, index: int) -> dict[str, Any]:
     for reader in opened.readers:
         sample |= reader[index]
     return sample
+
+
+def eos_of(node: Any) -> int | None:
+    """The id that ends documents of everything that a stream draws from; None where they differ, or nothing says it."""
+    found: set[int | None] = set()
+    waiting, left = [node], MOST_NODES
+    while waiting and left:
+        one, left = waiting.pop(), left - 1
+        below = list(one.children().values()) if hasattr(type(one), "children") else []
+        waiting += below
+        if not below:
+            found.add(getattr(one, "eos_id", None))
+    return found.pop() if len(found) == 1 else None

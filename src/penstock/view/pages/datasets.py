@@ -101,7 +101,7 @@ async def samples(request: Request) -> Response:
     template = "_rows.html" if text_of(request, "part") == "rows" else "samples.html"
     columns = columns_of(shown) if chosen == "table" else ()
     return answer(request, template, **common, rows=shown, start=start, stop=start + len(shown), count=count, most=most,
-                  way=chosen, asked_way=way, columns=columns, show_all=show_all)  # fmt: skip
+                  way=chosen, asked_way=way, columns=columns, show_all=show_all, numeric_columns=numeric_columns)  # fmt: skip
 
 
 async def sample(request: Request) -> Response:
@@ -139,7 +139,12 @@ async def tokens(request: Request) -> Response:
         run = facts.tokens(sample, texts=opened.vocabulary, start=start, most=_TOKENS)
         return opened, run, len(opened)
 
-    opened, run, count = await target.patience.within(WAIT_SECONDS, ("tokens", split, index, start), ask)
+    try:
+        opened, run, count = await target.patience.within(WAIT_SECONDS, ("tokens", split, index, start), ask)
+    except ConfigError as error:
+        if "no tokens" not in error.what:
+            raise
+        return answer(request, "tokens.html", target=target, tab="tokens", split=split, run=None, why=error.what)
     return answer(request, "tokens.html", target=target, tab="tokens", split=split, opened=opened, run=run, index=index,
                   count=count, step=_TOKENS, ids=text_of(request, "ids") is not None, position=None)  # fmt: skip
 
@@ -169,6 +174,14 @@ def way_of(shown: Sequence[Panels]) -> Way:
 def columns_of(shown: Sequence[Panels]) -> tuple[str, ...]:
     """Names of the parts of samples, in the order in which they come."""
     return tuple(dict.fromkeys(panel.name for one in shown for panel in one.panels))
+
+
+def numeric_columns(shown: Sequence[Panels]) -> set[str]:
+    """Names of parts that are numbers wherever they are."""
+    cells = [
+        (panel.name, panel.tree is not None and panel.tree.kind == "number") for one in shown for panel in one.panels
+    ]
+    return {name for name, _ in cells} - {name for name, is_number in cells if not is_number}
 
 
 def _is_row(sample: Panels) -> bool:

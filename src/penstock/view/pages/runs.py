@@ -10,14 +10,17 @@ from starlette.responses import Response
 
 from penstock._kinds import is_stream
 from penstock.errors import ConfigError, PenstockError
+from penstock.load.plan import once
 from penstock.view import facts
 from penstock.view.facts.batches import sample_of
+from penstock.view.facts.documents import eos_of
 from penstock.view.facts.opening import OpenedRun
+from penstock.view.facts.run import USUAL_BATCH
 from penstock.view.pages.site import WAIT_SECONDS, answer, fault_of, number_of, site_of, target_of, text_of
 from penstock.view.pages.targets import Target
 
 SAMPLES = 16
-_TOKENS = 1024
+_TOKENS, _IN_STEP, _BESIDE = 1024, 256, 128
 
 
 async def run(request: Request) -> Response:
@@ -49,11 +52,12 @@ async def step(request: Request) -> Response:
 
     def ask() -> Any:
         opened = _opened(request, target, asked)
-        return opened, facts.batch(opened, number, rank, start=start, most=SAMPLES), _last_step(opened)
+        batch = facts.batch(opened, number, rank, start=start, most=SAMPLES)
+        return opened, batch, _last_step(opened), _strips(opened, batch, _IN_STEP)
 
-    opened, batch, last = await target.patience.within(WAIT_SECONDS, ("step", number, rank, start, *asked), ask)
+    opened, batch, last, strips = await target.patience.within(WAIT_SECONDS, ("step", number, rank, start, *asked), ask)
     return answer(request, "step.html", target=target, tab="step", run=opened, batch=batch, step=number, rank=rank,
-                  start=start, most=SAMPLES, last=last)  # fmt: skip
+                  start=start, most=SAMPLES, last=last, strips=strips)  # fmt: skip
 
 
 async def window(request: Request) -> Response:
@@ -64,8 +68,8 @@ async def window(request: Request) -> Response:
     def ask() -> Any:
         opened = _opened(request, target, asked)
         sample = sample_of(opened, position)
-        eos_id = getattr(opened.data, "eos_id", None)
-        return opened, facts.tokens(sample, texts=opened.vocabulary, eos_id=eos_id, start=start, most=_TOKENS)
+        how: dict[str, Any] = {"texts": opened.vocabulary, "eos_id": eos_of(opened.data)}
+        return opened, facts.tokens(sample, **how, start=start, most=_TOKENS)
 
     opened, found = await target.patience.within(WAIT_SECONDS, ("window", position, start, *asked), ask)
     ids = text_of(request, "ids") is not None
@@ -94,12 +98,14 @@ async def compare(request: Request) -> Response:
 
     def ask() -> Any:
         one, two = _opened(request, target, asked), _opened(request, other, asked)
-        return facts.compare_batches(one, steps[0], two, steps[1], *ranks, most=8)
+        both = facts.compare_batches(one, steps[0], two, steps[1], *ranks, most=8)
+        return both, _strips(one, both.a, _BESIDE), _strips(two, both.b, _BESIDE)
 
-    found = await target.patience.within(WAIT_SECONDS, ("compare", other.name, steps, ranks, *asked), ask)
+    key = ("compare", other.name, steps, ranks, *asked)
+    found, strips_a, strips_b = await target.patience.within(WAIT_SECONDS, key, ask)
     others = [one for one in site.targets if one.kind == "run"]
     return answer(request, "steps.html", target=target, tab="steps", found=found, steps=steps, ranks=ranks, other=other,
-                  others=others)  # fmt: skip
+                  others=others, strips_a=strips_a, strips_b=strips_b)  # fmt: skip
 
 
 def _asked(request: Request) -> tuple[int | None, int | None]:
@@ -113,20 +119,22 @@ def _opened(request: Request, target: Target, asked: tuple[int | None, int | Non
     return dataclasses.replace(opened, **given) if given else opened
 
 
+def _strips(opened: OpenedRun, batch: facts.BatchFacts, most: int) -> dict[int, facts.TokenRun]:
+    """Position → its tokens, of the samples of a batch that are windows of tokens."""
+    found: dict[int, facts.TokenRun] = {}
+    eos_id = eos_of(opened.data)
+    for one in batch.samples:
+        if any(panel.kind == "tokens" for panel in one.sample.panels):
+            sample = sample_of(opened, one.origin.position)
+            found[one.origin.position] = facts.tokens(sample, texts=opened.vocabulary, eos_id=eos_id, most=most)
+    return found
+
+
 def _last_step(opened: OpenedRun) -> int:
     """The last step that a slider reaches: of one pass the last one, else the one at which all was read once."""
-    from penstock.load.plan import once
-
-    batch = opened.global_batch or facts_usual_batch()
+    batch = opened.global_batch or USUAL_BATCH
     try:
         samples = once(opened.data) if is_stream(opened.data) else len(opened.data)
     except (PenstockError, TypeError):
         return 0
     return max(0, -(-samples // batch) - 1)
-
-
-def facts_usual_batch() -> int:
-    """Samples of a step where nobody says how many."""
-    from penstock.view.facts.run import USUAL_BATCH
-
-    return USUAL_BATCH
