@@ -209,6 +209,7 @@
   for (const late of all("[data-again]")) setTimeout(() => location.reload(), Number(late.dataset.again));
   for (const button of all("[data-theme-button]")) { button.hidden = false; button.addEventListener("click", turn); }
   for (const button of all("[data-help-button]")) { button.hidden = false; button.addEventListener("click", () => one("#help").showModal()); }
+  one(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   prepare(document);
   const here = location.hash && document.getElementById(location.hash.slice(1));
   if (here) choose(items().indexOf(here));
