@@ -26,8 +26,9 @@ from penstock.types import Depth
 from penstock.view.draw import pictures, tables
 from penstock.view.draw.markup import Child, Markup, tag
 from penstock.view.draw.samples import sample as draw_sample
+from penstock.view.draw.samples import token_key
 from penstock.view.draw.words import count, plural, share
-from penstock.view.facts.batches import BatchFacts, batch, sample_of
+from penstock.view.facts.batches import BatchFacts, batch, eos_id_of, sample_of
 from penstock.view.facts.bounds import Bounds
 from penstock.view.facts.dataset import Overview, overview
 from penstock.view.facts.findings import health
@@ -230,7 +231,8 @@ def _document(opened: Opened, index: int) -> TokenRun | None:
 def _cards_of(shown: list[tuple[Panels, dict[str, bytes], TokenRun | None]], facts: Overview) -> Child:
     if not shown:
         return tag("div", "no samples to show", class_="empty") if facts.samples.value == 0 else None
-    return tag("div", [draw_sample(one, thumbnails=small, tokens=run) for one, small, run in shown], class_="samples")
+    cards = [draw_sample(one, thumbnails=small, tokens=run, width=1 if run is None else 2) for one, small, run in shown]
+    return [token_key(run for _, _, run in shown if run is not None), tag("div", cards, class_="samples")]
 
 
 # --- a run ---------------------------------------------------------------------------------------------------------
@@ -285,19 +287,24 @@ def _batch(run: OpenedRun, shown: BatchFacts) -> Child:
     ]
     whose = "all ranks" if shown.rank is None else f"rank {shown.rank}"
     rows = [(name, count(number), pictures.meter(number, shown.of)) for name, number in shown.shares]
+    windows = [_window(run, one.origin.position) for one in shown.samples]
     cards = [
         draw_sample(
-            one.sample, title=f"position {count(one.origin.position)}", origin=one.origin,
-            tokens=_window(run, one.origin.position), width=2 if _has_tokens(one.sample) else 1,
+            one.sample,
+            title=f"position {count(one.origin.position)}",
+            origin=one.origin,
+            tokens=window,
+            width=1 if window is None else 2,
         )
-        for one in shown.samples
-    ]  # fmt: skip
+        for one, window in zip(shown.samples, windows, strict=True)
+    ]
     return [
         tag("p", f"{plural(shown.of, 'sample')} of {whose}, in a world of {count(shown.world)}.", class_="muted"),
         tag("div", tables.table(("source", "samples", "share"), rows, (1,), names=(0,)),
             tables.table(("field", "kind", "dtype", "shape"), fields, names=(0,)) if fields else None, class_="two"),
         tag("p", shown.error, class_="muted") if shown.error else None,
         tag("h3", f"The first {plural(len(cards), 'sample')}") if len(cards) < shown.of else None,
+        token_key(one for one in windows if one is not None),
         tag("div", cards, class_="samples"),
     ]  # fmt: skip
 
@@ -306,13 +313,10 @@ def _side(length: int | None) -> str:
     return "…" if length is None else count(length)
 
 
-def _has_tokens(shown: Panels) -> bool:
-    return any(one.kind == "tokens" for one in shown.panels)
-
-
 def _window(run: OpenedRun, position: int) -> TokenRun | None:
     try:
-        return tokens(sample_of(run, position), texts=run.vocabulary, eos_id=None, most=_FIRST_TOKENS)
+        found = sample_of(run, position)
+        return tokens(found, texts=run.vocabulary, eos_id=eos_id_of(run.data), most=_FIRST_TOKENS)
     except Exception:  # what has no tokens, or can't be read, is told by its panels
         return None
 

@@ -103,12 +103,17 @@ def epoch_lines(curves: Curves) -> Markup:
 
 
 def legend(curves: Curves) -> Markup:
-    """Names of the sources with their colours, and how far each is read."""
+    """Names of the sources with their colours, how much of the run each is, and how far it is read."""
+    whole = sum(one.samples[-1] for one in curves.curves) or 1
     rows = [
-        tag("li", tag("i", class_=f"s{number + 1}"), tag("b", one.path),
-            tag("span", f"{share(one.share[-1])}, {one.epochs[-1]:,.2f} epochs"))
+        tag(
+            "li",
+            tag("i", class_=f"s{number + 1}"),
+            tag("b", one.path),
+            tag("span", f"{share(one.samples[-1] / whole)} of the run, {one.epochs[-1]:,.2f} epochs"),
+        )
         for number, one in enumerate(curves.curves[:SERIES])
-    ]  # fmt: skip
+    ]
     more = curves.of - len(rows)
     rest = [tag("li", tag("span", f"and {count(more)} more, in the table"))] if more > 0 else []
     return tag("ul", rows, rest, class_="legend")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from penstock.view.draw.markup import Child, Markup, tag
 from penstock.view.draw.words import count, plural, seconds, size
@@ -99,10 +99,6 @@ def tokens_of(run: TokenRun) -> Markup:
     for one in run.tokens:
         shade += one.begins and one.place > run.start
         spans.append(_token(one, "b" if shade % 2 else "a", run))
-    key = ["▌ a document begins"]
-    key += ["dotted: no part of the loss"] if run.counted is not None else []
-    key += ["EOS: end of a document"] if any(one.is_eos for one in run.tokens) else []
-    key += [r"\xe2: a byte that is no UTF-8 on its own"] if any(not one.is_text for one in run.tokens) else []
     facts = [f"{run.field}: {plural(run.of, 'token')}"]
     facts += (
         [f"tokens {count(run.start)} to {count(run.start + len(run.tokens))} shown"] if len(run.tokens) < run.of else []
@@ -113,7 +109,27 @@ def tokens_of(run: TokenRun) -> Markup:
     label = tag("div", tag("b", run.field), tag("span", ", ".join(facts[0:1])[len(run.field) + 2 :]),
                 [tag("span", one) for one in facts[1:]], class_="label")  # fmt: skip
     shown = tag("div", spans or "no tokens", class_="tokens")
-    return tag("div", label, shown, tag("div", [tag("span", one) for one in key], class_="key"), class_="panel")
+    return tag("div", label, shown, class_="panel")
+
+
+def token_key(runs: Iterable[TokenRun]) -> Markup | None:
+    """What the marks of tokens mean, as far as they are there; once for all of them."""
+    shown = list(runs)
+    ones = [one for run in shown for one in run.tokens]
+    if not ones:
+        return None
+    words = [(tag("span", "text", class_="a begins"), "a document begins")]
+    if any(run.counted is not None for run in shown):
+        words.append((tag("span", "text", class_="a off"), "no part of the loss"))
+    if any(one.is_eos for one in ones):
+        words.append((tag("span", "EOS", class_="a eos"), "ends a document"))
+    if any(one.segment == 0 for one in ones):
+        words.append((tag("span", "·", class_="pad"), "padding"))
+    if any(not one.is_text for one in ones):
+        words.append((tag("span", r"\xe2", class_="a raw"), "a byte that is no UTF-8 on its own"))
+    if any(not run.has_texts for run in shown):
+        words.append((tag("span", "17", class_="a id"), "an id: no tokenizer was named"))
+    return tag("div", [tag("span", mark, " ", what) for mark, what in words], class_="tokens key")
 
 
 def _token(one: Token, shade: str, run: TokenRun) -> Markup:
@@ -122,8 +138,8 @@ def _token(one: Token, shade: str, run: TokenRun) -> Markup:
     kinds += ["begins"] if one.begins else []
     kinds += ["off"] if one.counts is False and not is_padding else []
     text = one.text
-    if one.is_eos and not text.strip():
-        text, kinds = "EOS", [*kinds, "eos"]
+    if one.is_eos:
+        text, kinds = text.strip() or "EOS", [*kinds, "eos"]
     elif not run.has_texts or not one.is_known:
         text, kinds = str(one.id), [*kinds, "id"]
     elif not one.is_text:

@@ -120,8 +120,9 @@ def shards(one: Overview) -> Markup | None:
         return None
     odd = [f"shard {count(number)} has {plural(samples, 'sample')}" for number, samples in one.shards.odd]
     odd += [f"and {one.shards.num_odd - len(odd):,} more"] if one.shards.num_odd > len(odd) else []
-    told = f"{count(one.shards.fewest)} to {count(one.shards.most)} samples in a shard"
-    told += f", {count(one.shards.median)} in the median one."
+    few, most = one.shards.fewest, one.shards.most
+    told = f"{count(few)} to {count(most)} samples in a shard, {count(one.shards.median)} in the median one."
+    told = f"{count(most)} samples in each shard." if few == most else told
     odd_told = tag("p", "Far from the others: " + "; ".join(odd) + ".") if odd else None
     return tag("div", shard_bars(one.shards), tag("p", told, class_="muted"), odd_told)
 
@@ -135,7 +136,7 @@ def schema(one: Overview) -> Markup:
             tag("code", field.name),
             field.kind,
             field.dtype or "–",
-            "–" if field.shape is None else str(list(field.shape)),
+            _shape(field.shape),
         )
         for field in one.fields
     ]
@@ -239,10 +240,10 @@ def warnings(lines: Sequence[str]) -> Markup | None:
     return tag("ul", [tag("li", one) for one in lines], class_="notes") if lines else None
 
 
-def tree(node: Node, *, is_root: bool = True) -> Markup:
-    """The tree of a mix: asked and exact shares."""
+def tree(node: Node, *, is_root: bool = True, is_only: bool = False) -> Markup:
+    """The tree of a mix: asked and exact shares; of a single child the name says nothing."""
     told: list[Child] = []
-    if node.name:
+    if node.name and not is_only:
         told.append(tag("b", node.name))
     if node.share is not None:
         asked = "" if node.asked is None or abs(node.asked - node.share) < 5e-5 else f", asked for {share(node.asked)}"
@@ -250,7 +251,7 @@ def tree(node: Node, *, is_root: bool = True) -> Markup:
     if node.until is not None:
         told += [" ", tag("span", f"until sample {count(node.until)}", class_="pill")]
     told += [" ", tag("span", node.about, class_="about")]
-    below = [tree(child, is_root=False) for child in node.children]
+    below = [tree(child, is_root=False, is_only=node.of == 1) for child in node.children]
     if node.of > len(node.children):
         below.append(tag("li", f"and {count(node.of - len(node.children))} more", class_="muted"))
     made = tag("li", told, tag("ul", below) if below else None)
@@ -266,6 +267,12 @@ def comparison(one: Comparison) -> Markup:
         )
     rows = [("A", count(one.num_a), count(one.only_in_a)), ("B", count(one.num_b), count(one.only_in_b))]
     return table(("", "samples", "without a partner"), rows, (1, 2))
+
+
+def _shape(sizes: Sequence[int | None] | None) -> str:
+    if sizes is None:
+        return "–"
+    return " × ".join("any" if one is None else count(one) for one in sizes) or "one"
 
 
 def _cell(content: Child, kind: str | None) -> Markup:
