@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from penstock.reshape.merge import merge as merge
     from penstock.reshape.shuffle import shuffle as shuffle
     from penstock.reshape.split import split as split
+    from penstock.view.report import report as report
 
 __version__ = "0.1.0"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._kinds import is_lane_stream, is_stream
+from penstock._kinds import is_lane_stream, is_stream, is_token_source
 from penstock._printable import recordable
 from penstock._secrets import redact
 from penstock.errors import ConfigError
@@ -260,6 +260,18 @@ def _sample(data: Any, position: int) -> Mapping[str, Any]:
 def sample_of(run: OpenedRun, position: int) -> Mapping[str, Any]:
     """The sample at a position of a run, as the model gets it; raises whatever reading it raises."""
     return _sample(run.data, position)
+
+
+def eos_id_of(node: Any) -> int | None:
+    """The id that ends documents in all token sources of a run; None where they have several, or none."""
+    found = _eos_ids(node)
+    return found.pop() if len(found) == 1 else None
+
+
+def _eos_ids(node: Any) -> set[int | None]:
+    if is_token_source(node):
+        return {node.eos_id}
+    return {one for child in node.children().values() for one in _eos_ids(child)}
 
 
 def _fields(run: OpenedRun, origins: list[Origin], count: int) -> tuple[BatchField, ...]:

@@ -13,6 +13,8 @@ from penstock.view.facts.bounds import MOST_NAME_CHARACTERS, Bounds
 Kind = Literal["object", "array", "string", "number", "bool", "null", "other"]
 _MOST_DIGITS = 60
 _OF_STRING = 500
+_SHORT: tuple[Kind, ...] = ("number", "bool", "null")
+_MOST_ROW = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,11 @@ def json_lines(node: JsonNode, indent: str = "") -> Iterator[str]:
     if not node.children:
         yield f"{indent}{name}{begin}{f' … {node.of:,} more ' if node.of else ''}{end}"
         return
+    if node.kind == "array" and all(child.kind in _SHORT for child in node.children):
+        row = ", ".join(child.text for child in node.children)
+        if len(row) <= _MOST_ROW:
+            yield f"{indent}{name}[{row}{f', … {node.more:,} more' if node.more else ''}]"
+            return
     yield f"{indent}{name}{begin}"
     for child in node.children:
         yield from json_lines(child, indent + "  ")
