@@ -130,8 +130,11 @@ HEAVY = (
     "zstandard",
     "hypothesis",
     "pytest",
+    "starlette",
+    "uvicorn",
 )
 TORCH_ONLY_IN = ("penstock.load.torch", "penstock.compat")
+VIEW_ONLY_IN = ("penstock.view.pages",)
 JAX_ONLY_IN = ("penstock.load.jax", "penstock.compat")
 
 MAY_IMPORT_BY_NAME: dict[str, str] = {
@@ -451,7 +454,11 @@ def test_importing_penstock_costs_nothing() -> None:
 
 
 def test_importing_everything_loads_nothing_optional() -> None:
-    names = [name for name in modules() if not inside(name, (*TORCH_ONLY_IN, *JAX_ONLY_IN, "penstock.testing"))]
+    names = [
+        name
+        for name in modules()
+        if not inside(name, (*TORCH_ONLY_IN, *JAX_ONLY_IN, *VIEW_ONLY_IN, "penstock.testing"))
+    ]
     assert not loaded_after("\n".join(f"import {name}" for name in names if not name.endswith("__main__"))) & {*HEAVY}
 
 
@@ -477,7 +484,10 @@ def test_thread_pools_are_imported_when_they_are_made() -> None:
                 assert {one.name for one in node.names} == {"Future"}, f"{name}:{node.lineno}: see _pool.thread_pool"
 
 
-@pytest.mark.parametrize(("package", "places"), [("torch", TORCH_ONLY_IN), ("jax", JAX_ONLY_IN)])
+@pytest.mark.parametrize(
+    ("package", "places"),
+    [("torch", TORCH_ONLY_IN), ("jax", JAX_ONLY_IN), ("starlette", VIEW_ONLY_IN), ("uvicorn", VIEW_ONLY_IN)],
+)
 def test_one_place_imports(package: str, places: tuple[str, ...]) -> None:
     for name in modules():
         if not inside(name, places):

@@ -80,6 +80,7 @@ LINES = (
     "convert DATA/mds @ --to webdataset",
     "status @",
     "mount @ OUT",
+    "view @ --no-open",
     "mount DATA/tars @",
     "demo @ --max-mb 0.1",
     "energon lint @",

@@ -25,6 +25,7 @@ _ELSEWHERE = {
     "trace": "tests/look/test_trace.py",
     "demo": "makes its own data, on this machine",
     "mount": "needs FUSE",
+    "view": "tests/view/pages/test_routes.py",
     "doctor": "looks at this machine",
     "completion": "takes no data",
     "cache": "a folder of this machine",

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock._printable import recordable
-from penstock._secrets import redact
 from penstock.abc import Store
 from penstock.errors import Unsupported
 from penstock.formats._excluding import stored
 from penstock.formats.jsonl.source import decode_line
+from penstock.store.place import Place
 from penstock.view.facts.bounds import IN_LIST, MOST_JSON_BYTES, Bounds
 from penstock.view.facts.opening import Opened
 from penstock.view.facts.panel import Panels, describe_error, panel, panels
@@ -77,13 +76,15 @@ def lines_at(opened: Opened, share: float | None, byte: int, most: int, bounds: 
     while number < len(files) - 1 and before + sizes[number] <= at:
         before += sizes[number]
         number += 1
-    path, size = files[number], sizes[number]
-    if path.endswith(_PACKED):
+    file, size = Place(store, files[number]), sizes[number]
+    if file.name.endswith(_PACKED):
         hint = f"`penstock index {opened.name}` finds its lines, in one pass over the data"
-        raise Unsupported("compressed text can't be looked at in the middle without an index", path=path, hint=hint)
-    start = _line_start(store, path, at - before, size)
-    lines, stop = _lines(store, path, start, size, most, bounds)
-    return Stretch(tuple(lines), redact(recordable(path)), before + start, before + stop, total)
+        raise Unsupported(
+            "compressed text can't be looked at in the middle without an index", path=file.path, hint=hint
+        )
+    start = _line_start(file, at - before, size)
+    lines, stop = _lines(file, start, size, most, bounds)
+    return Stretch(tuple(lines), file.shown, before + start, before + stop, total)
 
 
 def _files(opened: Opened) -> tuple[Store, Sequence[str]]:
@@ -97,13 +98,13 @@ def _files(opened: Opened) -> tuple[Store, Sequence[str]]:
     return (store, [path]) if files is None else (store.base, files)
 
 
-def _line_start(store: Store, path: str, at: int, size: int) -> int:
+def _line_start(file: Place, at: int, size: int) -> int:
     """The first byte of the first line that begins at `at` or behind it; `at` where there is none near."""
     if at == 0:
         return 0
     look = at - 1
     while look < size and look - at < MOST_JSON_BYTES:
-        block = bytes(store.get(path, look, min(BLOCK_BYTES, size - look)))
+        block = bytes(file.store.get(file.path, look, min(BLOCK_BYTES, size - look)))
         found = block.find(b"\n")
         if found >= 0:
             return min(size, look + found + 1)
@@ -111,11 +112,11 @@ def _line_start(store: Store, path: str, at: int, size: int) -> int:
     return at
 
 
-def _lines(store: Store, path: str, start: int, size: int, most: int, bounds: Bounds) -> tuple[list[Line], int]:
+def _lines(file: Place, start: int, size: int, most: int, bounds: Bounds) -> tuple[list[Line], int]:
     """Lines from `start` on, and where the last one ends."""
     data, at = b"", start
     while at + len(data) < size and len(data) < MOST_JSON_BYTES and data.count(b"\n") < most:
-        block = bytes(store.get(path, at + len(data), min(BLOCK_BYTES, size - at - len(data))))
+        block = bytes(file.store.get(file.path, at + len(data), min(BLOCK_BYTES, size - at - len(data))))
         if not block:
             break
         data += block

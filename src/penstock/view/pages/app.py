@@ -65,7 +65,7 @@ def make_app(targets: Targets) -> Starlette:
     routes = [Route(path, handled(handler), methods=["GET", "HEAD"]) for path, handler in PAGES.items()]
     routes += [Route(path, handled(handler), methods=["POST"]) for path, handler in FORMS.items()]
     routes += [Route(f"/static/{name}", static, methods=["GET", "HEAD"]) for name in _STATIC]
-    app = Starlette(routes=routes, exception_handlers={404: handled(_nowhere), 405: handled(_nowhere)})
+    app = Starlette(routes=routes, exception_handlers={404: _nowhere, 405: _nowhere})
     app.router.redirect_slashes = False
     jobs = Jobs()
     app.state.jobs = jobs
@@ -81,8 +81,8 @@ async def static(request: Request) -> Response:
     return Response(found.read_bytes(), headers={"content-type": kind, "cache-control": "private, max-age=3600"})
 
 
-async def _nowhere(request: Request, _error: Any = None) -> Response:
-    return answer(request, "fault.html", 404, fault=_NOWHERE)
+async def _nowhere(request: Request, error: Any) -> Response:
+    return answer(request, "fault.html", error.status_code, fault=_NOWHERE)
 
 
 _NOWHERE = {

@@ -100,8 +100,9 @@ async def samples(request: Request) -> Response:
     chosen = way_of(shown) if way == "auto" else way
     template = "_rows.html" if text_of(request, "part") == "rows" else "samples.html"
     columns = columns_of(shown) if chosen == "table" else ()
-    return answer(request, template, **common, rows=shown, start=start, stop=start + len(shown), count=count, most=most,
-                  way=chosen, asked_way=way, columns=columns, show_all=show_all, numeric_columns=numeric_columns)  # fmt: skip
+    rows = {"rows": shown, "start": start, "stop": start + len(shown), "count": count, "most": most}
+    how = {"way": chosen, "asked_way": way, "columns": columns, "show_all": show_all}
+    return answer(request, template, **common, **rows, **how, numeric_columns=numeric_columns)
 
 
 async def sample(request: Request) -> Response:

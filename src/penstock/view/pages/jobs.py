@@ -145,6 +145,8 @@ class _Job:
             while errors is not None and (line := errors.readline(_MOST_LINE)):
                 self._hear(line.decode(errors="replace").strip())
         status = self._process.wait()
+        if errors is not None:
+            errors.close()
         self._read(status)
         self._out.close()
         self._ended = time.monotonic()

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from penstock.errors import NotFound, PenstockError, Unsupported
+from penstock.errors import FormatError, NotFound, PenstockError, Unsupported
 from penstock.store.place import Place, place_of
 from penstock.view.facts.opening import Opened, OpenedRun, is_recipe, open_run, open_target
 from penstock.view.facts.shelves import OnShelf, Shelf, shelf
@@ -147,9 +147,13 @@ class Targets:
             if found.datasets:
                 self._add_shelf(path, place, found)
                 return
-        self._put(path, place.name or path, "dataset")
-        if len(self._targets) == 1:
-            self.dataset(next(iter(self._targets.values())))  # an error of the only one is one of the command
+        name = self._put(path, place.name or path, "dataset")
+        try:
+            self.dataset(self._targets[name])
+        except (NotFound, Unsupported):
+            raise
+        except (FormatError, OSError):  # what is damaged, or far away and silent, is told on its page
+            pass
 
     def _add_shelf(self, path: str, place: Place, found: Shelf) -> None:
         for one in found.datasets:
