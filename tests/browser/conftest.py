@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,11 +22,14 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def shelf(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
+def shelf(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Path]:
     """Datasets of each kind."""
-    folder = tmp_path_factory.mktemp("made") / "river"
+    folder = Path(tempfile.gettempdir()) / "river"  # a short path, for pictures
+    if folder.exists():
+        folder = tmp_path_factory.mktemp("made") / "river"
     make_shelf(folder)
-    return folder
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session")

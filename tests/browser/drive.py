@@ -93,4 +93,4 @@ def requests(driver: Any) -> list[str]:
 
     found = (json.loads(one["message"])["message"] for one in driver.get_log("performance"))
     sent = (one["params"]["request"]["url"] for one in found if one["method"] == "Network.requestWillBeSent")
-    return [url for url in sent if not url.startswith(("data:", "blob:"))]
+    return [url for url in sent if url.startswith(("http:", "https:", "ws:", "wss:", "ftp:", "file:"))]

@@ -74,7 +74,7 @@ def test_every_answer_says_what_it_is(client: TestClient, path: str) -> None:
     for answer in (client.get(f"/{TOKEN}{path}"), client.get(f"/wrong{path}"), client.post(f"/{TOKEN}{path}")):
         told = answer.headers
         assert told["x-content-type-options"] == "nosniff"
-        assert told["referrer-policy"] == "no-referrer"
+        assert told["referrer-policy"] == "same-origin"
         assert told["x-frame-options"] == "DENY"
         policy = told["content-security-policy"]
         assert policy.startswith("default-src 'none'")
