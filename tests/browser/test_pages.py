@@ -208,6 +208,7 @@ def test_every_format(tmp_path: Path, driver: Any, cache: Path) -> None:
         driver.get(url)
         links = [one.get_attribute("href") for one in driver.find_elements(By.CSS_SELECTOR, "[data-open]")]
         assert len(links) >= 15
+        errors(driver), requests(driver)
         for link in links:
             for page in ("", "samples", "sample/0"):
                 driver.get(link + page)
@@ -226,6 +227,7 @@ def test_hostile_data_run_nothing(tmp_path: Path, driver: Any, cache: Path) -> N
 
     make_attacks(tmp_path / "shelf")
     looked_at = 0
+    errors(driver), requests(driver)
     with viewer(tmp_path / "shelf") as url:
         driver.get(url)
         links = [one.get_attribute("href") for one in driver.find_elements(By.CSS_SELECTOR, "[data-open]")]

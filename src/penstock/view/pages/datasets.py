@@ -84,7 +84,14 @@ async def samples(request: Request) -> Response:
 
     key = ("begin", split, asked)
     opened, count, at, fault = await patience.within(WAIT_SECONDS, key, begin)
-    common = {"target": target, "tab": "samples", "split": split, "opened": opened, "asked": asked, "fault": fault}
+    common: dict[str, Any] = {
+        "target": target,
+        "tab": "samples",
+        "split": split,
+        "opened": opened,
+        "asked": asked,
+        "fault": fault,
+    }
     if count is None:
         ask = functools.partial(lines_at, opened, share_of(asked) if byte is None else None, byte or 0, most)
         stretch = await patience.within(WAIT_SECONDS, ("lines", split, asked, byte), ask)
@@ -100,8 +107,8 @@ async def samples(request: Request) -> Response:
     chosen = way_of(shown) if way == "auto" else way
     template = "_rows.html" if text_of(request, "part") == "rows" else "samples.html"
     columns = columns_of(shown) if chosen == "table" else ()
-    rows = {"rows": shown, "start": start, "stop": start + len(shown), "count": count, "most": most}
-    how = {"way": chosen, "asked_way": way, "columns": columns, "show_all": show_all}
+    rows: dict[str, Any] = {"rows": shown, "start": start, "stop": start + len(shown), "count": count, "most": most}
+    how: dict[str, Any] = {"way": chosen, "asked_way": way, "columns": columns, "show_all": show_all}
     return answer(request, template, **common, **rows, **how, numeric_columns=numeric_columns)
 
 

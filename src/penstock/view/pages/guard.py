@@ -23,8 +23,10 @@ PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'; object-src 'none'"
 )
-DATA_POLICY = "default-src 'none'; sandbox; frame-ancestors 'none'"
-"""Of everything that is no page: what the data hold runs nothing and loads nothing, opened by itself too."""
+DATA_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'"
+"""Of everything that is no page: what the data hold runs nothing and loads nothing, opened by itself too.
+
+The styles are those by which browsers lay out a picture."""
 
 _ALWAYS = (
     (b"x-content-type-options", b"nosniff"),

@@ -111,13 +111,17 @@ class Targets:
 
     def run(self, target: Target) -> OpenedRun:
         """A run, open. Raises as `penstock.open_recipe`."""
-        split = {} if self.settings.split is None else {"split": self.settings.split}
-        more = {"trust": self.settings.trust, "follow_links": self.settings.follow_links}
+        split: dict[str, Any] = {} if self.settings.split is None else {"split": self.settings.split}
+        more: dict[str, Any] = {"trust": self.settings.trust, "follow_links": self.settings.follow_links}
         more["tokenizer"] = self.settings.tokenizer
         return self._open(target, None, lambda: open_run(target.path, **split, **more))
 
     def _open_dataset(self, path: str, split: str | None) -> Opened:
-        how = {"trust": self.settings.trust, "follow_links": self.settings.follow_links, "read": "pread"}
+        how: dict[str, Any] = {
+            "trust": self.settings.trust,
+            "follow_links": self.settings.follow_links,
+            "read": "pread",
+        }
         return open_target(path, split=split, tokenizer=self.settings.tokenizer, **how)
 
     def _open(self, target: Target, split: str | None, opening: Any) -> Any:

@@ -13,7 +13,7 @@ from penstock.errors import ConfigError, PenstockError
 from penstock.look.diff import DiffReport
 from penstock.types import Finding
 from penstock.view import facts
-from penstock.view.facts.scan import Scan, Wish, scan
+from penstock.view.facts.scan import By, Scan, Wish, scan
 from penstock.view.pages.jobs import Progress
 from penstock.view.pages.site import (
     WAIT_SECONDS,
@@ -30,7 +30,7 @@ from penstock.view.pages.site import (
 
 DEPTHS = ("quick", "sample", "full")
 _SCAN_SECONDS = 1.5
-_WAYS = ("key", "index", "text", "where")
+_WAYS: tuple[By, ...] = ("key", "index", "text", "where")
 
 
 async def find(request: Request) -> Response:
