@@ -10,6 +10,9 @@ from penstock._secrets import redact
 
 T = TypeVar("T")
 
+FACES = {"notebook": "penstock.view.notebook"}
+"""Who draws, above all that is drawn: by name, so that no layer imports one above it."""
+
 MOST_CHILDREN = 16
 MOST_LINES = 24
 
@@ -50,7 +53,7 @@ def brief(self: _SaysSummary) -> str:
 
 def html(self: Any) -> str:
     """The `_repr_html_` of sources and streams: what a notebook shows of them; see `penstock.view.notebook`."""
-    return importlib.import_module("penstock.view.notebook").html_of(self)
+    return importlib.import_module(FACES["notebook"]).html_of(self)
 
 
 class ShownDict(dict[str, Any]):

@@ -296,9 +296,7 @@ class ShardSource:
         params = {"path": self._folder.path, "samples": self._size, "shards": len(self._shards)}
         return line(self._name, params, self._fingerprint)
 
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
+    __repr__, __str__, _repr_html_ = brief, tree, html
 
     # --- inside --------------------------------------------------------------------------------------------------
 
