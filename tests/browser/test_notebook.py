@@ -16,7 +16,10 @@ pytestmark = [pytest.mark.filterwarnings("ignore")]
 CELLS = {
     "import penstock as ps; source = ps.open('a.pbin')\nsource": ("documents", "40"),
     "stream = ps.Blend({'x': ps.Chunk(8, labels='shift')(source)}, {'x': 1}, seed=1)\nstream": ("100.0%", "Chunk"),
-    "loader = ps.Loader(stream, 4, rank=0, world=1, workers=0)\nbatch = next(iter(loader))\nloader": ("global batch", "x"),
+    "loader = ps.Loader(stream, 4, rank=0, world=1, workers=0)\nbatch = next(iter(loader))\nloader": (
+        "global batch",
+        "x",
+    ),
     "from penstock.load.plan import plan\nplan(stream, global_batch=4, steps=10)": ("40", "padding"),
     "ps.verify('a.pbin')": ("Nothing was found",),
     "ps.verify('broken.pbin')": ("1 error",),

@@ -77,9 +77,9 @@ def test_shares_of_time_are_since_the_call_before() -> None:
 def test_what_takes_no_metrics_is_refused() -> None:
     with pytest.raises(ConfigError, match="add_scalar"):
         TensorBoard(7)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ConfigError, match="path of this machine|local"):
+    with pytest.raises(ConfigError, match=r"s3://bucket/runs"):
         TensorBoard("s3://bucket/runs")
-    with pytest.raises(ConfigError, match="wandb.init"):
+    with pytest.raises(ConfigError, match=r"wandb\.init"):
         WandB(None)
 
 
