@@ -9,7 +9,7 @@ from itertools import islice
 
 from penstock._secrets import redact
 from penstock.check.summary import manifest_of
-from penstock.errors import PenstockError
+from penstock.errors import NotFound, PenstockError
 from penstock.formats import sniff
 from penstock.store.place import Given, Place, place_of
 from penstock.view.facts.dataset import Split, count_of
@@ -72,6 +72,8 @@ def shelf(folder: Given) -> Shelf:
         NotFound: no such folder.
     """
     root = place_of(folder)
+    if not root.is_folder():
+        raise NotFound("no such folder", path=root.path, hint="Check the path")
     found: list[OnShelf] = []
     walk = _Walk()
     for place, path in walk.below(root, "", MOST_DEEP):
