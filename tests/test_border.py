@@ -51,6 +51,7 @@ BORDERS: dict[str, set[str]] = {
         "prepare/raw_many:_is_search",
         "prepare/raw_many:index",
         "prepare/tokens/decode:load_decoder",
+        "prepare/tokens/decode:load_vocabulary",
         "prepare/tokens/inputs:find_files",
         "prepare/tokens/inputs:find_paths",
         "prepare/tokens/load_tokenizer:load_tokenizer",
@@ -86,7 +87,15 @@ BORDERS: dict[str, set[str]] = {
         "recipe/recipe:read_recipe",
     },
     "work": set(),
-    "view": {"view/mount:mount", "view/mount:open_files"},
+    "view": {
+        "view/facts/opening:is_recipe",
+        "view/facts/opening:open_run",
+        "view/facts/shelves:shelf",
+        "view/mount:mount",
+        "view/mount:open_files",
+        "view/report:_as_path",
+        "view/report:report",
+    },
 }
 """Package → `module:function` of its border: these take what users give, and begin with `place_of` or `dataset_at`.
 

@@ -59,6 +59,20 @@ __version__ = "0.1.0"
 __getattr__, __dir__ = facade(__name__)
 
 
+def load_ipython_extension(shell: object) -> None:
+    """Show batches in a notebook: `%load_ext penstock`. Sources, streams and loaders are shown without it."""
+    from penstock.view.notebook import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: object) -> None:
+    """The opposite: `%unload_ext penstock`."""
+    from penstock.view.notebook import unload
+
+    unload(shell)
+
+
 class _Facade(ModuleType):
     """Keeps the name of a function from going to the submodule of the same name when that is imported."""
 

@@ -21,6 +21,7 @@ _ELSEWHERE = {
     "find": "tests/look/test_find.py",
     "diff": "tests/look/test_diff.py",
     "exclude": "tests/look/test_exclude.py",
+    "report": "tests/view/test_report.py",
     "purge": "tests/look/test_exclude.py",
     "trace": "tests/look/test_trace.py",
     "demo": "makes its own data, on this machine",

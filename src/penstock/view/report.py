@@ -106,11 +106,13 @@ def report(
     if of_run:
         named: Any = {name: value for name, value in for_runs.items() if name != "steps"}
         run = open_run(_as_path(target), **taken, **named)
-        _require_writable(place, _inputs(target, run), overwrite=overwrite)
+        _require_writable(place, [_as_path(target), *_paths_of(run.data.recipe())], overwrite=overwrite)
+        _ = run.vocabulary  # one that is not there is an error before anything is read
         title, body, shown = run.name, _of_run(run, step, steps, examples), examples
     else:
         opened = open_target(_as_path(target), **taken, **for_data)
-        _require_writable(place, _files(opened, target), overwrite=overwrite)
+        _require_writable(place, _files(opened), overwrite=overwrite)
+        _ = opened.vocabulary
         checked = {"format": opened.format} | {name: value for name, value in {**taken, **for_data}.items() if value}
         checked.pop("tokenizer", None)
         title, body, shown = _of_dataset(opened, examples, depth, checked)
@@ -354,14 +356,9 @@ def _require_writable(place: Place, inputs: Iterable[str], *, overwrite: bool) -
         raise ConfigError("what stands there is no report", path=place.path, hint=hint)
 
 
-def _files(opened: Opened, target: Given) -> list[str]:
-    if opened.place is None:
-        return []
-    return [str(_as_path(target)), *files_at(opened.format, opened.place.path)]
-
-
-def _inputs(target: Given, run: OpenedRun) -> list[str]:
-    return [str(_as_path(target)), *_paths_of(run.data.recipe())]
+def _files(opened: Opened) -> list[str]:
+    place = opened.place
+    return [] if place is None else [place.path, *files_at(opened.format, place.path)]
 
 
 def _paths_of(recipe: Any) -> Iterator[str]:

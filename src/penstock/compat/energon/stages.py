@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock._digest import digest
 from penstock._index import as_indices, as_positions
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Stream
 from penstock.compat.energon.work import Work, set_restore_key
 from penstock.compat.energon.worker import working_on
@@ -105,6 +105,7 @@ class Encoded:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
 
 class Filled(Encoded):
@@ -308,6 +309,7 @@ class Lanes:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
 
 def _whole(samples: list[Any]) -> list[list[int]]:

@@ -203,7 +203,7 @@ def _splits(opened: Opened) -> tuple[Split, ...]:
     current = getattr(stored(opened.source), "split", None) or opened.options.get("split")
     if opened.format == "webdataset":
         return _splits_of_tars(opened, place, current)
-    if not place.is_folder():
+    if not place.is_local or not place.is_folder():  # far away each question is a request
         return ()
     found: list[Split] = []
     for name in islice(sorted(place.names()), 10 * MOST_SPLITS):

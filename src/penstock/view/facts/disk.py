@@ -20,6 +20,9 @@ from penstock.view.facts.figures import Figure
 MOST_FILES, MOST_REMOTE_FILES = 1000, 32
 """Files whose sizes are asked for; of data that are far away, each is a request."""
 
+_INDEXED = ("mds", "csv", "tsv", "xsv", "json-shards")
+"""Formats whose index says the size of each file."""
+
 MOST_BARS = 256
 ODD = 8
 
@@ -89,16 +92,23 @@ def disk_of(place: Place, format: str, source: Any, known_bytes: int | None) -> 
         known_bytes: what a side file says.
     """
     most = MOST_FILES if place.is_local else MOST_REMOTE_FILES
-    names = list(islice(_names(place, format), most + 1))
+    try:
+        names = list(islice(_names(place, format), most + 1))
+    except (PenstockError, OSError):  # a web server lists nothing
+        return Disk(_told(format, source, known_bytes, "the files can't be listed here"), (), None)
     files = tuple(_sizes(place, names[:most]))
-    total = sum(one.size_bytes for one in files)
-    told = None if len(names) <= most else getattr(stored(source), "size_bytes", None) if place.is_local else None
     if len(names) <= most:
-        return Disk(Figure(total, "sizes of the files"), files, len(names))
-    if known_bytes is not None or isinstance(told, int):
-        size = Figure(known_bytes, "side file") if known_bytes is not None else Figure(told, "index")
-        return Disk(size, files, None)
-    return Disk(Figure(None, f"more than {most:,} files"), files, None)
+        return Disk(Figure(sum(one.size_bytes for one in files), "sizes of the files"), files, len(names))
+    return Disk(_told(format, source, known_bytes, f"more than {most:,} files"), files, None)
+
+
+def _told(format: str, source: Any, known_bytes: int | None, why_not: str) -> Figure:
+    """What a side file or an index says of the bytes of all files, without a look at them."""
+    if known_bytes is not None:
+        return Figure(known_bytes, "side file")
+    if format in _INDEXED:
+        return Figure(stored(source).size_bytes, "index")
+    return Figure(None, why_not)
 
 
 def shards_of(source: Any) -> Shards | None:

@@ -208,7 +208,7 @@ def open_run(
     try:
         read = read_recipe(recipe)
     except PenstockError as error:
-        raise _no_recipe(os.fspath(recipe)) or error from None
+        raise _no_recipe(place_of(recipe)) or error from None
     theirs = is_metadataset(read.node)
     if not theirs:
         _refuse_given({"split": split, "mode": mode}, "The recipe is no metadataset, which has them", refuse)
@@ -263,11 +263,11 @@ def _unread(name: str) -> Callable[..., NoReturn]:
     return refused
 
 
-def _no_recipe(given: str) -> FormatError | None:
+def _no_recipe(place: Place) -> FormatError | None:
     """The error for a dataset where a recipe must be; None for what may be one."""
-    if given.lower().endswith(RECIPES) or not place_of(given).exists():
+    if place.path.lower().endswith(RECIPES) or not place.exists():
         return None
-    name = given.rstrip("/").rpartition("/")[2]
+    name = place.name
     hint = f"A recipe of one dataset is a file with the line `path: {name}`; or look into it: `penstock find`, `head`"
     what = "a .yaml or .json file that describes a run"
-    return FormatError("this is no recipe", path=given, expected=what, hint=hint)
+    return FormatError("this is no recipe", path=place.path, expected=what, hint=hint)

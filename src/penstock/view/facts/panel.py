@@ -286,8 +286,12 @@ def _array(name: str, value: Any, decode: Decode | None, bounds: Bounds) -> Pane
     made = dataclasses.replace(made, dtype=str(value.dtype).removeprefix("torch."), shape=shape)
     if name not in TOKEN_FIELDS or len(shape) != 1 or kind not in "iu":
         return made
-    text = "" if decode is None else recordable(decode(numbers)[: bounds.characters])
-    return dataclasses.replace(made, kind="tokens", text=text, ids=tuple(numbers), unit="tokens")
+    text, note = "", None
+    try:
+        text = "" if decode is None else recordable(decode(numbers)[: bounds.characters])
+    except Exception as error:  # ids that the tokenizer does not have
+        note = f"no text: {describe_error(error)}"
+    return dataclasses.replace(made, kind="tokens", text=text, ids=tuple(numbers), unit="tokens", note=note)
 
 
 def _numbers(numbers: list[Any]) -> str:

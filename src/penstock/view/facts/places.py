@@ -13,7 +13,7 @@ from penstock._secrets import redact
 from penstock.errors import ConfigError
 from penstock.load.explain import explain_document, run_of
 from penstock.load.plan import once
-from penstock.store.resolve import is_url
+from penstock.types import Extent
 from penstock.view.facts.opening import Opened, OpenedRun
 
 MOST_STEPS = 100
@@ -89,7 +89,7 @@ def location(opened: Opened, index: int) -> Location:
     compressed = opened.format.startswith("jsonl")
     ranges = tuple(
         Range(redact(recordable(one.path)), one.offset_bytes, one.length_bytes,
-              _printing(one.path, one.offset_bytes, one.length_bytes, may_be_packed=compressed))
+              _printing(one, may_be_packed=compressed))
         for one in extents[:MOST_EXTENTS]
     )  # fmt: skip
     key = None if place.key is None else recordable(place.key)
@@ -122,9 +122,11 @@ def reads_of(run: OpenedRun, key: str, *, steps: int | None = None) -> Reads:
     return Reads(reads, steps, len(rows) <= MOST_STEPS)
 
 
-def _printing(path: str, start: int, length: int, *, may_be_packed: bool) -> str | None:
-    if may_be_packed and path.endswith((".gz", ".zst")):
+def _printing(extent: Extent, *, may_be_packed: bool) -> str | None:
+    start, stop = extent.offset_bytes, extent.offset_bytes + extent.length_bytes
+    name = redact(recordable(extent.path))
+    if may_be_packed and name.endswith((".gz", ".zst")):
         return None
-    if is_url(path):
-        return f"curl -r {start}-{start + length - 1} {shlex.quote(redact(path))}" if path.startswith("http") else None
-    return f"tail -c +{start + 1} {shlex.quote(recordable(path))} | head -c {length}"
+    if "://" in name:
+        return f"curl -r {start}-{stop - 1} {shlex.quote(name)}" if name.startswith("http") else None
+    return f"tail -c +{start + 1} {shlex.quote(name)} | head -c {extent.length_bytes}"

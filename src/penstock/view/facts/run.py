@@ -206,23 +206,23 @@ def _curve(name: str, read: Sequence[Mapping[str, SourceMetrics]]) -> Curve:
     return Curve(_shown(name), tuple(samples), tuple(one.epochs for one in rows), tokens, tuple(share))
 
 
-def _marks(node: Any, batch: int, last: int, path: str = "") -> Iterator[tuple[int, str]]:
+def _marks(node: Any, batch: int, last: int) -> Iterator[tuple[int, str]]:
     """Where stages begin, of the outermost stages that there are."""
     if isinstance(node, Stages):
         for border, name in zip(node.borders, list(node.children())[1:], strict=True):
             if border // batch <= last:
-                yield border // batch, _shown(f"{path}{name}")
+                yield border // batch, _shown(name)
         return
     children = node.children()
     if len(children) == 1 and is_stream(next(iter(children.values()))):
-        yield from _marks(next(iter(children.values())), batch, last, path)
+        yield from _marks(next(iter(children.values())), batch, last)
 
 
 # --- the tree ------------------------------------------------------------------------------------------------------
 
 
 def _node(
-    node: Any, name: str, path: str, asked: float | None, share: float | None, until: int | None, left: list[int]
+    node: Any, name: str, above: str, asked: float | None, share: float | None, until: int | None, left: list[int]
 ) -> Node:
     left[0] -= 1
     children: Mapping[str, Any] = node.children() if hasattr(type(node), "children") else {}
@@ -231,13 +231,13 @@ def _node(
     for one, child in children.items():
         if left[0] <= 0:
             break
-        place = f"{path}/{one}" if path else one
+        place = f"{above}/{one}" if above else one
         below.append(_node(child, one, place, *shares.get(one, (None, None)), ends.get(one), left))
     about = str(node.summary()) if hasattr(type(node), "summary") else type(node).__name__
     samples = len(node) if not children and hasattr(type(node), "__len__") else None
     kind = about.partition(" ")[0]
     return Node(
-        _shown(name), _shown(path), kind, _shown(about), asked, share, until, samples, tuple(below), len(children)
+        _shown(name), _shown(above), kind, _shown(about), asked, share, until, samples, tuple(below), len(children)
     )
 
 

@@ -9,7 +9,7 @@ from itertools import islice
 
 from penstock._secrets import redact
 from penstock.check.summary import manifest_of
-from penstock.errors import PenstockError
+from penstock.errors import NotFound, PenstockError
 from penstock.formats import sniff
 from penstock.store.place import Given, Place, place_of
 from penstock.view.facts.dataset import Split, count_of
@@ -72,6 +72,8 @@ def shelf(folder: Given) -> Shelf:
         NotFound: no such folder.
     """
     root = place_of(folder)
+    if not root.is_folder():
+        raise NotFound("no such folder", path=root.path, hint="Check the path")
     found: list[OnShelf] = []
     walk = _Walk()
     for place, path in walk.below(root, "", MOST_DEEP):
@@ -86,7 +88,7 @@ class _Walk:
     def __init__(self) -> None:
         self.is_cut = False
 
-    def below(self, folder: Place, path: str, deep: int) -> Iterator[tuple[Place, str]]:
+    def below(self, folder: Place, above: str, deep: int) -> Iterator[tuple[Place, str]]:
         """Places of datasets, and their paths."""
         names = sorted(folder.names())
         if len(names) > MOST_NAMES:
@@ -94,8 +96,8 @@ class _Walk:
         for name in islice(names, MOST_NAMES):
             if name.startswith(".") or name.endswith(_PARTS):
                 continue
-            child, below = folder.child(name), f"{path}{name}"
-            if child.is_local and os.path.islink(child.path):
+            child, below = folder.child(name), f"{above}{name}"
+            if child.is_link():
                 continue
             if not child.is_folder():
                 if name.endswith((*_SUFFIXES, *RECIPES)):
@@ -108,8 +110,8 @@ class _Walk:
                 self.is_cut = True
 
 
-def _described(place: Place, path: str) -> OnShelf:
-    shown = redact(path)
+def _described(place: Place, name: str) -> OnShelf:
+    shown = redact(name)
     if place.path.endswith(RECIPES):
         return OnShelf(shown, "recipe")
     warnings: list[str] = []

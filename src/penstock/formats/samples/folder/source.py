@@ -14,7 +14,7 @@ import xxhash
 from penstock._columns import stack
 from penstock._index import as_index, as_indices
 from penstock._secrets import redact
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store
 from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.errors import NotFound, PenstockError
@@ -159,6 +159,7 @@ class FolderSource:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     @property
     def _names(self) -> list[str]:

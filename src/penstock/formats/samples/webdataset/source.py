@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock._index import as_index, as_indices
 from penstock._secrets import redact
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store
 from penstock.errors import Corrupt, NotFound
 from penstock.formats._modes import Mode, preferred_mode
@@ -327,6 +327,7 @@ class WebdatasetSource:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     # --- inside --------------------------------------------------------------------------------------------------
 

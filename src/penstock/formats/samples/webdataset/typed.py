@@ -12,7 +12,7 @@ import numpy as np
 from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_indices
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source
 from penstock.codec.fieldmap import FieldMap, apply
 from penstock.codec.parts import DecodeOptions, decode_part
@@ -222,6 +222,7 @@ class TypedSource:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     # --- inside --------------------------------------------------------------------------------------------------
 
