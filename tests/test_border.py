@@ -159,6 +159,7 @@ ALLOWED: dict[str, str] = {
     **dict.fromkeys(
         (f"load/plan:{one}" for one in ("_about_weights", "_sources")), "names of children down a tree of streams"
     ),
+    "view/pages/targets:_mark": "asks when a local dataset was changed",
     "executors/processes:_stopped_in": "asks the system which processes of this one are stopped",
     "load/read:read_batches": "resolves positions of a stream",
     **dict.fromkeys((f"recipe/{one}" for one in NAMES_OF_RECIPES), "says in errors which file it is"),

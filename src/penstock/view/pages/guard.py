@@ -23,10 +23,12 @@ PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'; object-src 'none'"
 )
-DATA_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'"
+DATA_POLICY = (
+    "default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'"
+)
 """Of everything that is no page: what the data hold runs nothing and loads nothing, opened by itself too.
 
-The styles are those by which browsers lay out a picture."""
+The rest is what browsers need to lay out a picture or a film that is opened by itself."""
 
 _ALWAYS = (
     (b"x-content-type-options", b"nosniff"),

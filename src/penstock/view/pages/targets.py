@@ -44,14 +44,14 @@ class Target:
 
     Attributes:
         name: in paths of pages.
-        path: as it was given; handed to commands, shown only without secrets.
+        place: where it is; its path is handed to commands, and shown only without secrets.
         title: what people call it: the last part of its path, or more where it lies on a shelf.
         kind: what it is.
         patience: the threads that work for its pages.
     """
 
     name: str
-    path: str
+    place: Place
     title: str
     kind: Kind
     patience: Patience = field(repr=False)
@@ -72,11 +72,11 @@ class Targets:
         self.settings = settings
         self._lock = threading.RLock()
         self._targets: dict[str, Target] = {}
-        self._shelves: list[tuple[str, Shelf]] = []
+        self.shelves: list[Shelf] = []  # the folders of several datasets among what was given
         self._on_shelf: dict[str, OnShelf] = {}
         self._opened: dict[tuple[str, str | None], tuple[Any, object]] = {}
-        for path in given:
-            self._add(path)
+        for one in map(place_of, given):
+            self._add(one)
 
     def __iter__(self) -> Any:
         return iter(list(self._targets.values()))
@@ -84,18 +84,13 @@ class Targets:
     def __len__(self) -> int:
         return len(self._targets)
 
-    @property
-    def shelves(self) -> list[Shelf]:
-        """The folders of several datasets among what was given."""
-        return [one for _, one in self._shelves]
-
     def described(self) -> Mapping[str, OnShelf]:
         """Name → what a shelf tells of it."""
         return self._on_shelf
 
     def is_one(self) -> bool:
         """Whether there is one dataset or run, and no shelf."""
-        return len(self._targets) == 1 and not self._shelves
+        return len(self._targets) == 1 and not self.shelves
 
     def named(self, name: str) -> Target:
         """The target of a name; raises `NotFound`."""
@@ -107,25 +102,25 @@ class Targets:
     def dataset(self, target: Target, split: str | None = None) -> Opened:
         """A dataset, open. Raises as `penstock.open`."""
         asked = self.settings.split if split is None else split
-        return self._open(target, split, lambda: self._open_dataset(target.path, asked))
+        return self._open(target, split, lambda: self._open_dataset(target.place, asked))
 
     def run(self, target: Target) -> OpenedRun:
         """A run, open. Raises as `penstock.open_recipe`."""
         split: dict[str, Any] = {} if self.settings.split is None else {"split": self.settings.split}
         more: dict[str, Any] = {"trust": self.settings.trust, "follow_links": self.settings.follow_links}
         more["tokenizer"] = self.settings.tokenizer
-        return self._open(target, None, lambda: open_run(target.path, **split, **more))
+        return self._open(target, None, lambda: open_run(target.place.path, **split, **more))
 
-    def _open_dataset(self, path: str, split: str | None) -> Opened:
+    def _open_dataset(self, place: Place, split: str | None) -> Opened:
         how: dict[str, Any] = {
             "trust": self.settings.trust,
             "follow_links": self.settings.follow_links,
             "read": "pread",
         }
-        return open_target(path, split=split, tokenizer=self.settings.tokenizer, **how)
+        return open_target(place.path, split=split, tokenizer=self.settings.tokenizer, **how)
 
     def _open(self, target: Target, split: str | None, opening: Any) -> Any:
-        mark = _mark(place_of(target.path))
+        mark = _mark(target.place)
         key = (target.name, split)
         with self._lock:
             known = self._opened.pop(key, None)
@@ -139,19 +134,18 @@ class Targets:
                 del self._opened[next(iter(self._opened))]
         return made
 
-    def _add(self, path: str) -> None:
-        place = place_of(path)
-        if is_recipe(path) and not place.is_folder():
+    def _add(self, place: Place) -> None:
+        if is_recipe(place.path) and not place.is_folder():
             if not place.exists():
-                raise NotFound("no such file", path=path, hint="Check the path")
-            self._put(path, place.name, "run")
+                raise NotFound("no such file", path=place.path, hint="Check the path")
+            self._put(place, place.name, "run")
             return
         if place.is_local and place.is_folder() and not self._is_dataset(place):
             found = shelf(place)
             if found.datasets:
-                self._add_shelf(path, place, found)
+                self._add_shelf(place, found)
                 return
-        name = self._put(path, place.name or path, "dataset")
+        name = self._put(place, place.name or place.shown, "dataset")
         try:
             self.dataset(self._targets[name])
         except (NotFound, Unsupported):
@@ -159,30 +153,30 @@ class Targets:
         except (FormatError, OSError):  # what is damaged, or far away and silent, is told on its page
             pass
 
-    def _add_shelf(self, path: str, place: Place, found: Shelf) -> None:
+    def _add_shelf(self, place: Place, found: Shelf) -> None:
         for one in found.datasets:
             kind: Kind = "run" if one.format == "recipe" else "dataset"
-            name = self._put(place.child(one.path).path, one.path, kind)
+            name = self._put(place.child(one.path), one.path, kind)
             self._on_shelf[name] = one
-        self._shelves.append((path, found))
+        self.shelves.append(found)
 
     def _is_dataset(self, place: Place) -> bool:
         """Whether a folder is one dataset; one that is damaged is one too."""
         try:
-            self._open_dataset(place.path, self.settings.split)
+            self._open_dataset(place, self.settings.split)
         except (Unsupported, NotFound):
             return False
         except (PenstockError, OSError):
             return True
         return True
 
-    def _put(self, path: str, title: str, kind: Kind) -> str:
+    def _put(self, place: Place, title: str, kind: Kind) -> str:
         plain = _NAME.sub("-", title).strip("-.")[:_MOST_NAME] or "data"
         name, number = plain, 1
         while name in self._targets:
             number += 1
             name = f"{plain}-{number}"
-        self._targets[name] = Target(name, path, title, kind, Patience(f"penstock-view-{name[:12]}"))
+        self._targets[name] = Target(name, place, title, kind, Patience(f"penstock-view-{name[:12]}"))
         return name
 
 

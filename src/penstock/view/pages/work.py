@@ -74,7 +74,7 @@ async def start_health(request: Request) -> Response:
     depth = form.get("depth", "sample")
     if depth not in DEPTHS:
         raise ConfigError("no such depth", found=depth[:40], expected=" | ".join(DEPTHS))
-    arguments = ["verify", "--json", "--progress", "json", "--depth", depth, *_links(request), "--", target.path]
+    arguments = ["verify", "--json", "--progress", "json", "--depth", depth, *_links(request), "--", target.place.path]
     site_of(request).jobs.start(("health", target.name), arguments)
     return seen_other("../health")
 
@@ -116,7 +116,18 @@ async def start_compare(request: Request) -> Response:
     other, way = site.targets.named(form.get("with", "")), form.get("as", "sequence")
     if way not in ("sequence", "set"):
         raise ConfigError("no such way to compare", found=way[:40], expected="sequence | set")
-    arguments = ["diff", "--json", "--progress", "json", "--as", way, *_links(request), "--", target.path, other.path]
+    arguments = [
+        "diff",
+        "--json",
+        "--progress",
+        "json",
+        "--as",
+        way,
+        *_links(request),
+        "--",
+        target.place.path,
+        other.place.path,
+    ]
     site.jobs.start(("compare", target.name, other.name, way), arguments)
     return seen_other(f"../compare?with={other.name}&as={way}")
 
