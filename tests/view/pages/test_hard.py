@@ -205,7 +205,9 @@ def test_without_an_index_by_share(tmp_path: Path, pages: Ask, monkeypatch: pyte
     assert found == [f"line {n:04}" for n in range(1000)]
     assert "{broken" in page
     assert "the end" in page
-    assert client.get("/d/a.jsonl/find?text=line").status_code == 200
+    for page in ("sample/3", "tokens?index=3", "find?text=line", "find?index=3"):
+        assert re.search("no index|index, which is not there", client.get(f"/d/a.jsonl/{page}").text), page
+    assert client.get("/").text == front, "nothing was looked through meanwhile"
 
 
 def test_a_tar_of_very_many_parts(tmp_path: Path, pages: Ask) -> None:

@@ -48,6 +48,7 @@ PAGES: dict[str, Handler] = {
     "/r/{name}/curves.csv": parts.curves,
     "/d/{name}/part/{index:int}/{part:path}": parts.part,
     "/d/{name}/small/{index:int}/{part:path}": parts.small,
+    "/r/{name}/small/{position:int}/{part:path}": parts.decoded,
 }
 """Path → page; nothing in it is a path of a file: a name of the server's own, an index, a part of a sample."""
 

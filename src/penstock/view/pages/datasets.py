@@ -119,7 +119,7 @@ async def sample(request: Request) -> Response:
     show_all = text_of(request, "all") is not None
 
     def ask() -> tuple[Any, ...]:
-        opened = site.targets.dataset(target, split)
+        opened = _numbered(site.targets.dataset(target, split))
         found = facts.sample_at(opened, index, show_all=show_all, bounds=facts.IN_FULL)
         try:
             place = facts.location(opened, index)
@@ -143,6 +143,7 @@ async def tokens(request: Request) -> Response:
         opened = site.targets.dataset(target, split)
         if opened.is_tokens:
             return opened, *document_tokens(opened, index, start, _TOKENS)
+        _numbered(opened)
         sample = raw_sample(opened, index)
         run = facts.tokens(sample, texts=opened.vocabulary, start=start, most=_TOKENS)
         return opened, run, len(opened)
@@ -150,11 +151,20 @@ async def tokens(request: Request) -> Response:
     try:
         opened, run, count = await target.patience.within(WAIT_SECONDS, ("tokens", split, index, start), ask)
     except ConfigError as error:
-        if "no tokens" not in error.what:
+        if "no tokens" not in error.what and "no numbers" not in error.what:
             raise
         return answer(request, "tokens.html", target=target, tab="tokens", split=split, run=None, why=error.what)
     return answer(request, "tokens.html", target=target, tab="tokens", split=split, opened=opened, run=run, index=index,
                   count=count, step=_TOKENS, ids=text_of(request, "ids") is not None, position=None)  # fmt: skip
+
+
+def _numbered(opened: facts.Opened) -> facts.Opened:
+    """The dataset, whose samples have numbers; raises `ConfigError` where only a long look would give them any."""
+    found = count_of(opened, getattr(opened.source, "size_bytes", None))
+    if found.value is None and not opened.is_tokens:
+        hint = f"`penstock index {opened.name}` gives them numbers, in one pass over the data"
+        raise ConfigError("these samples have no numbers: there is no index", path=opened.name, hint=hint)
+    return opened
 
 
 def share_of(asked: str | None) -> float:

@@ -16,7 +16,9 @@ from starlette.responses import Response, StreamingResponse
 
 from penstock.errors import NotFound
 from penstock.view import facts
+from penstock.view.facts.batches import sample_of
 from penstock.view.facts.media import OTHER, thumbnail
+from penstock.view.facts.pictures import small_picture
 from penstock.view.facts.samples import file_name
 from penstock.view.pages.site import WAIT_SECONDS, number_of, site_of, target_of, text_of
 
@@ -71,7 +73,23 @@ async def small(request: Request) -> Response:
         with _ONE_AT_A_TIME:
             return thumbnail(bytes(media.data.read(0, media.data.size_bytes)), side, 1 << 19)
 
-    made = await target.patience.within(WAIT_SECONDS, ("small", split, index, name, side), ask)
+    return _picture(await target.patience.within(WAIT_SECONDS, ("small", split, index, name, side), ask))
+
+
+async def decoded(request: Request) -> Response:
+    """A small picture of what a run makes of a part; a sign where there is none."""
+    target, name, position = target_of(request), request.path_params["part"], int(request.path_params["position"])
+    site = site_of(request)
+
+    def ask() -> bytes | None:
+        value = sample_of(site.targets.run(target), position).get(name)
+        with _ONE_AT_A_TIME:
+            return small_picture(value, _SIDES[0])
+
+    return _picture(await target.patience.within(WAIT_SECONDS, ("small", position, name), ask))
+
+
+def _picture(made: bytes | None) -> Response:
     kind = "image/svg+xml" if made is None else "image/jpeg"
     return Response(
         _NONE if made is None else made, headers={"content-type": kind, "cache-control": "private, max-age=600"}
