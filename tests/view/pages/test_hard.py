@@ -123,7 +123,7 @@ def test_a_file_that_changes(tmp_path: Path, pages: Ask) -> None:
     assert "line 59" in client.get("/d/a.jsonl/samples?start=50").text
     path.write_bytes(path.read_bytes()[:100])
     for page in ("", "samples", "samples?start=50", "sample/59", "find?text=1", "tokens"):
-        assert client.get(f"/d/a.jsonl/{page}").status_code == 200
+        assert client.get(f"/d/a.jsonl/{page}").status_code in (200, 400), page
     path.unlink()
     assert client.get("/d/a.jsonl/").status_code == 404
 

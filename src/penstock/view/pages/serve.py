@@ -43,6 +43,8 @@ def view(
         ConfigError: nobody may listen there.
     """
     uvicorn: Any = require("uvicorn", extra="view")
+    for name in ("starlette", "jinja2"):
+        require(name, extra="view")
     from penstock.view.pages.app import make_app  # starlette, which other commands need not have
 
     app = make_app(Targets(given, settings))

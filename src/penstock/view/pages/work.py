@@ -37,7 +37,7 @@ async def find(request: Request) -> Response:
     """Samples by key, index, text or field; a scan goes on from where the last look ended."""
     target, split = target_of(request), text_of(request, "split")
     site = site_of(request)
-    by = next((way for way in _WAYS if text_of(request, way) is not None), None)
+    by: By | None = next((way for way in _WAYS if text_of(request, way) is not None), None)
     wish = None if by is None else Wish(by, text_of(request, by) or "")
     start, found, fault = number_of(request, "from", 0) or 0, None, None
 
