@@ -30,7 +30,7 @@ _JSON_FORMATS = ("jsonl", "jsonl-files")
 
 
 @runtime_checkable
-class _TellsParts(Protocol):
+class TellsParts(Protocol):
     """A source that can list the parts of a sample without reading them."""
 
     def parts_of(self, index: int, most: int, /) -> tuple[str, list[tuple[str, Extent]], int, bool]:
@@ -163,7 +163,7 @@ def _read(opened: Opened, index: int) -> dict[str, Any]:
 
 def _parts(opened: Opened, index: int) -> list[tuple[str, Extent]]:
     source = stored(opened.source)
-    return source.parts_of(index, MOST_PARTS)[1] if isinstance(source, _TellsParts) else []
+    return source.parts_of(index, MOST_PARTS)[1] if isinstance(source, TellsParts) else []
 
 
 def _beginning(opened: Opened, index: int, extents: Sequence[Extent], bounds: Bounds) -> Panels:
@@ -174,7 +174,7 @@ def _beginning(opened: Opened, index: int, extents: Sequence[Extent], bounds: Bo
         source.exclusions.refuse(index, opened.name)
     if opened.is_tokens:
         return Panels(index, None, (_long_document(opened, index, bounds),), 1)
-    if isinstance(whole, _TellsParts):
+    if isinstance(whole, TellsParts):
         key, found, count, is_all = whole.parts_of(index, bounds.panels)
         shown = tuple(_shown(opened, name, extent, bounds) for name, extent in found)
         return Panels(index, recordable(key[:MOST_NAME_CHARACTERS]), shown, count, of_is_least=not is_all)
