@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock._kinds import is_token_source
-from penstock._places import place_of
+from penstock._places import extents_of
 from penstock.check.summary import length_summary
 from penstock.errors import ConfigError, PenstockError
 from penstock.formats._excluding import stored
@@ -106,7 +106,7 @@ def _of_places(source: Any, count: int, most: int) -> Lengths | None:
     at = np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
     found: list[int] = []
     for index in at.tolist():
-        extents = at_hand(lambda index=index: place_of(source, index).extents, None)
+        extents = at_hand(lambda index=index: extents_of(source, index), None)
         if extents is None:
             return None
         found.append(sum(one.length_bytes for one in extents))

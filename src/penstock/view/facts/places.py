@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock._kinds import is_lane_stream
-from penstock._places import place_of
+from penstock._places import extents_of, place_of
 from penstock._printable import recordable
 from penstock._secrets import redact
 from penstock.errors import ConfigError
 from penstock.load.explain import explain_document, run_of
 from penstock.load.plan import once
 from penstock.types import Extent
+from penstock.view.facts.bounds import MOST_SAMPLE_BYTES
 from penstock.view.facts.opening import Opened, OpenedRun
 
 MOST_STEPS = 100
@@ -84,15 +85,16 @@ def location(opened: Opened, index: int) -> Location:
     """
     if not 0 <= index < len(opened):
         raise ConfigError("no such sample", found=index, expected=f"0 to {len(opened) - 1}")
-    place = place_of(opened.source, index)
-    extents = place.extents or ()
+    extents = extents_of(opened.source, index) or ()
+    is_large = sum(one.length_bytes for one in extents) > MOST_SAMPLE_BYTES  # its key may have to be read from it
+    known = None if is_large else place_of(opened.source, index).key
     compressed = opened.format.startswith("jsonl")
     ranges = tuple(
         Range(redact(recordable(one.path)), one.offset_bytes, one.length_bytes,
               _printing(one, may_be_packed=compressed))
         for one in extents[:MOST_EXTENTS]
     )  # fmt: skip
-    key = None if place.key is None else recordable(place.key)
+    key = None if known is None else recordable(known)
     split = opened.options.get("split")
     more = f" --split {shlex.quote(str(split))}" if split else ""
     command = f"penstock preview {shlex.quote(opened.name)}{more} --index {index}"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from penstock._places import place_of
+from penstock._places import extents_of, place_of
 from penstock._printable import recordable
 from penstock.abc import Store, SupportsKeys
 from penstock.codec.media_bytes import MediaBytes, media_bytes, stored_media
@@ -30,11 +30,11 @@ _JSON_FORMATS = ("jsonl", "jsonl-files")
 
 
 @runtime_checkable
-class _TellsParts(Protocol):
+class TellsParts(Protocol):
     """A source that can list the parts of a sample without reading them."""
 
-    def parts_of(self, index: int, most: int, /) -> tuple[list[tuple[str, Extent]], int, bool]:
-        """Name and place of the first `most` parts, how many there are, and whether all of them were counted."""
+    def parts_of(self, index: int, most: int, /) -> tuple[str, list[tuple[str, Extent]], int, bool]:
+        """Key; name and place of the first `most` parts; how many there are, and whether all were counted."""
         ...
 
 
@@ -77,7 +77,7 @@ def sample_at(opened: Opened, index: int, *, show_all: bool = False, bounds: Bou
     if not 0 <= index < len(opened):
         raise ConfigError("no such sample", found=index, expected=f"0 to {len(opened) - 1}")
     try:
-        extents = place_of(opened.source, index).extents or ()
+        extents = extents_of(opened.source, index) or ()
         most_bytes = MOST_JSON_BYTES if opened.format in _JSON_FORMATS else MOST_SAMPLE_BYTES
         if sum(one.length_bytes for one in extents) > most_bytes:
             return _beginning(opened, index, extents, bounds)
@@ -163,7 +163,7 @@ def _read(opened: Opened, index: int) -> dict[str, Any]:
 
 def _parts(opened: Opened, index: int) -> list[tuple[str, Extent]]:
     source = stored(opened.source)
-    return source.parts_of(index, MOST_PARTS)[0] if isinstance(source, _TellsParts) else []
+    return source.parts_of(index, MOST_PARTS)[1] if isinstance(source, TellsParts) else []
 
 
 def _beginning(opened: Opened, index: int, extents: Sequence[Extent], bounds: Bounds) -> Panels:
@@ -172,16 +172,15 @@ def _beginning(opened: Opened, index: int, extents: Sequence[Extent], bounds: Bo
     whole = stored(source)
     if source is not whole and source.exclusions.has(index):
         source.exclusions.refuse(index, opened.name)
-    key = _key(opened, index)
     if opened.is_tokens:
-        return Panels(index, key, (_long_document(opened, index, bounds),), 1)
-    if isinstance(whole, _TellsParts):
-        found, count, is_all = whole.parts_of(index, bounds.panels)
+        return Panels(index, None, (_long_document(opened, index, bounds),), 1)
+    if isinstance(whole, TellsParts):
+        key, found, count, is_all = whole.parts_of(index, bounds.panels)
         shown = tuple(_shown(opened, name, extent, bounds) for name, extent in found)
-        return Panels(index, key, shown, count, of_is_least=not is_all)
+        return Panels(index, recordable(key[:MOST_NAME_CHARACTERS]), shown, count, of_is_least=not is_all)
     note = f"too large to be read at once ({sum(one.length_bytes for one in extents):,} bytes): its beginning is shown"
     made = dataclasses.replace(_shown(opened, "sample", extents[0], bounds), note=note)
-    return Panels(index, key, (made,), 1)
+    return Panels(index, None, (made,), 1)
 
 
 def _long_document(opened: Opened, index: int, bounds: Bounds) -> Panel:
@@ -210,7 +209,7 @@ def _broken(opened: Opened, index: int, error: Exception, bounds: Bounds) -> Pan
     """What is wrong with a sample, and its bytes as they are stored, where they can be read."""
     found: tuple[Panel, ...] = ()
     try:
-        extents = place_of(opened.source, index).extents or ()
+        extents = extents_of(opened.source, index) or ()
         if extents and opened.place is not None and not opened.is_tokens:
             found = (_shown(opened, "stored bytes", extents[0], bounds),)
     except Exception:  # the error that is shown is the one that came first

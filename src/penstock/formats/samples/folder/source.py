@@ -96,10 +96,11 @@ class FolderSource:
         path = f"{self.path}/{self._names[as_index(index, len(self._names))]}"
         return Place(extents=(Extent(path, 0, self._store.size(path)),))
 
-    def parts_of(self, index: int, most: int, /) -> tuple[list[tuple[str, Extent]], int, bool]:
-        """The file, which is the one part of its sample; how many parts there are, and that these are all."""
+    def parts_of(self, index: int, most: int, /) -> tuple[str, list[tuple[str, Extent]], int, bool]:
+        """Its path; the file, which is the one part of its sample; how many parts, and that these are all."""
         [extent] = self.place_of(index).extents or ()
-        return [(part_of(self._names[as_index(index, len(self._names))]), extent)][:most], 1, True
+        name = self.key_of(index)
+        return name, [(part_of(name), extent)][:most], 1, True
 
     def key_of(self, index: int, /) -> str:
         """Path of file `index` in the folder."""

@@ -213,26 +213,26 @@ class WebdatasetSource:
         start, stop = self._shards.range(name, inside)
         return Place(extents=(Extent(self._shards.path(name), start, stop - start),))
 
-    def parts_of(self, index: int, most: int, /) -> tuple[list[tuple[str, Extent]], int, bool]:
-        """Name and place of the first `most` parts of a sample, of which headers alone are read.
+    def parts_of(self, index: int, most: int, /) -> tuple[str, list[tuple[str, Extent]], int, bool]:
+        """Key of a sample, and its first `most` parts with their places; headers alone are read.
 
         Returns:
-            The parts; how many were counted, at most 4,096; whether these are all.
+            The key; the parts; how many were counted, at most 4,096; whether these are all.
         """
         place = self._places.in_split(as_index(index, self._places.size))
         name, inside = self._places.locate_one(place)
         path, (at, stop) = self._shards.path(name), self._shards.range(name, inside)
-        found, count = list[tuple[str, Extent]](), 0
+        key, found, count = "", list[tuple[str, Extent]](), 0
         for member in members_between(self._store, path, at, stop):
             split = split_name(member.name) if member.is_regular else None
             if split is None:
                 continue
             if count == _MOST_PARTS:
-                return found, count, False
-            count += 1
+                return key, found, count, False
+            key, count = split[0], count + 1
             if len(found) < most:
                 found.append((split[1], Extent(path, member.content_bytes, member.size_bytes)))
-        return found, count, True
+        return key, found, count, True
 
     # --- by key and name -----------------------------------------------------------------------------------------
 

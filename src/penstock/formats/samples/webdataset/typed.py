@@ -178,7 +178,7 @@ class TypedSource:
         """Place of sample `index`."""
         return self._raw.place_of(index)
 
-    def parts_of(self, index: int, most: int, /) -> tuple[list[tuple[str, Extent]], int, bool]:
+    def parts_of(self, index: int, most: int, /) -> tuple[str, list[tuple[str, Extent]], int, bool]:
         """The stored parts of a sample; see `WebdatasetSource.parts_of`."""
         return self._raw.parts_of(index, most)
 
