@@ -23,12 +23,11 @@ PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'; object-src 'none'"
 )
-DATA_POLICY = (
-    "default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'"
-)
-"""Of everything that is no page: what the data hold runs nothing and loads nothing, opened by itself too.
+DATA_POLICY = "default-src 'none'; sandbox; frame-ancestors 'none'"
+"""Of everything that is no page: what the data hold runs nothing and loads nothing, opened by itself too."""
 
-The rest is what browsers need to lay out a picture or a film that is opened by itself."""
+MEDIA_POLICY = "default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'; frame-ancestors 'none'"
+"""The same of pictures, sound and films, which browsers lay out in a page of their own."""
 
 _ALWAYS = (
     (b"x-content-type-options", b"nosniff"),
@@ -130,14 +129,20 @@ def _told(send: Send) -> Send:
         if message["type"] == "http.response.start":
             headers = [(name, value) for name, value in message.get("headers", ()) if name != b"server"]
             known = dict(headers)
-            is_page = known.get(b"content-type", b"").startswith(b"text/html")
-            policy = PAGE_POLICY if is_page else DATA_POLICY
+            policy = _policy(known.get(b"content-type", b""))
             more = [*_ALWAYS, (b"content-security-policy", policy.encode())]
             more += [] if b"cache-control" in known else [(b"cache-control", b"no-store")]
             message = {**message, "headers": [*headers, *more]}
         await send(message)
 
     return sending
+
+
+def _policy(kind: bytes) -> str:
+    if kind.startswith(b"text/html"):
+        return PAGE_POLICY
+    is_media = kind.startswith((b"image/", b"audio/", b"video/")) and b"svg" not in kind
+    return MEDIA_POLICY if is_media else DATA_POLICY
 
 
 async def _answer(send: Send, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
