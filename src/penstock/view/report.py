@@ -99,9 +99,15 @@ def report(
     place = place_of(output).bare()
     place = Place(place.store, output_path(place.store, place.path))
     of_run = is_recipe(target)
-    taken = {"trust": trust, "follow_links": follow_links, "tokenizer": tokenizer, "split": split}
-    for_runs = {"steps": steps, "global_batch": global_batch, "world": world, "seed": seed, "mode": mode}
-    for_data = {"format": format, "layout": layout, "eos_id": eos_id, "excludes": excludes}
+    taken: dict[str, Any] = {"trust": trust, "follow_links": follow_links, "tokenizer": tokenizer, "split": split}
+    for_runs: dict[str, Any] = {
+        "steps": steps,
+        "global_batch": global_batch,
+        "world": world,
+        "seed": seed,
+        "mode": mode,
+    }
+    for_data: dict[str, Any] = {"format": format, "layout": layout, "eos_id": eos_id, "excludes": excludes}
     _refuse_others(for_data if of_run else for_runs | {"step": step or None}, of_run=of_run)
     if of_run:
         named: Any = {name: value for name, value in for_runs.items() if name != "steps"}
@@ -279,13 +285,7 @@ def _over_steps(found: Curves) -> Child:
 
 def _batch(run: OpenedRun, shown: BatchFacts) -> Child:
     fields = [
-        (
-            tag("code", one.name),
-            one.kind,
-            one.dtype or "–",
-            " × ".join("…" if size is None else count(size) for size in one.shape),
-        )
-        for one in shown.fields
+        (tag("code", one.name), one.kind, one.dtype or "–", " × ".join(map(_side, one.shape))) for one in shown.fields
     ]
     whose = "all ranks" if shown.rank is None else f"rank {shown.rank}"
     rows = [(name, count(number), pictures.meter(number, shown.of)) for name, number in shown.shares]
