@@ -14,7 +14,7 @@ export $(shell sed -n 's/=.*//p' tests/telemetry_off.env)
 timed = @start=$$(date +%s); (set -ex; $(1)); status=$$?; echo "make $@: $$(($$(date +%s) - start)) s"; exit $$status
 pytest = $(BIN)/python -m pytest --durations=5
 
-.PHONY: demo smoke test lint docs interop upstream cluster all-cells crash fuzz bench release clean
+.PHONY: demo smoke test lint docs browser interop upstream cluster all-cells crash fuzz bench release clean
 
 demo: $(VENV)/.ready
 	$(call timed, $(BIN)/penstock demo demo --overwrite)
@@ -33,6 +33,10 @@ docs: $(VENV)/.ready-test $(DOCS)/.ready
 	$(call timed, $(BIN)/python docs/site/pages.py build/docs; \
 		NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet --strict --config-file build/docs/mkdocs.yml; \
 		$(pytest) tests/docs/built_site.py)
+
+# The viewer in Debian's chromium, which is installed where it is missing; pictures in build/browser.
+browser: $(VENV)/.ready-test
+	$(call timed, $(BIN)/python tests/browser/run.py)
 
 interop: $(VENV)/.ready-test
 	$(call timed, $(BIN)/python tests/interop/run.py)

@@ -72,6 +72,7 @@ BESIDE: dict[tuple[str, str], str] = {
     ("store", "codec"): "a local copy is checked by the hashes that an index states",
     ("mix", "order"): "mixing is arithmetic over the same blocks and permutations",
     ("cook", "mix"): "a cook function gets the auxiliary stores of what is cooked",
+    ("view", "look"): "pages show what find and diff found",
     ("cook", "order"): "a cooked source has the blocks of what is cooked",
 }
 """Imports between packages of one layer → the reason."""
@@ -130,14 +131,18 @@ HEAVY = (
     "zstandard",
     "hypothesis",
     "pytest",
+    "starlette",
+    "uvicorn",
 )
 TORCH_ONLY_IN = ("penstock.load.torch", "penstock.compat")
+VIEW_ONLY_IN = ("penstock.view.pages",)
 JAX_ONLY_IN = ("penstock.load.jax", "penstock.compat")
 
 MAY_IMPORT_BY_NAME: dict[str, str] = {
     "penstock._facade": "names at first use; that a package hands them on is no arrow",
     "penstock._optional": "packages of others",
     "penstock.formats": "the registry's table",
+    "penstock._tree": "what a notebook shows, which is drawn above all that it shows",
     "penstock.formats._by_name": "the same table: a format's module under its name alone",
     "penstock.formats.samples.webdataset.sample_types": "sample types of others, by the name in a dataset.yaml",
     "penstock.recipe.code": "code of others, by the name in a recipe",
@@ -452,7 +457,11 @@ def test_importing_penstock_costs_nothing() -> None:
 
 
 def test_importing_everything_loads_nothing_optional() -> None:
-    names = [name for name in modules() if not inside(name, (*TORCH_ONLY_IN, *JAX_ONLY_IN, "penstock.testing"))]
+    names = [
+        name
+        for name in modules()
+        if not inside(name, (*TORCH_ONLY_IN, *JAX_ONLY_IN, *VIEW_ONLY_IN, "penstock.testing"))
+    ]
     assert not loaded_after("\n".join(f"import {name}" for name in names if not name.endswith("__main__"))) & {*HEAVY}
 
 
@@ -478,7 +487,10 @@ def test_thread_pools_are_imported_when_they_are_made() -> None:
                 assert {one.name for one in node.names} == {"Future"}, f"{name}:{node.lineno}: see _pool.thread_pool"
 
 
-@pytest.mark.parametrize(("package", "places"), [("torch", TORCH_ONLY_IN), ("jax", JAX_ONLY_IN)])
+@pytest.mark.parametrize(
+    ("package", "places"),
+    [("torch", TORCH_ONLY_IN), ("jax", JAX_ONLY_IN), ("starlette", VIEW_ONLY_IN), ("uvicorn", VIEW_ONLY_IN)],
+)
 def test_one_place_imports(package: str, places: tuple[str, ...]) -> None:
     for name in modules():
         if not inside(name, places):

@@ -51,6 +51,7 @@ BORDERS: dict[str, set[str]] = {
         "prepare/raw_many:_is_search",
         "prepare/raw_many:index",
         "prepare/tokens/decode:load_decoder",
+        "prepare/tokens/decode:load_vocabulary",
         "prepare/tokens/inputs:find_files",
         "prepare/tokens/inputs:find_paths",
         "prepare/tokens/load_tokenizer:load_tokenizer",
@@ -87,7 +88,15 @@ BORDERS: dict[str, set[str]] = {
         "recipe/recipe:read_recipe",
     },
     "work": set(),
-    "view": {"view/mount:mount", "view/mount:open_files"},
+    "view": {
+        "view/facts/opening:is_recipe",
+        "view/facts/opening:open_run",
+        "view/facts/shelves:shelf",
+        "view/mount:mount",
+        "view/mount:open_files",
+        "view/report:_as_path",
+        "view/report:report",
+    },
 }
 """Package → `module:function` of its border: these take what users give, and begin with `place_of` or `dataset_at`.
 
@@ -155,6 +164,7 @@ ALLOWED: dict[str, str] = {
     **dict.fromkeys(
         (f"load/plan:{one}" for one in ("_about_weights", "_sources")), "names of children down a tree of streams"
     ),
+    "view/pages/targets:_mark": "asks when a local dataset was changed",
     "executors/processes:_stopped_in": "asks the system which processes of this one are stopped",
     "load/read:read_batches": "resolves positions of a stream",
     **dict.fromkeys((f"recipe/{one}" for one in NAMES_OF_RECIPES), "says in errors which file it is"),

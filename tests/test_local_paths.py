@@ -99,6 +99,7 @@ KNOWN: dict[str, str] = {
     "reshape/pieces.py": "files that workers leave in a work folder of this machine",
     "reshape/reorder.py": _SCRATCH,
     "view/mount.py": "the folder to mount at: `local_path` refuses another",
+    "view/pages/jobs.py": _SCRATCH,
     "work/folder.py": "a work folder is local where `is_local` was asked",
     "work/shared.py": "walks over a work folder of a local store",
 }

@@ -33,6 +33,7 @@ NAMES = {
         "convert",
         "create",
         "diff",
+        "report",
         "exclude",
         "filter",
         "find",

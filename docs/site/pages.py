@@ -31,7 +31,7 @@ TUTORIALS = ("text-to-model", "images", "resume", "take-out", "come-from")
 GUIDES: dict[str, tuple[str, ...]] = {
     "Prepare": ("pack", "verbs", "convert", "clusters"),
     "Train": ("loader", "mixing", "recipes", "remote"),
-    "Look": ("looking", "limits"),
+    "Look": ("seeing", "looking", "limits"),
     "Come from": ("modalities", "modalities-commands", "streaming", "energon", "energon-training"),
 }
 """Guides in the order of the navigation; one that is not named here comes last."""
@@ -55,6 +55,10 @@ def main(target: Path) -> None:
         file = target / "pages" / place
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
+    for one in (ROOT / "docs").glob("*/pictures/*.png"):
+        copy = target / "pages" / one.relative_to(ROOT / "docs")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(one, copy)
     for one in (HERE / "style.css", HERE / "offline.js"):
         shutil.copy(one, target / "pages" / one.name)
     config = yaml.safe_load((HERE / "mkdocs.yml").read_text())
@@ -99,6 +103,9 @@ def linked(text: str, source: Path, places: dict[Path, str]) -> str:
         if file in places:
             near = os.path.relpath(places[file], os.path.dirname(places[source]) or ".")
             return f"{found[1]}({near}{'#' + anchor if anchor else ''})"
+        if file.suffix == ".png" and file.is_file():
+            near = os.path.relpath(file.relative_to(ROOT / "docs"), os.path.dirname(places[source]) or ".")
+            return f"{found[1]}({near})"
         if not file.exists():
             raise SystemExit(f"{source.relative_to(ROOT)}: a link to nothing: {found[2]}")
         return found[1][1:-1]

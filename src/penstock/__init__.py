@@ -52,10 +52,25 @@ if TYPE_CHECKING:
     from penstock.reshape.merge import merge as merge
     from penstock.reshape.shuffle import shuffle as shuffle
     from penstock.reshape.split import split as split
+    from penstock.view.report import report as report
 
 __version__ = "0.1.0"
 
 __getattr__, __dir__ = facade(__name__)
+
+
+def load_ipython_extension(shell: object) -> None:
+    """Show batches in a notebook: `%load_ext penstock`. Sources, streams and loaders are shown without it."""
+    from penstock.view.notebook import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: object) -> None:
+    """The opposite: `%unload_ext penstock`."""
+    from penstock.view.notebook import unload
+
+    unload(shell)
 
 
 class _Facade(ModuleType):

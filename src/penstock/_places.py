@@ -30,6 +30,12 @@ def place_of(source: Source[Any], index: int) -> Place:
     return place
 
 
+def extents_of(source: Source[Any], index: int) -> tuple[Extent, ...] | None:
+    """The file ranges of sample `index` alone: a key may have to be read from the sample. None as in `place_of`."""
+    known = _known(source.place_of, index) if isinstance(source, SupportsPlaces) else None
+    return None if known is None else known.extents
+
+
 def _known(find: Callable[[int], T], index: int) -> T | None:
     """What `find` gives, or None where the sample is damaged: its place in the order is known all the same."""
     try:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from penstock._secrets import redact
+
+T = TypeVar("T")
+
+FACES = {"notebook": "penstock.view.notebook"}
+"""Who draws, above all that is drawn: by name, so that no layer imports one above it."""
 
 MOST_CHILDREN = 16
 MOST_LINES = 24
@@ -43,6 +49,25 @@ def tree(self: Any) -> str:
 def brief(self: _SaysSummary) -> str:
     """`<summary>`: the `__repr__` of what says in one line what it is."""
     return f"<{self.summary()}>"
+
+
+def html(self: Any) -> str:
+    """The `_repr_html_` of sources and streams: what a notebook shows of them; see `penstock.view.notebook`."""
+    return importlib.import_module(FACES["notebook"]).html_of(self)
+
+
+class ShownDict(dict[str, Any]):
+    """A dict that notebooks show as what it tells; nothing else of it differs."""
+
+    __slots__ = ()
+    _repr_html_ = html
+
+
+class ShownList(list[T]):
+    """The same of a list."""
+
+    __slots__ = ()
+    _repr_html_ = html
 
 
 def line(name: str, params: Mapping[str, Any], fingerprint: str | None = None) -> str:

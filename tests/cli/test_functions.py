@@ -15,7 +15,7 @@ from penstock.types import OpenOptions
 
 VERBS = (
     *("pack", "index", "prepare", "merge", "shuffle", "split", "filter", "find", "diff"),
-    *("convert", "verify", "repair"),
+    *("convert", "verify", "repair", "report"),
 )
 OTHERWISE: dict[str, dict[str, str | None]] = {
     "pack": {"field": "field", "join": "join"},

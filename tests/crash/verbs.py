@@ -172,6 +172,8 @@ VERBS = [
     verb("find a.jsonl --where len(text)>0 --limit 3", one_jsonl),
     verb("find a --where len(text)>0", cases.two_mds),
     verb("diff a.pbin a.pbin", cases.two_pbin, finds=True),
+    verb("report a.pbin -o out.html", cases.two_pbin),
+    verb("report recipe.yaml -o out.html", with_recipe),
     verb("diff a.jsonl a.jsonl --as set", one_jsonl, finds=True),
     verb("trace a.pbin", cases.two_pbin),
     verb("exclude a.jsonl --where len(text)>0 --reason asked", one_jsonl, same=False),

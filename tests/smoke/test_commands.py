@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,7 @@ USES: dict[str, Use] = {
         "lines/a.jsonl --where id==2 --reason asked", makes="lines/a.jsonl.penstock.exclude.jsonl", says="1 added"
     ),
     "purge": Use("listed/a.jsonl -o new.jsonl", makes="new.jsonl.certificate.json", says="1 left"),
+    "report": Use("tokens/a.pbin -o new.html", makes="new.html", says="4 examples"),
     "diff": Use("tokens/a.pbin tokens/a.pbin", says="equal"),
     "verify": Use("tokens/a.pbin --depth full", says="clean"),
     "repair": Use("tokens/a.pbin", says="nothing"),
@@ -62,6 +64,7 @@ USES: dict[str, Use] = {
     "lint": Use("tars/a", says="clean"),
     "preview": Use("tars/a -n 1", says="text 0"),
     "mount": Use("tars/a point"),
+    "view": Use("tars/a --no-open"),
     "plan": Use("recipe.yaml", says="2 samples"),
     "stage": Use("recipe.yaml --hosts 1 --host 0", says="nothing is remote"),
     "status": Use("lines/a.jsonl", says="complete"),
@@ -137,7 +140,7 @@ def test_none_is_forgotten() -> None:
     assert set(USES) == set(leaves(cli))
 
 
-@pytest.mark.parametrize("command", [name for name in USES if not name.endswith("mount")])
+@pytest.mark.parametrize("command", [name for name in USES if not name.endswith(("mount", "view"))])
 def test_command(command: str, place: Path, capsys: pytest.CaptureFixture[str], may_lack_extras: bool) -> None:
     use = USES[command]
     assert not use.makes or not (place / use.makes).exists()
@@ -172,3 +175,20 @@ def test_mount(command: str, place: Path, may_lack_extras: bool) -> None:
         pytest.skip(said)
     assert process.returncode == (0 if has_fuse else NotFound.exit_status), said
     assert has_fuse == ("k0.txt" in names)
+
+
+def test_view(place: Path, may_lack_extras: bool) -> None:
+    """The first page, by the address that is printed first."""
+    arguments = [sys.executable, "-m", "penstock", "view", *USES["view"].arguments.split()]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().strip()
+            page = urllib.request.urlopen(url, timeout=PATIENCE_S).read().decode() if url else ""
+        finally:
+            process.send_signal(signal.SIGINT)
+            said = process.communicate(timeout=PATIENCE_S)[1]
+    if may_lack_extras and process.returncode == MissingExtra.exit_status:
+        pytest.skip(said)
+    assert process.returncode == 0, said
+    assert "webdataset" in page

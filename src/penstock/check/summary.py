@@ -154,11 +154,11 @@ def _tokens(source: TokenSource, manifest: Manifest | None, given_eos_id: int | 
         doc_starts = source.doc_starts
     except ConfigError:
         return found | {"samples": None, "lengths": None, "eos_rule": "not known: name an id with --eos-id"}
-    rule = _eos_rule(source, doc_starts, given_eos_id)
+    rule = eos_rule(source, doc_starts, given_eos_id)
     return found | {"samples": len(doc_starts) - 1, "lengths": length_summary(np.diff(doc_starts)), "eos_rule": rule}
 
 
-def _eos_rule(source: TokenSource, doc_starts: IntArray, given: int | None) -> str:
+def eos_rule(source: TokenSource, doc_starts: IntArray, given: int | None) -> str:
     """How documents end, in words: as recorded, else as up to 1,024 of them do."""
     if source.eos_id is not None:
         source_of_id = "as given" if given is not None else "as the side file says"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, Unpack, get_args, runtime_checkable
 
 from penstock._keywords import Opening
+from penstock._tree import ShownList
 from penstock.abc import Format, Store
 from penstock.check.row_maps import check_row_map
 from penstock.check.shares import SharedReport, check_in_shares, require_apart
@@ -60,7 +61,7 @@ def verify(
     place = dataset_at(path, follow_links=given.follow_links)
     chosen = find_format(place, format, given)
     found = _told(chosen, place, given, depth, lambda: _check(chosen, place, given, depth, executor, workers))
-    return [*found, *check_row_map(chosen, place, given, depth)]
+    return ShownList([*found, *check_row_map(chosen, place, given, depth)])
 
 
 def _told(

@@ -23,6 +23,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "diff": "Whether two datasets hold the same samples.",
         "trace": "The inputs and commands that made a dataset.",
         "preview": "Show samples in the terminal.",
+        "view": "Look at datasets and runs in a browser.",
+        "report": "A dataset or a run as one page, for a mail or a wiki.",
         "mount": "The parts of samples as files of a folder.",
     },
     "Check": {
@@ -69,6 +71,8 @@ EXAMPLES: dict[str, str] = {
     "info": "penstock info corpus.pbin",
     "head": "penstock head corpus.pbin -n 2 --tokenizer tokenizer.json",
     "preview": "penstock preview tars/ -n 3",
+    "view": "penstock view corpus.pbin recipe.yaml",
+    "report": "penstock report corpus.pbin -o corpus.html",
     "mount": "penstock mount tars/ point/",
     "find": "penstock find corpus.jsonl --where 'id == 17'",
     "diff": "penstock diff corpus.jsonl shards/ --as set",

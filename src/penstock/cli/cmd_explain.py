@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import click
 
+from penstock.cli._common import has_color
 from penstock.cli._energon import refuse_given
-from penstock.cli._output import emit, json_option, table
+from penstock.cli._output import emit, json_option, say, table
 from penstock.cli._recipes import open_run, recipe_options
-from penstock.cli._samples import decoder, require_one, sample_options
+from penstock.cli._samples import require_one, sample_options
 
 _DOCUMENT = "The inverse: where the sample of this key, or document of this number or FILE[INDEX] (--keep-map), came."
 
@@ -32,8 +34,10 @@ def command(
     show_all: bool, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """What a step of a run read: from the recipe and the state's history, exact, without logs."""
+    from penstock.cli.cmd_head import as_line
     from penstock.load.excluded import explain_excluded
     from penstock.load.explain import explain_document, explain_step, run_of
+    from penstock.view.facts.opening import vocabulary_of
 
     require_one()
     if not show:
@@ -56,15 +60,22 @@ def command(
         found = explain_document(run, document, _stop_step(run, step), limit, batch.get("world"))
         if rank is not None:
             found["samples"] = [one for one in found["samples"] if one["rank"] == rank]
+    samples: list[dict[str, Any]] = []
+    vocabulary = vocabulary_of(tokenizer)
     if show:
-        found["shown"] = list(_shown(run.data, found["samples"], (start, index, key), decoder(tokenizer), show_all))
-    lines = [f"{one['position']:,}: {one['sample']}" for one in found.get("shown", ())]
-    emit(found, as_json=as_json, text=lambda: "\n".join([_text(found), *lines]))
+        samples = list(_chosen(run.data, found["samples"], (start, index, key)))
+        decode = None if vocabulary is None else vocabulary.decode
+        found["shown"] = [
+            {"position": one["position"], "sample": as_line(one["sample"], decode, show_all=show_all)}
+            for one in samples
+        ]
+    emit(found, as_json=as_json, text=lambda: _text(found))
+    if not as_json:
+        _read_out(run.data, samples, vocabulary, found.get("shown", ()))
 
 
-def _shown(data: Any, rows: list[dict[str, Any]], chosen: Any, decode: Any, show_all: bool) -> Iterator[dict[str, Any]]:
-    """The samples at positions, as `head` shows them."""
-    from penstock.cli.cmd_head import as_line
+def _chosen(data: Any, rows: list[dict[str, Any]], chosen: Any) -> Iterator[dict[str, Any]]:
+    """The rows that were asked for, with their samples."""
     from penstock.errors import ConfigError
 
     start, index, key = chosen
@@ -72,7 +83,25 @@ def _shown(data: Any, rows: list[dict[str, Any]], chosen: Any, decode: Any, show
         if "inputs" in row:
             raise ConfigError("windows that are packed on the fly are not shown", hint="Leave out --show")
         if (start or 0) <= row["index"] and index in (None, row["index"]) and key in (None, row["key"]):
-            yield {"position": row["position"], "sample": as_line(data[row["position"]], decode, show_all=show_all)}
+            yield {**row, "sample": data[row["position"]]}
+
+
+def _read_out(data: Any, samples: list[dict[str, Any]], vocabulary: Any, lines: Any) -> None:
+    """Samples for people: windows of tokens as text, with the borders of documents and masks; others in a line each."""
+    from penstock.errors import ConfigError
+    from penstock.view.draw.terminal import window
+    from penstock.view.facts.batches import eos_id_of
+    from penstock.view.facts.token_run import tokens
+
+    for one, line in zip(samples, lines, strict=True):
+        try:
+            run = tokens(one["sample"], texts=vocabulary, eos_id=eos_id_of(data))
+        except ConfigError:  # a sample without tokens
+            say(f"{one['position']:,}: {line['sample']}")
+            continue
+        say(f"\n{one['position']:,}: {'/'.join(one['path']) or 'source'} {one['index']:,}")
+        color = has_color() and sys.stdout.isatty()
+        click.echo("\n".join(f"  {text}" for text in window(run, color=color)), color=color)
 
 
 def _read_state(path: str) -> Any:

@@ -23,7 +23,21 @@ def command(path: str, as_json: bool, **options: Any) -> None:
     from penstock.check import summarise
 
     found = summarise(path, **options)
+    if found["format"] == "webdataset":
+        found |= _parts(path, found["samples"], options)
     emit(found, as_json=as_json, text=lambda: _text(found))
+
+
+def _parts(path: str, samples: int, options: dict[str, Any]) -> dict[str, Any]:
+    """The parts of samples, by the headers of some of them."""
+    import msgspec
+
+    from penstock.view.facts.opening import open_target
+    from penstock.view.facts.parts import parts_of_samples
+
+    opened = open_target(path, **{name: value for name, value in options.items() if value not in (None, False)})
+    parts = parts_of_samples(opened, samples)
+    return {} if parts is None else {"parts": msgspec.to_builtins(parts)}
 
 
 def _text(found: dict[str, Any]) -> str:
@@ -53,9 +67,23 @@ def _text(found: dict[str, Any]) -> str:
             rows.append((name, str(value)))
     width = max(len(label) for label, _ in rows)
     lines = [found["path"], *(f"  {label.ljust(width)}  {value}" for label, value in rows)]
+    if found.get("parts"):
+        lines += ["", *_of_parts(found["parts"])]
     if found.get("lengths"):
         lines += ["", *_lengths(found["lengths"])]
     return "\n".join(lines)
+
+
+def _of_parts(parts: dict[str, Any]) -> list[str]:
+    """Each part: how many samples have it, how large it is, and what of the contents it is."""
+    rows = [
+        (one["name"], f"{one['share']:.1%}", human_bytes(one["mean_bytes"]), f"{one['share_of_bytes']:.1%}")
+        for one in parts["parts"]
+    ]
+    looked_at = parts["estimated_from"]
+    how = f"from {looked_at:,} of {parts['of']:,} samples" if looked_at else f"of all {parts['of']:,} samples"
+    head = table(rows, header=("part", "in samples", "mean size", "of contents")).splitlines()
+    return [f"  parts, {how}", *(f"  {line}" for line in head)]
 
 
 def _details(details: dict[str, Any]) -> list[tuple[str, str]]:

@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             sys.exit(0)
         failure, status = _understand(error)
-        if status not in (_INTERRUPTED, _OUR_FAULT) and not isinstance(error, click.UsageError):
+        if status not in (INTERRUPTED, OUR_FAULT) and not isinstance(error, click.UsageError):
             status = 1 if _is_energon(arguments) else status
         if isinstance(error, click.ClickException):
             vars(error)["message"] = failure["message"]

@@ -16,7 +16,7 @@ from penstock._kinds import Seedable, is_stream
 from penstock._places import place_of
 from penstock._resolved import Ahead, excluded_of, prefetch_of, samples_of, substitutes_of
 from penstock._stages import report
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Stream, SupportsFiles
 from penstock.cook.cookers import Bound, Cooker, Cookers, CookFn
 from penstock.cook.crude import CrudeSample, Origin
@@ -205,6 +205,7 @@ class CookedSource:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
 
 class CookedStream:
@@ -295,6 +296,7 @@ class CookedStream:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
 
 class Held:

@@ -13,7 +13,7 @@ from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._places import by_name, place_of
 from penstock._resolved import excluded_of, prefetch_of, samples_of
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, SupportsFiles
 from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.cook.stores import FileStore, stores_of
@@ -171,6 +171,7 @@ class Crude:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     def _made(self, raw: Any) -> Any:
         if not isinstance(raw, dict):

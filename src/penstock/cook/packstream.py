@@ -16,7 +16,7 @@ from penstock._digest import digest
 from penstock._kinds import is_stream
 from penstock._naming import function_name
 from penstock._resolved import Ahead
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Stream
 from penstock.errors import ConfigError
 from penstock.types import Schema
@@ -139,6 +139,7 @@ class PackStream:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     def _packs(self, lane: int, window: int) -> Iterator[tuple[list[int], Iterable[Any]]]:
         """The groups of a window as places in it, and what becomes of each."""

@@ -19,7 +19,7 @@ from penstock._index import as_index, as_indices
 from penstock._kinds import is_token_source
 from penstock._resolved import samples_of
 from penstock._secrets import redact
-from penstock._tree import brief, tree
+from penstock._tree import brief, html, tree
 from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError, Excluded
 from penstock.store.exclude_list import Entry, ExcludeList
@@ -166,6 +166,7 @@ class ExcludingSource:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     @cached_property
     def _keys(self) -> frozenset[str]:
@@ -309,6 +310,7 @@ class ExcludingTokens:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     def _gather_flagged(
         self, starts: IntArray, length: int, out: TokenArray | None = None

@@ -17,7 +17,7 @@ from penstock._hidden import Hidden
 from penstock._index import as_index, as_indices
 from penstock._places import place_of
 from penstock._resolved import samples_of
-from penstock._tree import brief, tree
+from penstock._tree import brief, html, tree
 from penstock.abc import Source
 from penstock.formats._excluding import ExcludingSource, ExcludingTokens
 from penstock.store.exclude_list import NO_LIST, ExcludeList
@@ -128,6 +128,7 @@ class KeptSource:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     def _whole_places(self, places: IntArray) -> IntArray:
         return places_in_whole(places, self._left_out)
@@ -237,6 +238,7 @@ class KeptTokens:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     @cached_property
     def _gaps(self) -> tuple[IntArray, IntArray]:

@@ -14,6 +14,7 @@ import numpy as np
 from penstock._ending import only_exit_handlers_run
 from penstock._kinds import LaneStream, is_lane_stream
 from penstock._secrets import logger
+from penstock._tree import html
 from penstock.abc import Source, Stream
 from penstock.errors import ConfigError
 from penstock.load import excluded, lanes
@@ -140,6 +141,11 @@ class Loader:
             _log.info("tail='drop' leaves out the last %d of %d samples", self.left_out, self._num_samples)
 
     @property
+    def data(self) -> Any:
+        """The stream or source that it reads."""
+        return self._options.data
+
+    @property
     def rank(self) -> int:
         """Data-parallel rank."""
         return self._options.rank
@@ -227,6 +233,8 @@ class Loader:
             f"<Loader  global_batch={self.global_batch} rank={self.rank}/{self.world} micro_batch={self.micro_batch} "
             f"step={self.step} consumed={self.consumed}>"
         )
+
+    _repr_html_ = html
 
     def metrics(self) -> Metrics:
         """What the loader has done since it was made, and how much of each source was read."""

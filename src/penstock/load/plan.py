@@ -11,6 +11,7 @@ import numpy as np
 
 from penstock._kinds import HasHorizon, is_lane_stream, is_stream, is_token_source
 from penstock._places import place_of
+from penstock._tree import ShownDict
 from penstock.errors import ConfigError
 from penstock.load.excluded import lists_of
 from penstock.mix import Blend, Epochs, Stages
@@ -123,20 +124,22 @@ def plan(
     tokens = [one.tokens for one in sources if one.tokens is not None]
     sizes = [one.size_bytes for one in sources if one.size_bytes is not None]
     cached = [one.distinct_bytes or 0 for one in sources if one.is_remote]
-    return {
-        "samples": stop,
-        "steps": None if global_batch is None else -(-stop // global_batch),
-        "global_batch": global_batch,
-        "world": world,
-        "tokens": sum(tokens) if tokens else None,
-        "padding": _mean_padding(sources),
-        "bytes": sum(sizes) if sizes else None,
-        "requests": sum(one.requests for one in sources),
-        "cache_bytes": sum(cached),
-        "start_up_seconds": round(start_up, 4),
-        "sources": [_as_json(one) for one in sources],
-        "warnings": list(_warnings(data, inner, sources, global_batch, world)),
-    }
+    return ShownDict(
+        {
+            "samples": stop,
+            "steps": None if global_batch is None else -(-stop // global_batch),
+            "global_batch": global_batch,
+            "world": world,
+            "tokens": sum(tokens) if tokens else None,
+            "padding": _mean_padding(sources),
+            "bytes": sum(sizes) if sizes else None,
+            "requests": sum(one.requests for one in sources),
+            "cache_bytes": sum(cached),
+            "start_up_seconds": round(start_up, 4),
+            "sources": [_as_json(one) for one in sources],
+            "warnings": list(_warnings(data, inner, sources, global_batch, world)),
+        }
+    )
 
 
 def _stop(data: Any, global_batch: int | None, steps: int | None) -> int:

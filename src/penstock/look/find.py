@@ -202,6 +202,11 @@ Hits = list[tuple[int, str | None]]
 """Index and key of samples that were found."""
 
 
+def hits_in(dataset: Dataset, wanted: Wanted, start: int, stop: int, limit: int | None = None) -> Hits:
+    """The samples of `[start, stop)` that fit, at most `limit`, the first ones; raises as `find`."""
+    return _Job(dataset, wanted, limit)(Stretch(start, stop, ""))[0]
+
+
 class _Job:
     """What every worker gets; it loads the tokenizer once.
 

@@ -10,7 +10,7 @@ from penstock._index import as_index
 from penstock._kinds import Seedable, is_stream
 from penstock._places import by_name, place_of
 from penstock._resolved import Ahead, excluded_of, prefetch_of, samples_of, substitutes_of
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Stream, SupportsFiles
 from penstock.errors import ConfigError
 from penstock.order.borders import Blocks, blocks_of
@@ -137,6 +137,7 @@ class AuxSource:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
 
 class AuxStream:
@@ -224,6 +225,7 @@ class AuxStream:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
 
 def _fingerprint(below: Any, aux: Mapping[str, Source[Any]]) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from penstock._digest import array_digest, derive_key, digest
 from penstock._index import as_position, as_positions
 from penstock._resolved import Prefetch
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Stream
 from penstock.errors import ConfigError
 from penstock.order.ordered import OrderedStream
@@ -165,6 +165,7 @@ class Balance(Generic[T]):
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     def _own(self) -> dict[str, Any]:
         if self._digest is None:

@@ -13,7 +13,7 @@ from penstock._digest import derive_key, digest
 from penstock._index import as_position, as_positions
 from penstock._kinds import is_stream
 from penstock._naming import naming
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Stream
 from penstock.errors import ConfigError
 from penstock.mix._branches import Branches, same_lanes, seeded
@@ -183,6 +183,7 @@ class Blend:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     def _child(self, name: str, child: Stream[Any] | Source[Any]) -> Stream[Any]:
         seed = derive_key(self.seed, "child", name) >> 12  # 52 bits: every JSON reader keeps them

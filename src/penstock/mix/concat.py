@@ -18,7 +18,7 @@ from penstock._index import as_index, as_indices
 from penstock._kinds import is_token_source
 from penstock._places import extents_of_tokens, keys_of, place_of, token_extents
 from penstock._resolved import excluded_of, prefetch_of, prefetch_parts, samples_of
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, SupportsDocumentFlags, SupportsKeys, TokenSource
 from penstock.errors import ConfigError, NotFound
 from penstock.mix._branches import Widths, common, widened
@@ -168,6 +168,7 @@ class ConcatSource:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     def _prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:
         owner = np.searchsorted(self._starts, batches, side="right") - 1
@@ -354,6 +355,7 @@ class ConcatTokens:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_doc_starts": None}

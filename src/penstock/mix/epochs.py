@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._kinds import is_stream
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Stream
 from penstock.errors import ConfigError
 from penstock.mix._branches import Branches
@@ -156,6 +156,7 @@ class Epochs:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     def _of(self, name: str) -> dict[str, Any]:
         times = self.repetitions[name]

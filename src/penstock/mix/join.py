@@ -15,7 +15,7 @@ from penstock._kinds import Derived
 from penstock._naming import function_name
 from penstock._places import place_of
 from penstock._resolved import excluded_of, samples_of
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, SupportsKeys
 from penstock.errors import ConfigError, NotFound
 from penstock.mix._join_index import How, join_rows
@@ -200,6 +200,7 @@ class JoinedSource:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_table": None}

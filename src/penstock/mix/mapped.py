@@ -14,7 +14,7 @@ from penstock._naming import function_name
 from penstock._places import place_of
 from penstock._resolved import Ahead, excluded_below, excluded_of, keep_mark, prefetch_of, samples_of, substitutes_of
 from penstock._stages import report
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Stream
 from penstock.mix.auxiliary import aux_of
 from penstock.order.borders import Blocks, blocks_of
@@ -120,6 +120,7 @@ class MappedSource:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
 
 class MappedStream:
@@ -216,6 +217,7 @@ class MappedStream:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
 
 def _applied(x: MappedSource | MappedStream, samples: list[Any]) -> list[Sample]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from penstock._digest import derive_key, digest
 from penstock._index import as_position, as_positions
 from penstock._kinds import is_stream
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Stream
 from penstock.errors import ConfigError
 from penstock.mix._branches import Branches, same_lanes, seeded
@@ -160,6 +160,7 @@ class Stages:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     def _split(self, positions: IntArray) -> tuple[NDArray[Any], IntArray]:
         stage = np.searchsorted(self._starts, positions, side="right") - 1

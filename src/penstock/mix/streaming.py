@@ -16,7 +16,7 @@ from penstock._kinds import Derived
 from penstock._places import place_of
 from penstock._resolved import Prefetch, excluded_of, samples_of
 from penstock._secrets import logger
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.mix.concat import ConcatSource
@@ -274,6 +274,7 @@ class StreamingOrder:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
 
 def with_substitutes(source: Source[Any], ids: IntArray) -> IntArray:

@@ -13,7 +13,7 @@ from penstock._index import as_position, as_positions
 from penstock._kinds import CutsBlocks
 from penstock._places import place_of
 from penstock._resolved import MARK, excluded_of, prefetch_of, samples_of
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Order, Source
 from penstock.errors import ConfigError, Excluded
 from penstock.order.permutation import permute_one
@@ -260,6 +260,7 @@ class OrderedStream(Generic[T]):
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     def _with_substitutes(self, positions: IntArray, indices: IntArray) -> IntArray:
         """The same indices, but where a sample is excluded: there that of its substitute and `size`."""

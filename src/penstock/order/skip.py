@@ -12,7 +12,7 @@ from penstock._digest import digest
 from penstock._index import as_position, as_positions
 from penstock._kinds import Seedable
 from penstock._resolved import Ahead, substitutes_of
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Stream
 from penstock.errors import ConfigError
 from penstock.order.permutation import MAX_SIZE
@@ -141,6 +141,7 @@ class Skip(Generic[T]):
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     def position_of(self, inner: int, /) -> int | None:
         """The position at which the stream's position `inner` comes; None if it is left out."""

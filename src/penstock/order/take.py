@@ -16,7 +16,7 @@ from penstock._index import as_index, as_indices
 from penstock._kinds import is_token_source
 from penstock._places import extents_of_tokens, keys_of, place_of, token_extents
 from penstock._resolved import excluded_of, prefetch_of, samples_of
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, SupportsDocumentFlags, SupportsKeys, TokenSource
 from penstock.errors import ConfigError, NotFound
 from penstock.order.borders import Blocks, EvenBlocks, StoredBlocks, blocks_of
@@ -159,6 +159,7 @@ class TakenSource(Generic[T]):
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
 
 class TakenTokens:
@@ -276,6 +277,7 @@ class TakenTokens:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     def _gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
         """bool[len(starts), length]: whether each token of each window is the first of a document."""

@@ -21,7 +21,7 @@ from penstock._hidden import stored_tokens
 from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
 from penstock._places import token_extents
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError
 from penstock.pack.labels import fields, first_row, segments
@@ -240,6 +240,7 @@ class PackedWindows:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     def _find_plan(self) -> Plan:
         derived: Derived | None = self.packing.derived or getattr(self.source, "derived", None)

@@ -19,7 +19,7 @@ from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
 from penstock._naming import function_name
 from penstock._resolved import excluded_of, samples_of
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.pack.placing import RUN_PIECES, kept, new_of, place
@@ -157,6 +157,7 @@ class PackByLength:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     def __getstate__(self) -> dict[str, Any]:
         # A plan that is kept is mapped by who unpickles this.

@@ -16,7 +16,7 @@ from penstock._digest import digest
 from penstock._hidden import stored_tokens, without_loss
 from penstock._index import as_index, as_indices
 from penstock._places import token_extents
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, SupportsDocumentFlags, TokenSource
 from penstock.errors import ConfigError
 from penstock.pack.labels import BoolArray, fields, first_row, shifted, start_zero, starts_after
@@ -177,6 +177,7 @@ class Windows:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     def _range(self, index: int) -> tuple[int, int]:
         start = as_index(index, self._len) * self._stride

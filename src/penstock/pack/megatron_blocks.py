@@ -19,7 +19,7 @@ from penstock._hidden import stored_tokens, without_loss
 from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
 from penstock._places import token_extents
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError
 from penstock.pack.chunk import documents_between
@@ -172,6 +172,7 @@ class MegatronWindows:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     def _range(self, index: int) -> tuple[int, int]:
         start = int(self.starts[as_index(index, len(self))])

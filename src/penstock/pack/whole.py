@@ -12,7 +12,7 @@ from penstock._digest import digest
 from penstock._hidden import stored_tokens
 from penstock._index import as_index, as_indices
 from penstock._places import token_extents
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError
 from penstock.pack.labels import fields, first_row, segments
@@ -144,6 +144,7 @@ class WholeDocuments:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     def _gather(self, starts: IntArray, read: IntArray) -> TokenArray:
         """uint[k, length + 1]: `read` tokens from each of `starts`, then padding."""

@@ -12,7 +12,7 @@ from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._places import by_name, place_of
 from penstock._resolved import samples_of
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source
 from penstock.order.borders import Blocks, blocks_of
 from penstock.types import Batch, IntArray, Place, Sample, Schema
@@ -92,6 +92,7 @@ class Flavored:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     def _flavored(self, sample: Any) -> Any:
         if isinstance(sample, dict):

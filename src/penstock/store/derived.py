@@ -13,7 +13,8 @@ import io
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,23 @@ Put = Callable[[NDArray[Any]], None]
 
 _SMALL_SCRATCH_BYTES = 1 << 24
 _KEY = re.compile(r"^[A-Za-z0-9_.-]{1,200}$")
+
+
+_AT_HAND_ONLY: ContextVar[bool] = ContextVar("at_hand_only", default=False)
+
+
+class NotAtHand(Exception):
+    """What was asked for would have to be computed first, which takes as long as reading an index, or the data."""
+
+
+@contextlib.contextmanager
+def at_hand_only() -> Generator[None]:
+    """Inside, what is not computed yet is not computed: whoever asks for it gets `NotAtHand`; for this thread alone."""
+    before = _AT_HAND_ONLY.set(True)
+    try:
+        yield
+    finally:
+        _AT_HAND_ONLY.reset(before)
 
 
 def cache_folder() -> str:
@@ -110,6 +128,8 @@ class DerivedCache:
         found = _mapped(path, key, dtype)
         if found is not None:
             return found
+        if _AT_HAND_ONLY.get():
+            raise NotAtHand(key)
         try:
             if not keeps_nothing():
                 found = _found_or_made(path, key, dtype, feed)

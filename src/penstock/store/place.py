@@ -79,6 +79,10 @@ class Place:
         """Whether a folder is there."""
         return self.store.is_folder(self.path)
 
+    def is_link(self) -> bool:
+        """Whether a symbolic link is there; there are none in an object store."""
+        return self.is_local and os.path.islink(self.path)
+
     def names(self) -> list[str]:
         """What lies in it, which may be nothing: names of files and folders, in order; hidden ones too."""
         if self.is_local:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source
 from penstock.errors import ConfigError, NotFound
 from penstock.types import Batch, Field, IntArray, Sample, Schema, TokenArray
@@ -68,6 +68,7 @@ class MemorySource:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
 
 class KeyedSource(MemorySource):
@@ -216,6 +217,7 @@ class MemoryTokens:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
 
 def _narrowest(ids: IntArray, eos_id: int | None) -> str:

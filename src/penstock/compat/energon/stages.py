@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock._index import as_positions
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Stream
 from penstock.compat.energon.work import Work, set_restore_key
 from penstock.compat.energon.worker import working_on
@@ -104,6 +104,7 @@ class Encoded:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
 
 class Filled(Encoded):
@@ -274,6 +275,7 @@ class Lanes:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
 
 def _whole(samples: list[Any]) -> list[list[int]]:

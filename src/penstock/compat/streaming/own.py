@@ -9,7 +9,7 @@ from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_indices
 from penstock._places import place_of
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.types import Batch, IntArray, Place, Sample, Schema
@@ -83,3 +83,4 @@ class OwnSamples:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html

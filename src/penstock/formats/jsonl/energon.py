@@ -22,7 +22,7 @@ from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._secrets import redact
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store
 from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.errors import Corrupt, NotFound, PenstockError, Truncated
@@ -330,6 +330,7 @@ class EnergonJsonlSource:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     @property
     def _starts(self) -> IntArray:

@@ -13,7 +13,7 @@ from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._secrets import redact
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store, SupportsMmap
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats._manifest import data_fingerprint, side_path
@@ -217,6 +217,7 @@ class JsonlSource:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     @property
     def _lines(self) -> IntArray:

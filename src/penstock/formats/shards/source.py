@@ -23,7 +23,7 @@ from penstock._columns import stack
 from penstock._index import as_index, as_indices
 from penstock._pool import Pool
 from penstock._secrets import logger, redact
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store, SupportsMmap
 from penstock.codec.hashes import hasher
 from penstock.errors import ConfigError, PenstockError, Unsupported
@@ -290,8 +290,7 @@ class ShardSource:
         params = {"path": self.folder.path, "samples": self._size, "shards": len(self._shards)}
         return line(self._name, params, self._fingerprint)
 
-    __repr__ = brief
-    __str__ = tree
+    __repr__, __str__, _repr_html_ = brief, tree, html
 
     # --- inside --------------------------------------------------------------------------------------------------
 

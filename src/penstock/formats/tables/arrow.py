@@ -18,7 +18,7 @@ from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._optional import require
 from penstock._secrets import redact
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store, SupportsMmap
 from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, UnsafeData, Unsupported
 from penstock.formats._modes import Mode, preferred_mode
@@ -216,6 +216,7 @@ class ArrowSource:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     # --- inside --------------------------------------------------------------------------------------------------
 

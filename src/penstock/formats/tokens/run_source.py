@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._secrets import logger
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store
 from penstock.errors import ConfigError
 from penstock.formats._manifest import DATA
@@ -293,3 +293,4 @@ class RunSource:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html

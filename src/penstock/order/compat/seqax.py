@@ -28,7 +28,7 @@ from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
 from penstock._places import place_of
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.order.fisher_yates import swap_walk
@@ -220,6 +220,7 @@ class SeqaxPass(Generic[T]):
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     def __reduce__(self) -> tuple[object, ...]:
         return (SeqaxPass, (self.source, self.params, self._derived))

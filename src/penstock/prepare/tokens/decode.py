@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from penstock._limits import MOST_TOKEN_ID
 from penstock._optional import require
 from penstock.errors import Corrupt, NotFound, PenstockError
 from penstock.prepare.tokens.tokenizer_json import parse_tokenizer, require_loadable
@@ -15,9 +17,45 @@ from penstock.store.resolve import local_path
 
 Decode = Callable[[Sequence[int]], str]
 
+_BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+class Vocabulary:
+    """What the ids of a tokenizer stand for, one by one.
+
+    Args:
+        decode: makes text of ids.
+        piece_of: the piece of an id as the vocabulary has it; None for an id that it lacks.
+        is_byte_level: whether pieces are bytes in the disguise of GPT-2's characters.
+    """
+
+    def __init__(self, decode: Decode, piece_of: Callable[[int], str | None], *, is_byte_level: bool) -> None:
+        self.decode = decode
+        self._piece_of = piece_of
+        self._bytes = _bytes_of_characters() if is_byte_level else None
+
+    def bytes_of(self, token: int, /) -> bytes | None:
+        """The bytes that an id stands for, which may be a part of a character; None where there is no such id."""
+        piece = self._piece_of(token)
+        if piece is None:
+            return None
+        if self._bytes is not None:
+            known = [self._bytes.get(char) for char in piece]
+            if None not in known:
+                return bytes(one for one in known if one is not None)
+        byte = _BYTE_PIECE.fullmatch(piece)
+        if byte is not None:
+            return bytes([int(byte[1], 16)])
+        return piece.replace("\u2581", " ").encode(errors="surrogatepass")
+
 
 def load_decoder(tokenizer: str | os.PathLike[str]) -> Decode:
-    """What turns ids into text, special tokens shown, by the tokenizer's own library.
+    """What turns ids into text, special tokens shown; arguments and errors as of `load_vocabulary`."""
+    return load_vocabulary(tokenizer).decode
+
+
+def load_vocabulary(tokenizer: str | os.PathLike[str]) -> Vocabulary:
+    """What the ids of a tokenizer stand for, by the tokenizer's own library.
 
     Args:
         tokenizer: a `tokenizer.json` or its folder, a SentencePiece `.model`, or a name in the Hub's local cache.
@@ -36,11 +74,35 @@ def load_decoder(tokenizer: str | os.PathLike[str]) -> Decode:
         data = store.get(path)
         if path.endswith(".model"):
             pieces: Any = require("sentencepiece", extra="tokenize").SentencePieceProcessor(model_proto=data)
-            return lambda ids: pieces.Decode([int(one) for one in ids])
+            return _of_pieces(pieces)
         require_loadable(data, path)
         library: Any = parse_tokenizer(data, path)
     except (ImportError, PenstockError):
         raise
     except Exception as error:
         raise Corrupt("the tokenizer can't be read", path=path, found=str(error)) from error
-    return lambda ids: library.decode([int(one) for one in ids], skip_special_tokens=False)
+    is_byte_level = b'"ByteLevel"' in data
+
+    def piece_of(token: int) -> str | None:
+        return library.id_to_token(token) if 0 <= token <= MOST_TOKEN_ID else None
+
+    def decode(ids: Sequence[int]) -> str:
+        return library.decode([int(one) for one in ids], skip_special_tokens=False)
+
+    return Vocabulary(decode, piece_of, is_byte_level=is_byte_level)
+
+
+def _of_pieces(pieces: Any) -> Vocabulary:
+    count = int(pieces.GetPieceSize())
+
+    def piece_of(token: int) -> str | None:
+        return str(pieces.IdToPiece(token)) if 0 <= token < count else None
+
+    return Vocabulary(lambda ids: pieces.Decode([int(one) for one in ids]), piece_of, is_byte_level=False)
+
+
+def _bytes_of_characters() -> dict[str, int]:
+    """GPT-2's table: printable bytes are themselves, the others are characters from U+0100 on, in order."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(256 + place): byte for place, byte in enumerate(others)}

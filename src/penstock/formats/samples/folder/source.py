@@ -15,7 +15,7 @@ import xxhash
 from penstock._columns import stack
 from penstock._index import as_index, as_indices
 from penstock._secrets import redact
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store
 from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.errors import NotFound, PenstockError
@@ -98,6 +98,12 @@ class FolderSource:
         path = f"{self.path}/{self._names[as_index(index, len(self._names))]}"
         return Place(extents=(Extent(path, 0, self._store.size(path)),))
 
+    def parts_of(self, index: int, most: int, /) -> tuple[str, list[tuple[str, Extent]], int, bool]:
+        """Its path; the file, which is the one part of its sample; how many parts, and that these are all."""
+        [extent] = self.place_of(index).extents or ()
+        name = self.key_of(index)
+        return name, [(part_of(name), extent)][:most], 1, True
+
     def key_of(self, index: int, /) -> str:
         """Path of file `index` in the folder."""
         return self._names[as_index(index, len(self._names))]
@@ -166,6 +172,7 @@ class FolderSource:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     @property
     def _names(self) -> list[str]:

@@ -5,11 +5,13 @@ What is parsed is `(key, names, parts)`: the sample's key, the full names of its
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
+from penstock.abc import Store
 from penstock.errors import Corrupt
 from penstock.formats.samples.webdataset.names import split_name
-from penstock.formats.samples.webdataset.tar import Member, next_member, plain_member, require_plain
+from penstock.formats.samples.webdataset.tar import Member, next_member, plain_member, reading, require_plain
 from penstock.formats.samples.webdataset.tar_blocks import BLOCK_BYTES
 
 Parsed: TypeAlias = tuple[str, tuple[str, ...], dict[str, bytes]]
@@ -70,6 +72,20 @@ def parse(found: Range, *, first: bool = False) -> Parsed:
             path=path, offset_bytes=found.start, expected=f"a sample of {found.stop - found.start} bytes", hint=_AGAIN,
         )  # fmt: skip
     return dotted[:-1], tuple(names), parts
+
+
+def members_between(store: Store, path: str, start_bytes: int, stop_bytes: int) -> Iterator[Member]:
+    """The members whose headers lie in a range of a shard; of their contents nothing is read. Raises as `parse`."""
+    with reading(store, path) as (read, _, _):
+        while start_bytes < stop_bytes:
+            member = next_member(read, start_bytes, stop_bytes, path)
+            if member is None:
+                return
+            if isinstance(member, dict):  # a header about all members is none itself
+                start_bytes = int(member["next"])
+                continue
+            yield member
+            start_bytes = member.stop_bytes
 
 
 def _member(found: Range, offset_bytes: int) -> Member | None:

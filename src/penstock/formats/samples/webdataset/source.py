@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock._index import as_index, as_indices
 from penstock._secrets import redact
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store
 from penstock.errors import Corrupt, NotFound
 from penstock.formats._modes import Mode, preferred_mode
@@ -35,7 +35,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
 )
 from penstock.formats.samples.webdataset.open_shards import OpenShards
 from penstock.formats.samples.webdataset.places import SplitPlaces
-from penstock.formats.samples.webdataset.samples import Parsed, Range, parse
+from penstock.formats.samples.webdataset.samples import Parsed, Range, members_between, parse
 from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.store.local import LocalStore
 from penstock.store.side_file import recorded_fingerprints
@@ -43,6 +43,7 @@ from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, OpenOp
 
 RESTORE_KIND = "Webdataset"
 _STEP = 4096
+_MOST_PARTS = 4096
 
 
 def open_raw(store: Store, path: str, options: OpenOptions, splits: Splits | None = None) -> WebdatasetSource:
@@ -212,6 +213,27 @@ class WebdatasetSource:
         start, stop = self._shards.range(name, inside)
         return Place(extents=(Extent(self._shards.path(name), start, stop - start),))
 
+    def parts_of(self, index: int, most: int, /) -> tuple[str, list[tuple[str, Extent]], int, bool]:
+        """Key of a sample, and its first `most` parts with their places; headers alone are read.
+
+        Returns:
+            The key; the parts; how many were counted, at most 4,096; whether these are all.
+        """
+        place = self._places.in_split(as_index(index, self._places.size))
+        name, inside = self._places.locate_one(place)
+        path, (at, stop) = self._shards.path(name), self._shards.range(name, inside)
+        key, found, count = "", list[tuple[str, Extent]](), 0
+        for member in members_between(self._store, path, at, stop):
+            split = split_name(member.name) if member.is_regular else None
+            if split is None:
+                continue
+            if count == _MOST_PARTS:
+                return key, found, count, False
+            key, count = split[0], count + 1
+            if len(found) < most:
+                found.append((split[1], Extent(path, member.content_bytes, member.size_bytes)))
+        return key, found, count, True
+
     # --- by key and name -----------------------------------------------------------------------------------------
 
     def key_of(self, index: int, /) -> str:
@@ -305,6 +327,7 @@ class WebdatasetSource:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     # --- inside --------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import numpy as np
 from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_indices
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source
 from penstock.codec.fieldmap import FieldMap, apply
 from penstock.codec.parts import DecodeOptions, decode_part
@@ -20,7 +20,7 @@ from penstock.errors import ConfigError, Corrupt, PenstockError
 from penstock.formats._modes import Mode
 from penstock.formats.samples.webdataset.sample_types import SampleType
 from penstock.formats.samples.webdataset.source import WebdatasetSource
-from penstock.types import Batch, Field, IntArray, MediaMetadata, Place, Sample, Schema
+from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, Place, Sample, Schema
 
 SampleLoader = Callable[[dict[str, Any]], Mapping[str, Any]]
 """Decoded parts with `__key__` → the fields of the typed sample."""
@@ -178,6 +178,10 @@ class TypedSource:
         """Place of sample `index`."""
         return self._raw.place_of(index)
 
+    def parts_of(self, index: int, most: int, /) -> tuple[str, list[tuple[str, Extent]], int, bool]:
+        """The stored parts of a sample; see `WebdatasetSource.parts_of`."""
+        return self._raw.parts_of(index, most)
+
     def key_of(self, index: int, /) -> str:
         """Key of sample `index`, as stored."""
         return self._raw.key_of(index)
@@ -218,6 +222,7 @@ class TypedSource:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     # --- inside --------------------------------------------------------------------------------------------------
 

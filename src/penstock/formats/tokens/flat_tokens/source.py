@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from penstock._buffers import byte_view
 from penstock._columns import column
 from penstock._index import as_index, as_indices
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store
 from penstock.errors import Corrupt, TooLarge, Truncated
 from penstock.formats._modes import Mode, preferred_mode
@@ -251,6 +251,7 @@ class FlatTokensSource:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     def _gather_encoded(self, starts: IntArray, length: int, out: TokenArray | None) -> TokenArray:
         starts = checked_starts(starts, length, self.num_tokens)

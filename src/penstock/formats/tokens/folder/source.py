@@ -16,7 +16,7 @@ from penstock._columns import scatter
 from penstock._index import as_index, as_indices
 from penstock._places import place_of, token_extents
 from penstock._secrets import redact
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store, TokenSource
 from penstock.errors import Corrupt, NotFound
 from penstock.formats.tokens.common import (
@@ -290,6 +290,7 @@ class TokenFilesSource:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     # --- inside --------------------------------------------------------------------------------------------------
 

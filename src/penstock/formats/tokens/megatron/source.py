@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from penstock._columns import column
 from penstock._index import as_index, as_indices
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store
 from penstock.errors import Truncated
 from penstock.formats._manifest import DATA, data_fingerprint
@@ -270,6 +270,7 @@ class MegatronSource:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     # --- inside --------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import numpy as np
 import xxhash
 
 from penstock._secrets import logger
-from penstock._tree import brief, line, tree
+from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store
 from penstock.codec.tokens import dtype_for
 from penstock.errors import Corrupt
@@ -209,6 +209,7 @@ class PbinSource:
 
     __repr__ = brief
     __str__ = tree
+    _repr_html_ = html
 
     def _require_recorded_docs(self, num_docs: int) -> None:
         """Refuse an index that the side file, by which `len` may have gone, contradicts."""

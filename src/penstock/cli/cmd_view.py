@@ -1,0 +1,54 @@
+"""`penstock view TARGET…`."""
+
+from __future__ import annotations
+
+import click
+
+from penstock.cli._output import follow_links_option, note
+
+
+@click.command()
+@click.argument("targets", nargs=-1, required=True)
+@click.option("--split", help="Split of datasets and metadatasets that have splits.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where it listens: by default this machine alone.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="By default one that is free.")
+@click.option("--no-open", is_flag=True, help="Open no browser.")
+@click.option("--tokenizer", help="tokenizer.json or its folder, or a name in the Hub's local cache: ids as text.")
+@click.option("--trust", is_flag=True, help="Import what recipes name, and decode pickles: both run code of others.")
+@follow_links_option
+def command(
+    targets: tuple[str, ...],
+    split: str | None,
+    host: str,
+    port: int,
+    no_open: bool,
+    tokenizer: str | None,
+    trust: bool,
+    follow_links: bool,
+) -> None:
+    """Look at datasets, recipes, or a folder of them, in a browser, until Ctrl-C.
+
+    The first line is the address of the first page. There is a token in it: whoever has it may look.
+    """
+    from penstock.view.pages.guard import is_loopback
+    from penstock.view.pages.serve import view
+    from penstock.view.pages.targets import Settings
+
+    def ready(url: str) -> None:
+        click.echo(url)
+        if not is_loopback(host):
+            note(f"it listens on {host}: whoever has this address may look")
+        if not no_open:
+            _open(url)
+
+    view(targets, host=host, port=port, settings=Settings(split, tokenizer, trust, follow_links), ready=ready)
+
+
+def _open(url: str) -> None:
+    """Open a browser, where there is a screen for it."""
+    import os
+    import sys
+    import webbrowser
+
+    if sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        webbrowser.open(url)

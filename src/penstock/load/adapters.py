@@ -1,0 +1,155 @@
+"""Metrics of a loader, to TensorBoard and to Weights & Biases: what `on_metrics=` takes.
+
+```python
+loader = ps.Loader(stream, 512, on_metrics=TensorBoard("runs/a") if rank == 0 else None)
+```
+Every rank calls its own: seconds and bytes are of the rank, sources are of all ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from penstock._optional import require
+from penstock.errors import ConfigError
+from penstock.load.metrics import Metrics
+from penstock.store.resolve import local_path
+
+
+@runtime_checkable
+class _AddsScalars(Protocol):
+    """A writer as `torch.utils.tensorboard.SummaryWriter` is one."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int, /) -> Any: ...
+
+
+@runtime_checkable
+class _Logs(Protocol):
+    """A run of Weights & Biases."""
+
+    def log(self, data: dict[str, Any], /) -> Any: ...
+
+
+def scalars(found: Metrics, before: Metrics | None = None) -> dict[str, float]:
+    """The figures of a loader by name, all finite.
+
+    Args:
+        found: now.
+        before: at the call before: shares of time are since then; by default since the loader was made.
+    """
+    waiting, training = found.waiting_seconds, found.training_seconds
+    if before is not None:
+        waiting, training = waiting - before.waiting_seconds, training - before.training_seconds
+    whole = sum(one.samples for one in found.sources.values())
+    told: dict[str, float] = {
+        "consumed_samples": found.consumed,
+        "read_bytes": found.size_bytes,
+        "substituted_samples": found.substituted,
+        "waiting_seconds": found.waiting_seconds,
+        "waiting_share": waiting / (waiting + training) if waiting + training > 0 else 0.0,
+        "ready_batches": found.ready,
+    }
+    for name, seconds in found.stages.items():
+        told[f"stage_seconds/{name}"] = seconds
+    for name, one in found.sources.items():
+        told |= {f"samples/{name}": one.samples, f"epochs/{name}": one.epochs}
+        told |= {f"share/{name}": one.samples / whole} if whole else {}
+        told |= {f"tokens/{name}": one.tokens} if one.tokens is not None else {}
+    tokens = [one.tokens for one in found.sources.values()]
+    told |= {"tokens": sum(one for one in tokens if one is not None)} if tokens and None not in tokens else {}
+    return told
+
+
+class TensorBoard:
+    """Writes a loader's metrics as scalars of TensorBoard, at the loader's steps.
+
+    Args:
+        target: folder of this machine for an event file of its own, made at the first metrics; or a writer that is
+            open, such as torch's `SummaryWriter`.
+        prefix: stands before each name.
+
+    Raises:
+        ConfigError: neither of both.
+        MissingExtra: for a folder, the package `tensorboard` is not installed.
+    """
+
+    def __init__(self, target: str | os.PathLike[str] | _AddsScalars, prefix: str = "data") -> None:
+        self._target, self._prefix = target, prefix
+        self._before: Metrics | None = None
+        self._write: Callable[[dict[str, float], int], None] | None = None
+        if isinstance(target, str | os.PathLike):
+            self._folder = local_path(os.fspath(target), "a folder of TensorBoard")
+        elif not isinstance(target, _AddsScalars):
+            hint = "Give a folder, or a writer with add_scalar"
+            raise ConfigError("nothing that TensorBoard writes to", found=type(target).__name__, hint=hint)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (TensorBoard, (self._target, self._prefix))
+
+    def __call__(self, found: Metrics) -> None:
+        """Write the metrics."""
+        if self._write is None:
+            self._write = self._opened()
+        told = scalars(found, self._before)
+        self._write({f"{self._prefix}/{name}": float(value) for name, value in told.items()}, found.step)
+        self._before = found
+
+    def _opened(self) -> Callable[[dict[str, float], int], None]:
+        target: Any = self._target
+        if isinstance(target, _AddsScalars):
+
+            def add(told: dict[str, float], step: int) -> None:
+                for name, value in told.items():
+                    target.add_scalar(name, value, step)
+
+            return add
+        writers: Any = require("tensorboard.summary.writer.event_file_writer", extra="metrics")
+        writer: Any = writers.EventFileWriter(self._folder)
+        events: Any = require("tensorboard.compat.proto.event_pb2", extra="metrics")
+        summaries: Any = require("tensorboard.compat.proto.summary_pb2", extra="metrics")
+
+        def write(told: dict[str, float], step: int) -> None:
+            values = [summaries.Summary.Value(tag=name, simple_value=value) for name, value in told.items()]
+            summary = summaries.Summary(value=values)
+            writer.add_event(events.Event(wall_time=time.time(), step=step, summary=summary))
+            writer.flush()  # a run that is killed keeps what it has told
+
+        return write
+
+
+class WandB:
+    """Logs a loader's metrics to a run of Weights & Biases, over a step axis of their own.
+
+    A run's own steps are those of the training loop: the loader's are a metric, `<prefix>/step`, which is their axis.
+
+    Args:
+        run: what `wandb.init` gave; `mode="offline"` writes to a folder.
+        prefix: stands before each name.
+        log: instead of `run.log`, such as `functools.partial(run.log, commit=False)`, which adds the figures to the
+            next row that the loop logs.
+
+    Raises:
+        ConfigError: no run.
+    """
+
+    def __init__(self, run: Any, prefix: str = "data", log: Callable[[dict[str, Any]], Any] | None = None) -> None:
+        if not isinstance(run, _Logs):
+            hint = "Give what wandb.init returns"
+            raise ConfigError("no run of Weights & Biases", found=type(run).__name__, hint=hint)
+        self._run, self._prefix, self._log = run, prefix, log or run.log
+        self._before: Metrics | None = None
+        self._is_defined = False
+
+    def __call__(self, found: Metrics) -> None:
+        """Log the metrics."""
+        step = f"{self._prefix}/step"
+        if not self._is_defined and hasattr(self._run, "define_metric"):
+            self._run.define_metric(step, hidden=True)
+            self._run.define_metric(f"{self._prefix}/*", step_metric=step)
+            self._is_defined = True
+        told: Mapping[str, float] = scalars(found, self._before)
+        self._log({step: found.step, **{f"{self._prefix}/{name}": value for name, value in told.items()}})
+        self._before = found

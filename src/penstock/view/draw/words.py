@@ -1,0 +1,63 @@
+"""Figures as people read them."""
+
+from __future__ import annotations
+
+from penstock.view.facts.figures import Figure
+
+_LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
+
+
+def count(value: float | None) -> str:
+    """`1,234,567`; `–` for what is not known."""
+    return "–" if value is None else f"{value:,}"
+
+
+def short(value: float | None) -> str:
+    """`1.23 M`: at most four places."""
+    if value is None:
+        return "–"
+    for unit, letter in _LARGE:
+        if abs(value) >= unit:
+            return f"{value / unit:.3g} {letter}"
+    return f"{value:,.0f}" if value == int(value) or abs(value) >= 100 else f"{value:.3g}"
+
+
+def size(value: float | None) -> str:
+    """`1.5 GB`, in powers of ten."""
+    if value is None:
+        return "–"
+    left = float(value)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(left) < 1000:
+            return f"{left:.0f} B" if unit == "B" else f"{left:.3g} {unit}"
+        left /= 1000
+    return f"{left:,.3g} PB"
+
+
+def share(value: float | None) -> str:
+    """`12.5 %`; a small one keeps its digits."""
+    if value is None:
+        return "–"
+    return f"{value:.1%}" if value >= 0.01 or value == 0 else f"{value:.2g}" if value < 0.0001 else f"{value:.3%}"
+
+
+def seconds(value: float | None) -> str:
+    """`1:02:03`, `2.50 s`."""
+    if value is None:
+        return "–"
+    if value < 60:
+        return f"{value:.2f} s"
+    minutes, rest = divmod(round(value), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
+
+
+def found(figure: Figure) -> str:
+    """How a figure was found: `index`, `from 4,096 of 1.2 G`."""
+    if figure.estimated_from is not None:
+        return f"estimated from {count(figure.estimated_from)} of {short(figure.of)}"
+    return figure.how
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 sample`, `2 samples`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,291 @@
+"""A step of a run: the batch as the model sees it, sample by sample with its origin; and two of them side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock._kinds import is_lane_stream, is_stream, is_token_source
+from penstock._printable import recordable
+from penstock._secrets import redact
+from penstock.errors import ConfigError
+from penstock.load.explain import explain_step, run_of
+from penstock.order import Sequential
+from penstock.view.facts.bounds import IN_LIST, Bounds
+from penstock.view.facts.opening import OpenedRun
+from penstock.view.facts.panel import Panels, describe_error, panels
+from penstock.view.facts.run import USUAL_BATCH
+
+MOST_SAMPLES = 64
+"""Samples of a batch that are read and shown."""
+
+MOST_ROWS = 1 << 16
+"""Samples of a step whose origins are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a sample of a batch comes from.
+
+    Attributes:
+        position: in the run, over all ranks; `rank`: who reads it.
+        source: names of the stages that lead to its source, with slashes between.
+        epoch, index: pass over that source, and the sample's place in it; None for what is packed on the fly.
+        key: where it has one.
+        documents: of token windows: document, and the range of its own tokens.
+        made_of: what such documents were made of, where that is recorded; or the inputs of what is packed on the fly.
+        path, offset_bytes, length_bytes: of its first file range, where that is known.
+        instead_of: the index of the excluded sample whose place it takes.
+    """
+
+    position: int
+    rank: int
+    source: str
+    epoch: int | None
+    index: int | None
+    key: str | None
+    documents: tuple[tuple[int, int, int], ...]
+    made_of: tuple[str | None, ...]
+    path: str | None
+    offset_bytes: int | None
+    length_bytes: int | None
+    instead_of: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchField:
+    """A column of a batch: its name, what it is, its dtype, and its shape; None in it where samples differ."""
+
+    name: str
+    kind: str
+    dtype: str | None
+    shape: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSample:
+    """A sample of a batch: where it comes from, and what it holds."""
+
+    origin: Origin
+    sample: Panels
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFacts:
+    """A step of a run, of one rank or of all.
+
+    Attributes:
+        step, rank, world: which; `rank` None for all.
+        global_batch: samples of the step, all ranks together; `is_assumed`: whether nobody said how many.
+        fields: the columns that the model gets.
+        samples: those that are shown; `of`: how many the batch has.
+        shares: source → its samples in the batch.
+        error: why the samples can't be shown, where they can't: their origins are told all the same.
+    """
+
+    step: int
+    rank: int | None
+    world: int
+    global_batch: int
+    is_assumed: bool
+    fields: tuple[BatchField, ...]
+    samples: tuple[BatchSample, ...]
+    of: int
+    shares: tuple[tuple[str, int], ...]
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchComparison:
+    """Two batches side by side.
+
+    Attributes:
+        a, b: both.
+        rows: source, samples of it in A and in B.
+        common: samples that are in both: the same source and index.
+        only_in_a, only_in_b: samples of one alone.
+    """
+
+    a: BatchFacts
+    b: BatchFacts
+    rows: tuple[tuple[str, int, int], ...]
+    common: int
+    only_in_a: int
+    only_in_b: int
+
+
+def batch(
+    run: OpenedRun,
+    step: int,
+    rank: int | None = None,
+    world: int | None = None,
+    *,
+    state: Mapping[str, Any] | None = None,
+    most: int = MOST_SAMPLES,
+    start: int = 0,
+    show_all: bool = False,
+    bounds: Bounds = IN_LIST,
+) -> BatchFacts:
+    """The batch of a step as the model sees it.
+
+    Reads the samples that are shown, and the indexes of the others.
+
+    Args:
+        run: it.
+        step: from 0.
+        rank: of one data-parallel rank; None: all of them.
+        world: ranks; by default those of the run.
+        state: of the run, whose shapes it then has.
+        most, start: which samples of the batch are shown, at most 64.
+        show_all: also internal fields.
+        bounds: how much is shown of each.
+
+    Raises:
+        ConfigError: no such step or rank, or more than 65,536 samples in the step.
+        ResumeMismatch: the state is of another stream.
+    """
+    asked = run.global_batch or USUAL_BATCH
+    rows, found = _rows(run, step, rank, world or run.world, state, asked)
+    origins = [_origin(row, found["world"]) for row in rows]
+    counts: dict[str, int] = {}
+    for one in origins:
+        counts[one.source] = counts.get(one.source, 0) + 1
+    shown = origins[max(0, start) : max(0, start) + min(most, MOST_SAMPLES)]
+    samples, error = _samples(run, shown, show_all, bounds)
+    fields = _fields(run, shown, len(origins)) if error is None else ()
+    return BatchFacts(
+        step=step,
+        rank=rank,
+        world=found["world"],
+        global_batch=found["global_batch"],
+        is_assumed=run.global_batch is None and state is None,
+        fields=fields,
+        samples=samples,
+        of=len(origins),
+        shares=tuple(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))),
+        error=error,
+    )
+
+
+def origins_of(run: OpenedRun, step: int, rank: int | None = None, world: int | None = None) -> tuple[Origin, ...]:
+    """Where each sample of a step comes from; errors as of `batch`."""
+    rows, found = _rows(run, step, rank, world or run.world, None, run.global_batch or USUAL_BATCH)
+    return tuple(_origin(row, found["world"]) for row in rows)
+
+
+def compare_batches(
+    a: OpenedRun,
+    step_a: int,
+    b: OpenedRun,
+    step_b: int,
+    rank_a: int | None = None,
+    rank_b: int | None = None,
+    **how: Any,
+) -> BatchComparison:
+    """Two steps, two ranks, or two runs side by side; further arguments and errors as of `batch`."""
+    one, other = batch(a, step_a, rank_a, **how), batch(b, step_b, rank_b, **how)
+    ids_a, ids_b = (_ids(*which) for which in ((a, step_a, rank_a), (b, step_b, rank_b)))
+    counts_a, counts_b = dict(one.shares), dict(other.shares)
+    names = dict.fromkeys((*counts_a, *counts_b))
+    rows = tuple((name, counts_a.get(name, 0), counts_b.get(name, 0)) for name in names)
+    return BatchComparison(one, other, rows, len(ids_a & ids_b), len(ids_a - ids_b), len(ids_b - ids_a))
+
+
+def _ids(run: OpenedRun, step: int, rank: int | None) -> set[tuple[str, int | None, str | None]]:
+    return {(one.source, one.index, one.key) for one in origins_of(run, step, rank)}
+
+
+def _rows(
+    run: OpenedRun, step: int, rank: int | None, world: int | None, state: Mapping[str, Any] | None, asked: int
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    if asked > MOST_ROWS:
+        raise ConfigError("a step of too many samples to be told", found=asked, expected=f"at most {MOST_ROWS:,}")
+    found = explain_step(run_of(run.data, asked, world, state), step, rank, world)
+    return found["samples"], found
+
+
+def _origin(row: dict[str, Any], world: int) -> Origin:
+    inputs = row.get("inputs")
+    first = row if inputs is None else inputs[0] if inputs else {}
+    extent: Any = (first.get("extents") or [[None, None, None]])[0]
+    if inputs is None:
+        made_of = tuple(row.get("origins") or ())
+    else:
+        made_of = tuple(one["key"] or f"{'/'.join(one['path'])} {one['index']:,}".strip() for one in inputs)
+    key = row.get("key")
+    return Origin(
+        position=row["position"],
+        rank=row["position"] % world,
+        source=redact(recordable("/".join(first.get("path", ())))) or "source",
+        epoch=row.get("epoch"),
+        index=row.get("index"),
+        key=None if key is None else recordable(str(key)),
+        documents=tuple((one[0], one[1], one[2]) for one in row.get("documents") or ()),
+        made_of=tuple(None if one is None else redact(recordable(one)) for one in made_of),
+        path=None if extent[0] is None else redact(recordable(extent[0])),
+        offset_bytes=extent[1],
+        length_bytes=extent[2],
+        instead_of=row.get("instead_of"),
+    )
+
+
+def _samples(
+    run: OpenedRun, origins: list[Origin], show_all: bool, bounds: Bounds
+) -> tuple[tuple[BatchSample, ...], str | None]:
+    made: list[BatchSample] = []
+    for one in origins:
+        if is_lane_stream(run.data):
+            return _unread(origins), "samples that are packed on the fly are known only when the run reads them"
+        try:
+            shown = panels(_sample(run.data, one.position), index=one.index, show_all=show_all, decode=run.decode,
+                           bounds=bounds)  # fmt: skip
+        except Exception as error:  # a function that may not run, a sample that can't be read: the others are shown
+            shown = Panels(one.index, one.key, (), 0, error=describe_error(error))
+        made.append(BatchSample(one, shown))
+    return tuple(made), None
+
+
+def _unread(origins: list[Origin]) -> tuple[BatchSample, ...]:
+    return tuple(BatchSample(one, Panels(one.index, one.key, (), 0)) for one in origins)
+
+
+def _sample(data: Any, position: int) -> Mapping[str, Any]:
+    stream = data if is_stream(data) else Sequential(data)
+    return stream[position]
+
+
+def sample_of(run: OpenedRun, position: int) -> Mapping[str, Any]:
+    """The sample at a position of a run, as the model gets it; raises whatever reading it raises."""
+    return _sample(run.data, position)
+
+
+def eos_id_of(node: Any) -> int | None:
+    """The id that ends documents in all token sources of a run; None where they have several, or none."""
+    found = _eos_ids(node)
+    return found.pop() if len(found) == 1 else None
+
+
+def _eos_ids(node: Any) -> set[int | None]:
+    if is_token_source(node):
+        return {node.eos_id}
+    return {one for child in node.children().values() for one in _eos_ids(child)}
+
+
+def _fields(run: OpenedRun, origins: list[Origin], count: int) -> tuple[BatchField, ...]:
+    """The columns, by the first samples that are shown."""
+    stream: Any = run.data if is_stream(run.data) else Sequential(run.data)
+    try:
+        columns = stream.get_batch(np.array([one.position for one in origins[:8]], np.int64))
+    except Exception:  # each sample says what is wrong with it
+        return ()
+    made: list[BatchField] = []
+    for name, column in columns.items():
+        dtype = getattr(column, "dtype", None)
+        is_array = dtype is not None and hasattr(column, "shape")
+        shape = (count, *(int(size) for size in column.shape[1:])) if is_array else (count, None)
+        kind = "array" if is_array else type(column[0]).__name__ if len(column) else "list"
+        made.append(BatchField(recordable(str(name)), kind, str(dtype) if is_array else None, shape))
+    return tuple(made)

@@ -1,0 +1,108 @@
+"""What `find` and `diff` found, bounded and without secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock._printable import recordable
+from penstock._secrets import redact
+from penstock.look.diff import DiffReport, diff
+from penstock.look.find import FindReport
+
+MOST_FOUND = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A sample that was found: its index, its key, its file, and where in it."""
+
+    index: int
+    key: str | None
+    path: str
+    place: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFacts:
+    """What was found.
+
+    Attributes:
+        hits: the first 1,000; `count`: how many.
+        looked_at: samples that were read, none where an index of keys answers; `of`: samples of the dataset.
+    """
+
+    hits: tuple[Hit, ...]
+    count: int
+    looked_at: int
+    of: int
+
+    @property
+    def by_index(self) -> bool:
+        """Whether an index of keys answered."""
+        return self.of > 0 and not self.looked_at
+
+
+@dataclass(frozen=True, slots=True)
+class SideBySide:
+    """Two samples that differ, or one without its partner: index and key on each side, and its fields as text."""
+
+    index_a: int | None
+    index_b: int | None
+    key_a: str | None
+    key_b: str | None
+    rows: tuple[tuple[str, str | None, str | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Whether two datasets hold the same samples.
+
+    Attributes:
+        equal: whether they do.
+        by: `"samples"`, which were read, or `"side files"`, whose digests are equal.
+        num_a, num_b: samples of both; `only_in_a`, `only_in_b`: without a partner.
+        fields: name, kind in A, kind in B.
+        differences: the first of them.
+    """
+
+    equal: bool
+    by: str
+    num_a: int
+    num_b: int
+    only_in_a: int
+    only_in_b: int
+    fields: tuple[tuple[str, str | None, str | None], ...]
+    differences: tuple[SideBySide, ...]
+
+
+def found(report: FindReport) -> FoundFacts:
+    """What `penstock.find` found, as plain data."""
+    hits = tuple(Hit(one.index, _text(one.key), str(_text(one.path)), one.place) for one in report.found[:MOST_FOUND])
+    return FoundFacts(hits, len(report.found), report.looked_at, report.of)
+
+
+def compare(a: Any, b: Any, **options: Any) -> Comparison:
+    """Two datasets held against each other; arguments and errors as of `penstock.diff`."""
+    return compared(diff(a, b, **options))
+
+
+def compared(report: DiffReport) -> Comparison:
+    """What `penstock.diff` found, as plain data."""
+    pairs = tuple(
+        SideBySide(one.index_a, one.index_b, _text(one.key_a), _text(one.key_b), _joined(one.a or {}, one.b or {}))
+        for one in report.first_differences
+    )
+    fields = _joined(report.schema.a, report.schema.b)
+    return Comparison(
+        report.equal, report.by, report.num_a, report.num_b, report.only_in_a, report.only_in_b, fields, pairs
+    )
+
+
+def _joined(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[tuple[str, str | None, str | None], ...]:
+    return tuple((recordable(name), _text(a.get(name)), _text(b.get(name))) for name in dict.fromkeys((*a, *b)))
+
+
+def _text(text: str | None) -> str | None:
+    return None if text is None else redact(recordable(text))

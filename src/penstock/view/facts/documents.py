@@ -1,0 +1,70 @@
+"""Tokens of a document of any length, and a sample as it is read, for a look at its tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from penstock.errors import ConfigError
+from penstock.view.facts.opening import Opened
+from penstock.view.facts.run import MOST_NODES
+from penstock.view.facts.token_run import MOST_TOKENS, TokenRun, tokens
+
+
+def document_tokens(opened: Opened, index: int, start: int, most: int = MOST_TOKENS) -> tuple[TokenRun, int | None]:
+    """Tokens of a document, and how many documents there are.
+
+    Where nothing says where documents begin, all tokens are one document, their number None. Reads what it shows.
+
+    Args:
+        opened: a dataset of documents of tokens.
+        index: of the document.
+        start: the first token that is shown.
+        most: tokens that are shown.
+
+    Raises:
+        ConfigError: there is no such document.
+    """
+    source: Any = opened.source
+    try:
+        starts = source.doc_starts
+        count = len(starts) - 1
+    except ConfigError:
+        starts, count = None, None
+    if starts is not None and not 0 <= index < len(starts) - 1:
+        raise ConfigError("no such document", found=index, expected=f"0 to {len(starts) - 2:,}")
+    begin, end = (0, source.num_tokens) if starts is None else (int(starts[index]), int(starts[index + 1]))
+    length = end - begin
+    start = min(max(0, start), length)
+    stop = min(length, start + min(most, MOST_TOKENS))
+    run = tokens(
+        {"tokens": source.tokens(begin + start, begin + stop)}, texts=opened.vocabulary, eos_id=source.eos_id, most=most
+    )
+    shown = tuple(
+        dataclasses.replace(one, place=start + one.place, begins=one.begins and start + one.place == 0)
+        for one in run.tokens
+    )
+    return dataclasses.replace(run, tokens=shown, start=start, of=length), count
+
+
+def raw_sample(opened: Opened, index: int) -> dict[str, Any]:
+    """A sample, all of its fields; raises whatever reading it raises."""
+    if not 0 <= index < len(opened):
+        raise ConfigError("no such sample", found=index, expected=f"0 to {len(opened) - 1:,}")
+    sample: dict[str, Any] = {}
+    for reader in opened.readers:
+        sample |= reader[index]
+    return sample
+
+
+def eos_of(node: Any) -> int | None:
+    """The id that ends documents of everything that a stream draws from; None where they differ, or nothing says it."""
+    found: set[int | None] = set()
+    waiting, left = [node], MOST_NODES
+    while waiting and left:
+        one, left = waiting.pop(), left - 1
+        below = list(one.children().values()) if hasattr(type(one), "children") else []
+        waiting += below
+        if not below:
+            found.add(getattr(one, "eos_id", None))
+    return found.pop() if len(found) == 1 else None

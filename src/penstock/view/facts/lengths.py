@@ -1,0 +1,122 @@
+"""How long samples are: documents in tokens, other samples in stored bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock._kinds import is_token_source
+from penstock._places import extents_of
+from penstock.check.summary import length_summary
+from penstock.errors import ConfigError, PenstockError
+from penstock.formats._excluding import stored
+from penstock.types import IntArray
+from penstock.view.facts.figures import at_hand
+
+EXACT = 1 << 20
+"""Up to so many samples all lengths are looked at, where an index has them."""
+
+RUNS, IN_A_RUN = 512, 8
+"""Of more samples, so many runs of so many, evenly spread: each run is one page of an index that is mapped."""
+
+PLACES, REMOTE_PLACES = 1024, 16
+"""Samples whose places are asked for one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Samples whose length is in `[start, stop]`."""
+
+    start: int
+    stop: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Lengths of samples.
+
+    Attributes:
+        unit: `"tokens"`, or `"bytes"` as they are stored.
+        mean: of those that were looked at; `quantiles`: share → length; `bins`: of lengths 0, 1, 2 to 3, 4 to 7, ….
+        how: how they were found.
+        estimated_from: how many were looked at, where it is not all; `of`: how many there are.
+    """
+
+    unit: str
+    mean: float
+    quantiles: tuple[tuple[float, int], ...]
+    bins: tuple[Bin, ...]
+    how: str
+    estimated_from: int | None
+    of: int
+
+
+def lengths_of(source: Any, count: int, *, size_bytes: int | None, is_local: bool) -> Lengths | None:
+    """Lengths of samples, from an index; None where nothing tells them without a long look.
+
+    Args:
+        source: it is open.
+        count: its samples.
+        size_bytes: of its data.
+        is_local: whether asking for the place of a sample costs no request.
+    """
+    if not count:
+        return None
+    whole = stored(source)
+    try:
+        if is_token_source(whole):
+            return _of_documents(whole, count, size_bytes)
+        ranges = getattr(whole, "line_ranges", None)
+        if ranges is not None:
+            return _of_lines(ranges, size_bytes)
+        return _of_places(whole, count, PLACES if is_local else REMOTE_PLACES)
+    except (ConfigError, PenstockError, OSError):  # nothing says where documents begin, or an index is damaged
+        return None
+
+
+def chosen(count: int) -> IntArray:
+    """int64[k], rising: the samples that are looked at: all, or evenly spread runs of them."""
+    if count <= EXACT:
+        return np.arange(count, dtype=np.int64)
+    begins = np.linspace(0, count - IN_A_RUN, RUNS).astype(np.int64)
+    return (begins[:, None] + np.arange(IN_A_RUN, dtype=np.int64)).reshape(-1)
+
+
+def _of_documents(source: Any, count: int, size_bytes: int | None) -> Lengths | None:
+    starts: IntArray | None = at_hand(lambda: source.doc_starts, size_bytes)
+    if starts is None:
+        return None
+    count = len(starts) - 1
+    at = chosen(count)
+    found = np.diff(starts) if len(at) == count else np.asarray(starts[at + 1] - starts[at])
+    return _summed(np.asarray(found, np.int64), "tokens", "index", count)
+
+
+def _of_lines(ranges: Any, size_bytes: int | None) -> Lengths | None:
+    lines: IntArray | None = at_hand(ranges, size_bytes)
+    if lines is None or not len(lines):
+        return None
+    return _summed(np.asarray(lines[chosen(len(lines)), 1], np.int64), "bytes", "index", len(lines))
+
+
+def _of_places(source: Any, count: int, most: int) -> Lengths | None:
+    at = np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
+    found: list[int] = []
+    for index in at.tolist():
+        extents = at_hand(lambda index=index: extents_of(source, index), None)
+        if extents is None:
+            return None
+        found.append(sum(one.length_bytes for one in extents))
+    return _summed(np.array(found, np.int64), "bytes", "places of samples", count)
+
+
+def _summed(lengths: IntArray, unit: str, how: str, of: int) -> Lengths | None:
+    found = length_summary(lengths)
+    if not found:
+        return None
+    bins = tuple(Bin(*one) for one in found["histogram"])
+    quantiles = tuple((float(share), value) for share, value in found["quantiles"].items())
+    return Lengths(unit, found["mean"], quantiles, bins, how, len(lengths) if len(lengths) < of else None, of)

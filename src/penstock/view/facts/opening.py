@@ -1,0 +1,273 @@
+"""Opens what is looked at: a dataset, so that its samples are read as they are stored, or a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+from penstock._kinds import is_lane_stream, is_stream, is_token_source
+from penstock._secrets import redact
+from penstock.abc import Source
+from penstock.errors import ConfigError, FormatError, PenstockError, UnsafeData
+from penstock.formats import find_format, open_source
+from penstock.order import Shuffle
+from penstock.recipe import open_recipe, read_recipe
+from penstock.recipe.build import Mode
+from penstock.recipe.metadataset import is_metadataset
+from penstock.store.place import Place, dataset_at, place_of
+from penstock.types import OpenOptions, ReadMode
+from penstock.view.facts.panel import Decode
+
+if TYPE_CHECKING:
+    from penstock.prepare.tokens.decode import Vocabulary
+
+Target: TypeAlias = str | os.PathLike[str] | Source[Any]
+"""What may be looked at: a path, a URL, or a source that is open."""
+
+Refuse: TypeAlias = Callable[[Sequence[str], str], None]
+
+RECIPES = (".yaml", ".yml", ".json")
+_AS_STORED = ("webdataset", "folder")
+_STORED_KINDS = ("image", "images", "pickle")
+
+
+@dataclass(frozen=True)  # no slots: the tokenizer is loaded at first use
+class Opened:
+    """A dataset that is looked at.
+
+    Attributes:
+        name: what it is called, without secrets.
+        format: name of its format; the kind of the source where it is none on disk.
+        source: of its samples; what is excluded raises `Excluded`.
+        readers: by which samples are read: the source, or one of its decoded columns and one of its stored ones.
+        place: where it is; None for a source that is open.
+        tokenizer: that was named.
+        options: by which it was opened.
+    """
+
+    name: str
+    format: str
+    source: Source[Any]
+    readers: tuple[Source[Any], ...]
+    place: Place | None
+    tokenizer: str | None
+    options: Mapping[str, Any]
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @property
+    def is_tokens(self) -> bool:
+        """Whether its samples are documents of tokens."""
+        return is_token_source(self.source)
+
+    @property
+    def decode(self) -> Decode | None:
+        """What makes text of ids; None where no tokenizer is named. Raises where it can't be read."""
+        return None if self.vocabulary is None else self.vocabulary.decode
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary | None:
+        """What ids stand for, one by one; likewise."""
+        return vocabulary_of(self.tokenizer)
+
+
+def open_target(
+    target: Target,
+    *,
+    split: str | None = None,
+    format: str | None = None,
+    layout: str | None = None,
+    eos_id: int | None = None,
+    excludes: Any = None,
+    tokenizer: str | None = None,
+    trust: bool = False,
+    follow_links: bool = False,
+    read: ReadMode = "auto",
+) -> Opened:
+    """Open a dataset to look at its samples: images and pickles stay as they are stored, nothing of the data runs.
+
+    Args:
+        target: path, URL, or a source that is open.
+        split, format, layout, eos_id, excludes, trust, follow_links, read: as of `penstock.open`.
+        tokenizer: of documents of tokens, to show their text.
+        read: `"pread"` for files that may be cut short while they are looked at, which ends a process that maps them.
+
+    Raises: as `penstock.open`.
+    """
+    asked = {"split": split, "format": format, "layout": layout, "eos_id": eos_id, "excludes": excludes}
+    options: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    options |= {"read": read} if read != "auto" else {}
+    options |= {"trust": True} if trust else {}
+    options |= {"follow_links": True} if follow_links else {}
+    options |= {"read": read} if read != "auto" else {}
+    if not isinstance(target, str | os.PathLike):
+        if options:
+            raise ConfigError("a source is open already", found=", ".join(options), hint="Give them to ps.open")
+        kind = target.recipe()
+        name = str(kind.get("path") or type(target).__name__)
+        return Opened(redact(name), str(kind.get("format", kind.get("kind"))), target, (target,), None, tokenizer, {})
+    place = dataset_at(target, follow_links=follow_links)
+    chosen = find_format(place, format, OpenOptions(split=split, layout=layout, eos_id=eos_id)).name
+    options["format"] = chosen
+    source = open_source(target, **options)
+    readers: tuple[Source[Any], ...] = (source,)
+    if chosen in _AS_STORED:
+        source = open_source(target, **options, raw=True)
+        readers = (source,)
+    stored = [one.name for one in source.schema.fields if one.kind in _STORED_KINDS]
+    if chosen == "mds" and stored:
+        decoded = [one.name for one in source.schema.fields if one.name not in stored]
+        readers = (open_source(target, **options, columns=stored, raw=True),)
+        readers = (open_source(target, **options, columns=decoded), *readers) if decoded else readers
+    return Opened(place.shown, chosen, source, readers, place, tokenizer, options)
+
+
+@dataclass(frozen=True)  # as above
+class OpenedRun:
+    """A run that is looked at.
+
+    Attributes:
+        name: what its recipe is called, without secrets.
+        data: its stream, or the source that it reads once.
+        global_batch: samples of a step; None where nobody says it.
+        world: data-parallel ranks, likewise.
+        tokenizer: that was named.
+    """
+
+    name: str
+    data: Any
+    global_batch: int | None
+    world: int | None
+    tokenizer: str | None = None
+
+    @property
+    def decode(self) -> Decode | None:
+        """What makes text of ids; None where no tokenizer is named. Raises where it can't be read."""
+        return None if self.vocabulary is None else self.vocabulary.decode
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary | None:
+        """What ids stand for, one by one; likewise."""
+        return vocabulary_of(self.tokenizer)
+
+
+def vocabulary_of(tokenizer: str | None) -> Vocabulary | None:
+    """What the ids of a tokenizer stand for; None where none is named. Raises as `load_vocabulary`."""
+    if tokenizer is None:
+        return None
+    from penstock.prepare.tokens.decode import load_vocabulary  # its packages are needed for tokens alone
+
+    return load_vocabulary(tokenizer)
+
+
+def is_recipe(target: object) -> bool:
+    """Whether a path has the name of a recipe or metadataset; what has none is a dataset."""
+    return isinstance(target, str | os.PathLike) and os.fspath(target).lower().endswith(RECIPES)
+
+
+def open_run(
+    recipe: str | os.PathLike[str] | Any,
+    *,
+    split: str | None = None,
+    mode: Mode | None = None,
+    seed: int | None = None,
+    lanes: int | None = None,
+    global_batch: int | None = None,
+    world: int | None = None,
+    tokenizer: str | None = None,
+    trust: bool = False,
+    follow_links: bool = False,
+    refuse: Refuse | None = None,
+) -> OpenedRun:
+    """Open what a run over a recipe or metadataset reads; or a stream or source that is open.
+
+    Functions that a recipe names are not imported without `trust`: they raise `UnsafeData` when they are called.
+
+    Args:
+        recipe: path or URL; or a stream, lane stream or source.
+        split, mode: of a metadataset, of its split train by default: `"train"` is shuffled without end, `"val"` is one
+            pass in order; by default val for a split whose name begins with val or test.
+        seed: of the order, where the recipe has none.
+        lanes: likewise.
+        global_batch, world: instead of what the recipe's `batch` says.
+        tokenizer: to show ids as text.
+        trust: import the functions that the recipe names.
+        follow_links: read files through links out of a dataset's folder.
+        refuse: called with the options that such a recipe has no place for, and why; raises. By default `ConfigError`.
+
+    Raises:
+        ConfigError: an option that such a recipe has no place for.
+        FormatError: this is no recipe.
+    """
+    if not isinstance(recipe, str | os.PathLike):
+        return OpenedRun(type(recipe).__name__, recipe, global_batch, world, tokenizer)
+    try:
+        read = read_recipe(recipe)
+    except PenstockError as error:
+        raise _no_recipe(place_of(recipe)) or error from None
+    theirs = is_metadataset(read.node)
+    if not theirs:
+        _refuse_given({"split": split, "mode": mode}, "The recipe is no metadataset, which has them", refuse)
+    split = split or "train"
+    mode = mode or ("val" if split.startswith(("val", "test")) else "train")
+    functions: Any = {} if trust else Unread()
+    given: dict[str, Any] = {"trust": trust, "follow_links": follow_links}
+    given |= {"lanes": lanes} if theirs and lanes else {}
+    data = open_recipe(read, functions=functions, split=split, mode=mode, seed=seed, **given)
+    endless = is_stream(data) or is_lane_stream(data)
+    if not theirs and endless:
+        _refuse_given({"seed": seed, "lanes": lanes}, "The recipe has an order of its own", refuse)
+    shuffled = (mode == "train") if theirs else seed is not None
+    data = ordered(data, shuffled=shuffled, seed=seed, lanes=lanes)
+    said = {"global_batch": global_batch, "world": world}
+    batch = {name: said[name] if said[name] is not None else read.batch.get(name) for name in said}
+    return OpenedRun(place_of(recipe).shown, data, **batch, tokenizer=tokenizer)
+
+
+def _refuse_given(asked: Mapping[str, Any], why: str, refuse: Refuse | None) -> None:
+    given = [name for name, value in asked.items() if value is not None]
+    if given and refuse is not None:
+        refuse(given, why)
+    if given:
+        raise ConfigError(why[0].lower() + why[1:], found=", ".join(given), hint="Leave them out")
+
+
+def ordered(data: Any, *, shuffled: bool, seed: int | None, lanes: int | None) -> Any:
+    """A source shuffled without end, where it is to be; a stream as it is."""
+    if is_stream(data) or is_lane_stream(data) or not shuffled:
+        return data
+    if not len(data):
+        raise ConfigError("there is nothing to read", found="no sample")
+    return Shuffle(data, seed or 0, lanes=lanes or 1)
+
+
+class Unread(dict[str, Any]):
+    """Stands for every function that a recipe names: none of them runs when only indexes are read."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A function that refuses to be called; two where two are named."""
+        both = tuple(None if one == "-" else _unread(one) for one in name.split(" "))
+        return both if len(both) == 2 else both[0]
+
+
+def _unread(name: str) -> Callable[..., NoReturn]:
+    def refused(*_: Any, **__: Any) -> NoReturn:
+        raise UnsafeData(
+            "this needs a function of the recipe to run", found=name, hint="Pass --trust if you trust the recipe"
+        )
+
+    return refused
+
+
+def _no_recipe(place: Place) -> FormatError | None:
+    """The error for a dataset where a recipe must be; None for what may be one."""
+    if place.path.lower().endswith(RECIPES) or not place.exists():
+        return None
+    name = place.name
+    hint = f"A recipe of one dataset is a file with the line `path: {name}`; or look into it: `penstock find`, `head`"
+    what = "a .yaml or .json file that describes a run"
+    return FormatError("this is no recipe", path=place.path, expected=what, hint=hint)

@@ -1,0 +1,313 @@
+"""A sample as panels: each part as what it is, cut to a bounded size, with what is broken in its place."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal
+
+from penstock._printable import recordable
+from penstock._secrets import redact
+from penstock.codec.media_bytes import MediaBytes, media_bytes
+from penstock.codec.parts import DecodeOptions, decode_part, suffix_of
+from penstock.errors import MissingExtra, PenstockError
+from penstock.types import AVMetadata, ImageMetadata
+from penstock.view.facts.bounds import IN_LIST, MOST_ERROR_CHARACTERS, MOST_NAME_CHARACTERS, Bounds
+from penstock.view.facts.json_tree import JsonNode, json_tree
+from penstock.view.facts.media import HEAD_BYTES, read_header, sniff_media
+
+PanelKind = Literal["text", "tokens", "image", "audio", "video", "json", "array", "bytes", "error"]
+Decode = Callable[[Sequence[int]], str]
+"""What makes text of ids."""
+
+KEY = "__key__"
+TOKEN_FIELDS = ("tokens", "inputs", "targets", "input_ids", "labels")
+_PACKED = frozenset(("npy", "npz", "ten", "tb", "mp", "msg", "pkl", "pickle", "pyd"))
+_JSON = ("json", "jsn")
+_MOST_UNPACKED = 1 << 24
+_PLAIN = DecodeOptions(most_bytes=_MOST_UNPACKED)
+_TEXT_CONTROLS = frozenset(range(32)) - {9, 10, 12, 13, 27}
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One part of a sample.
+
+    Attributes:
+        name: of the part, field or column.
+        kind: what it is.
+        text: what is shown of it as text: of a text its beginning; of tokens their text, where a tokenizer is known; of
+            an array its first numbers; of bytes their first ones in hex; of an error the message.
+        size_bytes: as stored, or in memory; None where that is not known.
+        shown: characters, items or bytes in `text`, `ids` or `tree`; `of`: how many there are. None where nothing
+            is counted.
+        unit: what `shown` and `of` count.
+        media_type: of a picture, sound or film, by its content.
+        width, height: of a picture or film, in pixels.
+        seconds: of sound or a film; `frames`, `sample_rate`, `channels` likewise.
+        dtype, shape: of an array or of tokens.
+        ids: the first ids of tokens.
+        tree: of JSON.
+        note: what else is to be said, such as that an extra is missing.
+    """
+
+    name: str
+    kind: PanelKind
+    text: str = ""
+    size_bytes: int | None = None
+    shown: int | None = None
+    of: int | None = None
+    unit: str = ""
+    media_type: str | None = None
+    width: int | None = None
+    height: int | None = None
+    seconds: float | None = None
+    frames: int | None = None
+    sample_rate: int | None = None
+    channels: int | None = None
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+    ids: tuple[int, ...] = ()
+    tree: JsonNode | None = None
+    note: str | None = None
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there is more than is shown."""
+        return self.shown is not None and self.of is not None and self.shown < self.of
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """A sample.
+
+    Attributes:
+        index: in its source; None for what stands in none.
+        key: where it has one.
+        panels: in the order of the sample's fields, as many as are shown.
+        of: fields of the sample, those that are hidden left out.
+        hidden: internal fields, which begin with `__`, that are not shown.
+        error: what is wrong with the sample as a whole: it is no sample then.
+        is_excluded: whether it is taken out by an exclude list.
+        of_is_least: whether there may be more than `of` fields: counting them all takes too long.
+    """
+
+    index: int | None
+    key: str | None
+    panels: tuple[Panel, ...]
+    of: int
+    hidden: int = 0
+    error: str | None = None
+    is_excluded: bool = False
+    of_is_least: bool = False
+
+    @property
+    def more(self) -> int:
+        """Fields that are not shown."""
+        return self.of - len(self.panels)
+
+
+def panels(
+    sample: Mapping[str, Any],
+    *,
+    index: int | None = None,
+    show_all: bool = False,
+    decode: Decode | None = None,
+    bounds: Bounds = IN_LIST,
+) -> Panels:
+    """The panels of a sample; never raises for what the data hold.
+
+    Memory: see `Bounds`; what is unpacked of a packed part on the way is at most 16 MiB.
+
+    Args:
+        sample: field → value, as a source gives it; parts of tars as they are stored.
+        index: of it, to be handed on.
+        show_all: also fields that begin with `__`, behind the others.
+        decode: makes text of ids.
+        bounds: how much is shown.
+    """
+    hidden = [name for name in sample if str(name).startswith("__") and name != KEY]
+    inner = set(hidden)
+    names: Iterable[Any] = (name for name in sample if name not in inner and name != KEY)
+    if show_all:
+        names = (*names, *hidden)
+    count = len(sample) - (KEY in sample) - (0 if show_all else len(hidden))
+    made = tuple(panel(name, sample[name], decode=decode, bounds=bounds) for name in islice(names, bounds.panels))
+    key = sample.get(KEY)
+    text = None if key is None else recordable(str(key)[:MOST_NAME_CHARACTERS])
+    return Panels(index, text, made, count, 0 if show_all else len(hidden))
+
+
+def panel(name: Any, value: Any, *, decode: Decode | None = None, bounds: Bounds = IN_LIST) -> Panel:
+    """The panel of one field; what can't be shown is an error panel."""
+    shown_name = recordable(str(name)[:MOST_NAME_CHARACTERS])
+    try:
+        return _panel(shown_name, value, decode, bounds)
+    except Exception as error:  # what stands there is anybody's: a page shows it, and goes on
+        return error_panel(shown_name, error, _size_of(value))
+
+
+def error_panel(name: str, error: BaseException, size_bytes: int | None = None) -> Panel:
+    """What is wrong with a part."""
+    return Panel(name, "error", describe_error(error), size_bytes)
+
+
+def describe_error(error: BaseException) -> str:
+    """An error in a line, without secrets."""
+    text = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
+    return redact(recordable(text[:MOST_ERROR_CHARACTERS]))
+
+
+def stored_panel(name: str, media: MediaBytes, *, bounds: Bounds = IN_LIST) -> Panel:
+    """The panel of a part that is not read whole: its beginning, and what its header says."""
+    head = media.read(0, max(HEAD_BYTES, min(bounds.characters, media.size_bytes)))
+    kind = sniff_media(head[:HEAD_BYTES])
+    try:
+        if kind is not None:
+            return _media(name, kind, media)
+    except Exception as error:
+        return dataclasses.replace(error_panel(name, error, media.size_bytes), media_type=kind)
+    return _plain_bytes(name, head, media.size_bytes, bounds)
+
+
+def _panel(name: str, value: Any, decode: Decode | None, bounds: Bounds) -> Panel:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _bytes(name, bytes(value), bounds)
+    if isinstance(value, str):
+        return _text(name, value, len(value), "characters", None, bounds)
+    if hasattr(value, "dtype") and hasattr(value, "shape") and value.shape:
+        return _array(name, value, decode, bounds)
+    if hasattr(value, "mode") and hasattr(value, "tobytes") and hasattr(value, "width"):
+        return Panel(name, "image", width=value.width, height=value.height, note=f"decoded, mode {value.mode}")
+    if isinstance(value, Mapping) and isinstance(value.get("bytes"), bytes) and value.keys() <= {"bytes", "path"}:
+        return _bytes(name, value["bytes"], bounds)  # as Hugging Face stores pictures and sound
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+    return _json(name, value, None, bounds)
+
+
+def _bytes(name: str, data: bytes, bounds: Bounds) -> Panel:
+    kind = sniff_media(data[:HEAD_BYTES])
+    if kind is not None:
+        try:
+            return _media(name, kind, media_bytes(data))
+        except Exception as error:
+            return dataclasses.replace(error_panel(name, error, len(data)), media_type=kind)
+    suffix = suffix_of(name.lower().removesuffix(".gz"))
+    if suffix in (*_JSON, *_PACKED) and len(data) <= _MOST_UNPACKED:
+        return _decoded(name, data, bounds)
+    return _plain_bytes(name, data, len(data), bounds)
+
+
+def _decoded(name: str, data: bytes, bounds: Bounds) -> Panel:
+    """What a part of JSON or of arrays holds."""
+    try:
+        value = decode_part(name.lower(), data, _PLAIN)
+    except Exception as error:
+        return dataclasses.replace(error_panel(name, error, len(data)), note=_plain_bytes(name, data, 0, bounds).text)
+    made = _panel(name, value, None, bounds)
+    return dataclasses.replace(made, size_bytes=len(data))
+
+
+def _media(name: str, media_type: str, media: MediaBytes) -> Panel:
+    kind: Any = media_type.partition("/")[0]
+    made = Panel(name, kind, size_bytes=media.size_bytes, media_type=media_type)
+    try:
+        found = read_header(media_type, media)
+    except MissingExtra as error:
+        return dataclasses.replace(made, note=describe_error(error))
+    if isinstance(found, ImageMetadata):
+        return dataclasses.replace(made, width=found.width, height=found.height, note=f"{found.format}, {found.mode}")
+    return _av(made, found)
+
+
+def _av(made: Panel, found: AVMetadata) -> Panel:
+    has_video = found.video_duration is not None or bool(found.video_num_frames) or found.video_width is not None
+    seconds = found.video_duration if has_video else found.audio_duration
+    note = None
+    if made.kind == "video" and not has_video:
+        note = "no frames"
+    elif has_video and not found.video_num_frames:
+        note = "the number of frames is not known" if found.video_num_frames is None else "no frames"
+    return dataclasses.replace(
+        made,
+        kind="video" if has_video else "audio" if found.audio_channels else made.kind,
+        width=found.video_width,
+        height=found.video_height,
+        seconds=seconds,
+        frames=found.video_num_frames,
+        sample_rate=found.audio_sample_rate,
+        channels=found.audio_channels,
+        note=note,
+    )
+
+
+def _plain_bytes(name: str, data: bytes, size_bytes: int, bounds: Bounds) -> Panel:
+    """Text where the beginning is UTF-8 without control characters; else the first bytes in hex."""
+    head = data[: 4 * bounds.characters]
+    is_whole = len(head) == size_bytes
+    try:
+        text = head.decode() if is_whole else _decoded_beginning(head)
+    except UnicodeDecodeError:
+        text = None
+    if text is not None and not _TEXT_CONTROLS.intersection(map(ord, text)):
+        unit, of = ("characters", len(text)) if is_whole else ("bytes", size_bytes)
+        return _text(name, text, of, unit, size_bytes, bounds)
+    few = data[: bounds.shown_bytes]
+    return Panel(name, "bytes", few.hex(" "), size_bytes, len(few), size_bytes, "bytes")
+
+
+def _decoded_beginning(head: bytes) -> str:
+    """The text of bytes that may end inside of a character."""
+    for cut in range(4):
+        try:
+            return head[: len(head) - cut].decode()
+        except UnicodeDecodeError as error:
+            if error.end < len(head) - cut or cut == 3:
+                raise
+    raise ValueError("unreachable")
+
+
+def _text(name: str, text: str, of: int, unit: str, size_bytes: int | None, bounds: Bounds) -> Panel:
+    few = text[: bounds.characters]
+    shown = len(few) if unit == "characters" else len(few.encode(errors="surrogatepass"))
+    return Panel(name, "text", recordable(few), size_bytes, shown, of, unit)
+
+
+def _array(name: str, value: Any, decode: Decode | None, bounds: Bounds) -> Panel:
+    shape = tuple(int(one) for one in value.shape)
+    few = value.reshape(-1)[: bounds.items]
+    numbers: list[Any] = few.tolist()
+    size = int(value.size) if isinstance(getattr(value, "size", None), int) else int(value.numel())
+    kind = getattr(getattr(value, "dtype", None), "kind", "")
+    made = Panel(name, "array", _numbers(numbers), int(value.nbytes), len(numbers), size, "items")
+    made = dataclasses.replace(made, dtype=str(value.dtype).removeprefix("torch."), shape=shape)
+    if name not in TOKEN_FIELDS or len(shape) != 1 or kind not in "iu":
+        return made
+    text, note = "", None
+    try:
+        text = "" if decode is None else recordable(decode(numbers)[: bounds.characters])
+    except Exception as error:  # ids that the tokenizer does not have
+        note = f"no text: {describe_error(error)}"
+    return dataclasses.replace(made, kind="tokens", text=text, ids=tuple(numbers), unit="tokens", note=note)
+
+
+def _numbers(numbers: list[Any]) -> str:
+    return " ".join(f"{one:.6g}" if isinstance(one, float) else str(one)[:MOST_NAME_CHARACTERS] for one in numbers)
+
+
+def _json(name: str, value: Any, size_bytes: int | None, bounds: Bounds) -> Panel:
+    tree = json_tree(value, bounds)
+    text = tree.text if not tree.children else ""
+    return Panel(
+        name, "json", text, size_bytes, len(tree.children), tree.of if tree.children else 0, "values", tree=tree
+    )
+
+
+def _size_of(value: Any) -> int | None:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return len(value)
+    found = getattr(value, "nbytes", None)
+    return found if isinstance(found, int) else None

@@ -1,0 +1,30 @@
+"""Small pictures of what a run decodes, and of what is stored."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.view.facts.bounds import MOST_PIXELS
+from penstock.view.facts.media import thumbnail
+
+
+def small_picture(value: Any, most_side: int) -> bytes | None:
+    """A small JPEG of a picture, be it stored or decoded; None for what is none, or has too many pixels.
+
+    Args:
+        value: bytes, a mapping with them, or an image of Pillow.
+        most_side: longer sides are made as long.
+    """
+    if isinstance(value, Mapping):
+        value = value.get("bytes")
+    if isinstance(value, bytes | bytearray | memoryview):
+        return thumbnail(bytes(value), most_side)
+    if not (hasattr(value, "mode") and hasattr(value, "thumbnail")) or value.width * value.height > MOST_PIXELS:
+        return None
+    image = value.copy()
+    image.thumbnail((most_side, most_side))
+    out = io.BytesIO()
+    image.convert("RGB").save(out, "JPEG", quality=85)
+    return out.getvalue()

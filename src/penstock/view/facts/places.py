@@ -1,0 +1,134 @@
+"""Where a sample lies, with the command that prints it, and in which steps of a run it is read."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import Any
+
+from penstock._kinds import is_lane_stream
+from penstock._places import extents_of, place_of
+from penstock._printable import recordable
+from penstock._secrets import redact
+from penstock.errors import ConfigError
+from penstock.load.explain import explain_document, run_of
+from penstock.load.plan import once
+from penstock.types import Extent
+from penstock.view.facts.bounds import MOST_SAMPLE_BYTES
+from penstock.view.facts.opening import Opened, OpenedRun
+
+MOST_STEPS = 100
+"""Steps that are told in which a sample is read."""
+
+MOST_EXTENTS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Bytes of a file, and the command that prints them; None for a file that no command of every machine reads."""
+
+    path: str
+    offset_bytes: int
+    length_bytes: int
+    command: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a sample lies.
+
+    Attributes:
+        index: of it.
+        key: where it has one.
+        ranges: of files; none where its source does not know them; at most 32.
+        of: how many ranges there are.
+        command: of ours, which shows the sample.
+    """
+
+    index: int
+    key: str | None
+    ranges: tuple[Range, ...]
+    of: int
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A step that reads a sample."""
+
+    step: int
+    rank: int
+    position: int
+    epoch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """The steps of a run that read a sample.
+
+    Attributes:
+        found: the first 100.
+        steps: how many steps were looked at.
+        is_all: whether these are all of them.
+    """
+
+    found: tuple[Read, ...]
+    steps: int
+    is_all: bool
+
+
+def location(opened: Opened, index: int) -> Location:
+    """Where a sample lies; reads indexes alone.
+
+    Raises:
+        ConfigError: there is no such sample.
+    """
+    if not 0 <= index < len(opened):
+        raise ConfigError("no such sample", found=index, expected=f"0 to {len(opened) - 1}")
+    extents = extents_of(opened.source, index) or ()
+    is_large = sum(one.length_bytes for one in extents) > MOST_SAMPLE_BYTES  # its key may have to be read from it
+    known = None if is_large else place_of(opened.source, index).key
+    compressed = opened.format.startswith("jsonl")
+    ranges = tuple(
+        Range(redact(recordable(one.path)), one.offset_bytes, one.length_bytes,
+              _printing(one, may_be_packed=compressed))
+        for one in extents[:MOST_EXTENTS]
+    )  # fmt: skip
+    key = None if known is None else recordable(known)
+    split = opened.options.get("split")
+    more = f" --split {shlex.quote(str(split))}" if split else ""
+    command = f"penstock preview {shlex.quote(opened.name)}{more} --index {index}"
+    return Location(index, key, ranges, len(extents), command)
+
+
+def reads_of(run: OpenedRun, key: str, *, steps: int | None = None) -> Reads:
+    """The steps of a run that read a sample, or a document of tokens.
+
+    Args:
+        run: it.
+        key: of the sample; its number, where it is a document of tokens, or has no key.
+        steps: how many are looked at; by default until every source was read once.
+
+    Raises:
+        NotFound: no source of the run has it.
+        ConfigError: how many samples a step has is not known.
+    """
+    explained = run_of(run.data, run.global_batch or 1, run.world, None)
+    if steps is None:
+        if is_lane_stream(run.data):
+            raise ConfigError("how far to look in a stream that packs on the fly is not known", hint="Give steps")
+        steps = -(-once(run.data) // (run.global_batch or 1))
+    found = explain_document(explained, key, steps, MOST_STEPS + 1, run.world)
+    rows: list[dict[str, Any]] = found["samples"]
+    reads = tuple(Read(one["step"], one["rank"], one["position"], one.get("epoch")) for one in rows[:MOST_STEPS])
+    return Reads(reads, steps, len(rows) <= MOST_STEPS)
+
+
+def _printing(extent: Extent, *, may_be_packed: bool) -> str | None:
+    start, stop = extent.offset_bytes, extent.offset_bytes + extent.length_bytes
+    name = redact(recordable(extent.path))
+    if may_be_packed and name.endswith((".gz", ".zst")):
+        return None
+    if "://" in name:
+        return f"curl -r {start}-{stop - 1} {shlex.quote(name)}" if name.startswith("http") else None
+    return f"tail -c +{start + 1} {shlex.quote(name)} | head -c {extent.length_bytes}"

@@ -1,0 +1,262 @@
+"""A run: the tree of its mix with asked and exact shares, and what is read of each source over its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock._kinds import is_lane_stream, is_stream
+from penstock._printable import recordable
+from penstock._secrets import redact
+from penstock.errors import ConfigError
+from penstock.load.metrics import SourceMetrics, sources_so_far
+from penstock.load.plan import once, plan
+from penstock.mix import Blend, Epochs, Stages
+from penstock.view.facts.opening import OpenedRun
+
+MOST_NODES = 500
+MOST_POINTS = 200
+"""Steps at which a curve has a point, unless fewer are asked for."""
+
+MOST_CURVES = 50
+USUAL_BATCH = 512
+"""Samples of a step where nobody says how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A stage of a run, or a source.
+
+    Attributes:
+        name: among its siblings; the empty text for the root.
+        path: names from the root, with slashes between.
+        kind: what it is, such as `"Blend"`.
+        about: the same in a line, with its parameters.
+        asked: its share of what is above it, as asked for; None where nobody asks.
+        share: the exact share; None where it has no siblings, or takes turns with them.
+        until: of a stage, the position at which it ends; None for the last one, and elsewhere.
+        samples: of a source.
+        children: what it draws from.
+        of: how many of them there are.
+    """
+
+    name: str
+    path: str
+    kind: str
+    about: str
+    asked: float | None
+    share: float | None
+    until: int | None
+    samples: int | None
+    children: tuple[Node, ...]
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSource:
+    """What is read of one source; see `penstock.load.plan.SourcePlan`."""
+
+    path: str
+    samples: int
+    reads: int
+    epochs: float
+    repeats: int
+    share: float
+    tokens: int | None
+    padding: float | None
+    size_bytes: int | None
+    requests: int
+    is_remote: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run reads.
+
+    Attributes:
+        samples: of the run; `steps`: None where the batch is not known.
+        global_batch, world: as asked.
+        tokens, padding, size_bytes, requests, cache_bytes: in all; None where they are not known.
+        sources: each of them.
+        warnings: what is odd, in sentences.
+    """
+
+    samples: int
+    steps: int | None
+    global_batch: int | None
+    world: int | None
+    tokens: int | None
+    padding: float | None
+    size_bytes: int | None
+    requests: int
+    cache_bytes: int
+    sources: tuple[PlannedSource, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """What was read of one source before each of the steps of `Curves`.
+
+    Attributes:
+        path: of the source.
+        samples, epochs: so far.
+        tokens: so far; None where samples hold no fixed number of them.
+        share: of the samples since the step before.
+    """
+
+    path: str
+    samples: tuple[int, ...]
+    epochs: tuple[float, ...]
+    tokens: tuple[int, ...] | None
+    share: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """What is read over the steps of a run.
+
+    Attributes:
+        steps: at which there is a point, rising.
+        global_batch: samples of a step; `is_assumed`: whether nobody said how many.
+        curves: of the sources, those that are read most first; `of`: how many sources there are.
+        marks: step and name, where a stage begins.
+    """
+
+    steps: tuple[int, ...]
+    global_batch: int
+    is_assumed: bool
+    curves: tuple[Curve, ...]
+    of: int
+    marks: tuple[tuple[int, str], ...]
+
+
+def tree(run: OpenedRun) -> Node:
+    """The tree of the mix, of at most 500 stages and sources."""
+    return _node(run.data, "", "", None, None, None, [MOST_NODES])
+
+
+def plan_of(run: OpenedRun, steps: int | None = None) -> Plan:
+    """What a run reads; arguments and errors as of `penstock.load.plan.plan`."""
+    return as_plan(plan(run.data, global_batch=run.global_batch, world=run.world, steps=steps))
+
+
+def as_plan(found: Mapping[str, Any]) -> Plan:
+    """What `penstock.load.plan.plan` gives, as a value."""
+    names = PlannedSource.__dataclass_fields__
+    rows = [{**one, "size_bytes": one["bytes"]} for one in found["sources"]]
+    return Plan(
+        samples=found["samples"],
+        steps=found["steps"],
+        global_batch=found["global_batch"],
+        world=found["world"],
+        tokens=found["tokens"],
+        padding=found["padding"],
+        size_bytes=found["bytes"],
+        requests=found["requests"],
+        cache_bytes=found["cache_bytes"],
+        sources=tuple(PlannedSource(**{name: row[name] for name in names}) for row in rows),
+        warnings=tuple(found["warnings"]),
+    )
+
+
+def curves(run: OpenedRun, steps: int | None = None, points: int = MOST_POINTS) -> Curves:
+    """What is read of each source over the steps of a run: arithmetic alone, nothing is read.
+
+    Args:
+        run: it.
+        steps: how many; by default until every source was read once.
+        points: at most so many.
+
+    Raises:
+        ConfigError: a stream that packs on the fly, whose steps are known only when they are read.
+    """
+    if is_lane_stream(run.data):
+        raise ConfigError("how much a stream that packs on the fly reads is known only when it is read")
+    batch = run.global_batch or USUAL_BATCH
+    last = steps if steps is not None else max(1, -(-once(run.data) // batch))
+    end: int | None = None if is_stream(run.data) else len(run.data)
+    last = last if end is None else min(last, -(-end // batch))
+    marks = tuple(_marks(run.data, batch, last))
+    at = np.unique(np.linspace(0, last, min(points, last + 1)).astype(np.int64)).tolist()
+    inside = [step for step, _ in marks if 0 < step < last]
+    at = sorted({*at, *inside[:points]})
+    read = [sources_so_far(run.data, min(step * batch, end) if end is not None else step * batch) for step in at]
+    names = list(dict.fromkeys(name for one in read for name in one))
+    names.sort(key=lambda name: -read[-1][name].samples if name in read[-1] else 0)
+    made = tuple(_curve(name, read) for name in names[:MOST_CURVES])
+    return Curves(tuple(at), batch, run.global_batch is None, made, len(names), marks)
+
+
+def _curve(name: str, read: Sequence[Mapping[str, SourceMetrics]]) -> Curve:
+    nothing = SourceMetrics(0, 0.0, 0)
+    rows = [one.get(name, nothing) for one in read]
+    samples = [one.samples for one in rows]
+    totals = [sum(one.samples for one in step.values()) for step in read]
+    share = [0.0]
+    for place in range(1, len(rows)):
+        gone = totals[place] - totals[place - 1]
+        share.append((samples[place] - samples[place - 1]) / gone if gone else 0.0)
+    if len(share) > 1:
+        share[0] = share[1]
+    tokens = None if any(one.tokens is None for one in rows) else tuple(one.tokens or 0 for one in rows)
+    return Curve(_shown(name), tuple(samples), tuple(one.epochs for one in rows), tokens, tuple(share))
+
+
+def _marks(node: Any, batch: int, last: int) -> Iterator[tuple[int, str]]:
+    """Where stages begin, of the outermost stages that there are."""
+    if isinstance(node, Stages):
+        for border, name in zip(node.borders, list(node.children())[1:], strict=True):
+            if border // batch <= last:
+                yield border // batch, _shown(name)
+        return
+    children = node.children()
+    if len(children) == 1 and is_stream(next(iter(children.values()))):
+        yield from _marks(next(iter(children.values())), batch, last)
+
+
+# --- the tree ------------------------------------------------------------------------------------------------------
+
+
+def _node(
+    node: Any, name: str, above: str, asked: float | None, share: float | None, until: int | None, left: list[int]
+) -> Node:
+    left[0] -= 1
+    children: Mapping[str, Any] = node.children() if hasattr(type(node), "children") else {}
+    shares, ends = _shares(node), _ends(node)
+    below: list[Node] = []
+    for one, child in children.items():
+        if left[0] <= 0:
+            break
+        place = f"{above}/{one}" if above else one
+        below.append(_node(child, one, place, *shares.get(one, (None, None)), ends.get(one), left))
+    about = str(node.summary()) if hasattr(type(node), "summary") else type(node).__name__
+    samples = len(node) if not children and hasattr(type(node), "__len__") else None
+    kind = about.partition(" ")[0]
+    return Node(
+        _shown(name), _shown(above), kind, _shown(about), asked, share, until, samples, tuple(below), len(children)
+    )
+
+
+def _shares(node: Any) -> dict[str, tuple[float | None, float | None]]:
+    """Name of a child → its share as asked for, and the exact one."""
+    if isinstance(node, Blend):
+        total = sum(float(weight) for weight in node.weights.values())
+        return {
+            name: (float(node.weights[name]) / total, count / node.block_size) for name, count in node.counts.items()
+        }
+    if isinstance(node, Epochs):
+        whole = sum(node.counts.values())
+        return {name: (None, count / whole if whole else None) for name, count in node.counts.items()}
+    return {}
+
+
+def _ends(node: Any) -> dict[str, int]:
+    return dict(zip(node.children(), node.borders, strict=False)) if isinstance(node, Stages) else {}
+
+
+def _shown(text: str) -> str:
+    return redact(recordable(text))

@@ -1,0 +1,222 @@
+"""Samples of an open dataset, one by one: what can't be read is told in its place, and the others are shown."""
+
+from __future__ import annotations
+
+import dataclasses
+import mimetypes
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from penstock._places import extents_of, place_of
+from penstock._printable import recordable
+from penstock.abc import Store, SupportsKeys
+from penstock.codec.media_bytes import MediaBytes, media_bytes, stored_media
+from penstock.errors import ConfigError, Excluded, NotFound
+from penstock.formats._excluding import stored
+from penstock.types import Extent
+from penstock.view.facts.bounds import IN_LIST, MOST_JSON_BYTES, MOST_NAME_CHARACTERS, MOST_SAMPLE_BYTES, Bounds
+from penstock.view.facts.media import HEAD_BYTES, OTHER, SHOWN_BY_BROWSERS, sniff_media
+from penstock.view.facts.opening import Opened
+from penstock.view.facts.panel import Panel, Panels, describe_error, panel, panels, stored_panel
+
+PAGE = 50
+"""Samples of a page, unless another number is asked for."""
+
+MOST_PARTS = 4096
+"""Among so many parts of a sample a part is looked for by its name without reading the others."""
+
+_JSON_FORMATS = ("jsonl", "jsonl-files")
+
+
+@runtime_checkable
+class TellsParts(Protocol):
+    """A source that can list the parts of a sample without reading them."""
+
+    def parts_of(self, index: int, most: int, /) -> tuple[str, list[tuple[str, Extent]], int, bool]:
+        """Key; name and place of the first `most` parts; how many there are, and whether all were counted."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """One part of a sample, to be handed out; `data.read(start, length)` reads a range of it.
+
+    Attributes:
+        media_type: by its content; `application/octet-stream` for what a browser must not show as it is.
+        data: its bytes.
+    """
+
+    media_type: str
+    data: MediaBytes
+
+
+def page(
+    opened: Opened, start: int, count: int = PAGE, *, show_all: bool = False, bounds: Bounds = IN_LIST
+) -> Iterator[Panels]:
+    """The samples `[start, start + count)`, as many as there are, one after another.
+
+    Memory: one sample, at most `MOST_SAMPLE_BYTES` as it is stored, and its panels.
+    """
+    for index in range(max(0, start), min(len(opened), max(0, start) + count)):
+        yield sample_at(opened, index, show_all=show_all, bounds=bounds)
+
+
+def sample_at(opened: Opened, index: int, *, show_all: bool = False, bounds: Bounds = IN_LIST) -> Panels:
+    """The panels of a sample; what is wrong with it is told in it.
+
+    Args:
+        opened: the dataset.
+        index: of the sample.
+        show_all: also internal fields.
+        bounds: how much is shown.
+
+    Raises:
+        ConfigError: the dataset has no sample of this index.
+    """
+    if not 0 <= index < len(opened):
+        raise ConfigError("no such sample", found=index, expected=f"0 to {len(opened) - 1}")
+    try:
+        extents = extents_of(opened.source, index) or ()
+        most_bytes = MOST_JSON_BYTES if opened.format in _JSON_FORMATS else MOST_SAMPLE_BYTES
+        if sum(one.length_bytes for one in extents) > most_bytes:
+            return _beginning(opened, index, extents, bounds)
+        sample = _read(opened, index)
+        found = panels(sample, index=index, show_all=show_all, decode=opened.decode, bounds=bounds)
+    except Excluded as error:
+        return Panels(index, None, (), 0, error=describe_error(error), is_excluded=True)
+    except MemoryError:
+        return Panels(index, None, (), 0, error="this sample does not fit into memory")
+    except Exception as error:  # a store that fails, bytes that are damaged, a type of another's: the list goes on
+        return _broken(opened, index, error, bounds)
+    return found if found.key is not None else dataclasses.replace(found, key=_key(opened, index))
+
+
+def index_of(opened: Opened, wanted: str) -> int:
+    """The index that a number, a share such as `73 %` or `73%`, or a key means.
+
+    Raises:
+        NotFound: no sample has this key.
+        ConfigError: no sample has this index, or samples have no index of keys.
+    """
+    text, count = wanted.strip(), len(opened)
+    share = text.removesuffix("%").strip()
+    if text.endswith("%") and share.replace(".", "", 1).isdecimal() and share.isascii():
+        return min(count - 1, int(count * min(100.0, float(share)) / 100)) if count else 0
+    number = text.replace(",", "").replace("_", "")
+    if number.isascii() and number.isdecimal() and len(number) < 19 and int(number) < count:
+        return int(number)
+    if isinstance(opened.source, SupportsKeys):
+        return opened.source.index_of(text)
+    if number.isascii() and number.isdecimal():
+        raise ConfigError("no such sample", found=number[:20], expected=f"0 to {count - 1:,}")
+    hint = "`find` looks for it in a field"
+    raise ConfigError("these samples have no index of keys", found=text[:MOST_NAME_CHARACTERS], hint=hint)
+
+
+def media_of(opened: Opened, index: int, part: str) -> Media:
+    """One part of a sample, to be handed out; a large one is read by ranges, not at once.
+
+    Raises:
+        NotFound: the sample has no such part, or it holds no bytes.
+        FormatError: the sample is damaged.
+    """
+    for name, extent in _parts(opened, index):
+        if name == part:
+            return _typed(_stored_part(opened, extent))
+    value = _value(opened, index, part)
+    if isinstance(value, Mapping):
+        value = value.get("bytes")
+    if isinstance(value, str):
+        value = value.encode(errors="surrogatepass")
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise NotFound("no such part of bytes", found=part[:MOST_NAME_CHARACTERS])
+    return _typed(media_bytes(bytes(value)))
+
+
+def _value(opened: Opened, index: int, part: str) -> Any:
+    for reader in opened.readers:
+        if any(one.name == part for one in reader.schema.fields) or reader.schema.open:
+            sample = reader[index]
+            if part in sample:
+                return sample[part]
+    return None
+
+
+def _typed(data: MediaBytes) -> Media:
+    found = sniff_media(data.read(0, HEAD_BYTES))
+    return Media(found if found in SHOWN_BY_BROWSERS else OTHER, data)
+
+
+def file_name(part: str, media_type: str) -> str:
+    """What a part is called when it is saved."""
+    plain = "".join(char if char.isalnum() or char in "-_." else "_" for char in part)[:80]
+    return plain if "." in plain else plain + (mimetypes.guess_extension(media_type) or "")
+
+
+def _read(opened: Opened, index: int) -> dict[str, Any]:
+    sample: dict[str, Any] = {}
+    for reader in opened.readers:
+        sample |= reader[index]
+    return sample
+
+
+def _parts(opened: Opened, index: int) -> list[tuple[str, Extent]]:
+    source = stored(opened.source)
+    return source.parts_of(index, MOST_PARTS)[1] if isinstance(source, TellsParts) else []
+
+
+def _beginning(opened: Opened, index: int, extents: Sequence[Extent], bounds: Bounds) -> Panels:
+    """What is shown of a sample that is too large to be read: the beginning of each part that is known, or its own."""
+    source: Any = opened.source
+    whole = stored(source)
+    if source is not whole and source.exclusions.has(index):
+        source.exclusions.refuse(index, opened.name)
+    if opened.is_tokens:
+        return Panels(index, None, (_long_document(opened, index, bounds),), 1)
+    if isinstance(whole, TellsParts):
+        key, found, count, is_all = whole.parts_of(index, bounds.panels)
+        shown = tuple(_shown(opened, name, extent, bounds) for name, extent in found)
+        return Panels(index, recordable(key[:MOST_NAME_CHARACTERS]), shown, count, of_is_least=not is_all)
+    note = f"too large to be read at once ({sum(one.length_bytes for one in extents):,} bytes): its beginning is shown"
+    made = dataclasses.replace(_shown(opened, "sample", extents[0], bounds), note=note)
+    return Panels(index, None, (made,), 1)
+
+
+def _long_document(opened: Opened, index: int, bounds: Bounds) -> Panel:
+    source: Any = opened.source
+    start, stop = map(int, source.doc_starts[index : index + 2])
+    made = panel("tokens", source.tokens(start, min(stop, start + bounds.items)), decode=opened.decode, bounds=bounds)
+    size_bytes = (stop - start) * source.dtype.itemsize
+    return dataclasses.replace(made, size_bytes=size_bytes, of=stop - start, shape=(stop - start,))
+
+
+def _shown(opened: Opened, name: str, extent: Extent, bounds: Bounds) -> Panel:
+    return stored_panel(recordable(name[:MOST_NAME_CHARACTERS]), _stored_part(opened, extent), bounds=bounds)
+
+
+def _stored_part(opened: Opened, extent: Extent) -> MediaBytes:
+    return stored_media(_store_of(opened), extent.path, extent.offset_bytes, extent.length_bytes)
+
+
+def _store_of(opened: Opened) -> Store:
+    if opened.place is None:
+        raise NotFound("where this source lies is not known", found=opened.name)
+    return opened.place.store
+
+
+def _broken(opened: Opened, index: int, error: Exception, bounds: Bounds) -> Panels:
+    """What is wrong with a sample, and its bytes as they are stored, where they can be read."""
+    found: tuple[Panel, ...] = ()
+    try:
+        extents = extents_of(opened.source, index) or ()
+        if extents and opened.place is not None and not opened.is_tokens:
+            found = (_shown(opened, "stored bytes", extents[0], bounds),)
+    except Exception:  # the error that is shown is the one that came first
+        found = ()
+    return Panels(index, None, found, len(found), error=describe_error(error))
+
+
+def _key(opened: Opened, index: int) -> str | None:
+    key = place_of(opened.source, index).key
+    return None if key is None else recordable(key[:MOST_NAME_CHARACTERS])

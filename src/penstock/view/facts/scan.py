@@ -1,0 +1,118 @@
+"""Looks for samples, and says how far it looked: a scan goes on from there when that is asked for."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from penstock._printable import recordable
+from penstock.abc import SupportsKeys
+from penstock.errors import ConfigError, NotFound
+from penstock.look.find import Wanted, hits_in
+from penstock.look.samples import Dataset
+from penstock.view.facts.dataset import count_of
+from penstock.view.facts.opening import Opened
+from penstock.view.facts.samples import index_of
+
+By = Literal["key", "index", "text", "where"]
+
+MOST_HITS = 200
+"""Of one look."""
+
+_FIRST_STRETCH, _MOST_STRETCH = 64, 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is looked for: a key, an index, a text that a sample holds, or an expression on its fields."""
+
+    by: By
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundAt:
+    """A sample that was found."""
+
+    index: int
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A look.
+
+    Attributes:
+        hits: what it found, in the order of their indices.
+        start, stop: the samples that were looked at; both 0 where an index answered.
+        of: samples of the dataset.
+        is_over: whether there is nothing left to look at.
+    """
+
+    hits: tuple[FoundAt, ...]
+    start: int
+    stop: int
+    of: int
+    is_over: bool
+
+
+def scan(opened: Opened, wish: Wish, start: int, seconds: float, *, follow_links: bool = False) -> Scan:
+    """Samples that fit, from one on, as many as are looked at in some seconds.
+
+    Memory: a run of samples of some 16 MiB.
+
+    Args:
+        opened: where.
+        wish: what.
+        start: the first sample that is looked at.
+        seconds: after which it ends; one stretch of samples is looked at in any case.
+        follow_links: as of `penstock.open`.
+
+    Raises:
+        ConfigError: an expression that can't be, or what such data don't have.
+        FormatError: a sample is damaged.
+    """
+    known = count_of(opened, getattr(opened.source, "size_bytes", None))
+    if known.value is None:
+        hint = f"`penstock index {opened.name}` makes it, in one pass over the data"
+        raise ConfigError("samples are looked for by their index, which is not there", path=opened.name, hint=hint)
+    count = int(known.value)
+    if wish.by == "index" or (wish.by == "key" and isinstance(opened.source, SupportsKeys)):
+        return _by_index(opened, wish, count)
+    if opened.place is None:
+        raise ConfigError("a source that is open is not scanned", path=opened.name)
+    dataset = Dataset(opened.source, opened.readers, opened.place)
+    given = {"key": None, "text": None, "where": None} | {wish.by: wish.what}
+    wanted = Wanted(**given, key_field=None, tokenizer=opened.tokenizer if opened.is_tokens else None)
+    wanted.require_possible(dataset)
+    if not start:
+        wanted.require_fields(dataset)
+    return _scanned(dataset, wanted, start, count, time.monotonic() + seconds)
+
+
+def _by_index(opened: Opened, wish: Wish, count: int) -> Scan:
+    source: Any = opened.source
+    try:
+        index = index_of(opened, wish.what) if wish.by == "index" else source.index_of(wish.what)
+    except NotFound:
+        return Scan((), 0, 0, count, True)
+    key = source.key_of(index) if isinstance(source, SupportsKeys) else None
+    return Scan((FoundAt(index, None if key is None else recordable(key)),), 0, 0, count, True)
+
+
+def _scanned(dataset: Dataset, wanted: Wanted, start: int, count: int, until: float) -> Scan:
+    hits: list[FoundAt] = []
+    begin = at = min(start, count)
+    size = _FIRST_STRETCH
+    while at < count:
+        stop = min(count, at + size)
+        found = hits_in(dataset, wanted, at, stop, MOST_HITS - len(hits))
+        hits += (FoundAt(index, None if key is None else recordable(key)) for index, key in found)
+        if len(hits) >= MOST_HITS:
+            at = hits[-1].index + 1
+            break
+        at, size = stop, min(_MOST_STRETCH, 2 * size)
+        if time.monotonic() > until:
+            break
+    return Scan(tuple(hits), begin, at, count, at >= count)

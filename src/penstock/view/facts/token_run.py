@@ -1,0 +1,182 @@
+"""A document or a window as tokens: the text of each id, and what the model is told about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from penstock.errors import ConfigError
+
+MOST_TOKENS = 4096
+"""Tokens of one look."""
+
+_ROW = ("tokens", "inputs", "input_ids")
+
+
+class Texts(Protocol):
+    """A tokenizer's vocabulary, id by id."""
+
+    def bytes_of(self, token: int, /) -> bytes | None:
+        """The bytes that an id stands for; None where there is no such id."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token.
+
+    Attributes:
+        place: in the document or window, from 0.
+        id: of it.
+        text: of its bytes; a byte that is no UTF-8 on its own as `\\xe2`; empty where no tokenizer is known.
+        is_text: whether its bytes are UTF-8.
+        is_known: whether the tokenizer has this id.
+        is_eos: whether it ends a document.
+        begins: whether a document begins with it.
+        segment: which document of the window it belongs to, counted from 1, 0 for padding; None where that is not told.
+        position: in its document, as the model is told; None likewise.
+        target: the id that the model has to say here; None where there are no targets.
+        counts: whether its target counts in the loss; None where there is no mask.
+    """
+
+    place: int
+    id: int
+    text: str
+    is_text: bool
+    is_known: bool
+    is_eos: bool
+    begins: bool
+    segment: int | None
+    position: int | None
+    target: int | None
+    counts: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRun:
+    """Tokens in a row.
+
+    Attributes:
+        tokens: of `[start, start + len)`.
+        start: place of the first one.
+        of: how many there are in the document or window.
+        field: which field of the sample the ids are of.
+        has_texts: whether texts are known.
+        documents: how many documents the whole window holds, where it tells; `padding`: how many of its places are
+            none; `counted`: how many count in the loss.
+    """
+
+    tokens: tuple[Token, ...]
+    start: int
+    of: int
+    field: str
+    has_texts: bool
+    documents: int | None
+    padding: int | None
+    counted: int | None
+
+
+def tokens(
+    sample: Mapping[str, Any],
+    *,
+    texts: Texts | None = None,
+    eos_id: int | None = None,
+    start: int = 0,
+    most: int = MOST_TOKENS,
+) -> TokenRun:
+    """The tokens of a document, or of one row of a batch.
+
+    Args:
+        sample: with `tokens` or `inputs`, and as far as they are there `targets`, `loss_mask`, `segment_ids`,
+            `positions`: one-dimensional, of one length.
+        texts: to show their text.
+        eos_id: that ends documents, where no segments tell.
+        start: the first token that is shown.
+        most: tokens that are shown, at most 4,096.
+
+    Raises:
+        ConfigError: the sample has no tokens.
+    """
+    field = next((name for name in _ROW if name in sample and np.ndim(sample[name]) == 1), None)
+    if field is None:
+        raise ConfigError("this sample has no tokens", found=", ".join(map(str, list(sample)[:8])) or "no field")
+    ids = np.asarray(sample[field])
+    start = min(max(0, start), len(ids))
+    stop = min(len(ids), start + max(1, min(most, MOST_TOKENS)))
+    columns = {
+        name: _column(sample.get(name), len(ids)) for name in ("targets", "loss_mask", "segment_ids", "positions")
+    }
+    known = {name: None if one is None else one[start:stop].tolist() for name, one in columns.items()}
+    begins = _begins(ids, columns, eos_id)[start:stop].tolist()
+    segments, mask = columns["segment_ids"], columns["loss_mask"]
+    made = tuple(
+        _token(start + at, one, texts, eos_id, begins[at], {name: _at(row, at) for name, row in known.items()})
+        for at, one in enumerate(ids[start:stop].tolist())
+    )
+    return TokenRun(
+        tokens=made,
+        start=start,
+        of=len(ids),
+        field=field,
+        has_texts=texts is not None,
+        documents=None if segments is None else len(np.unique(segments[segments != 0])),
+        padding=None if segments is None else int((segments == 0).sum()),
+        counted=None if mask is None else int(np.count_nonzero(mask)),
+    )
+
+
+def _token(
+    place: int, token: int, texts: Texts | None, eos_id: int | None, begins: bool, known: Mapping[str, Any]
+) -> Token:
+    data = None if texts is None else texts.bytes_of(token)
+    text, is_text = _readable(data or b"")
+    mask = known["loss_mask"]
+    return Token(
+        place=place,
+        id=token,
+        text=text,
+        is_text=is_text,
+        is_known=texts is None or data is not None,
+        is_eos=eos_id is not None and token == eos_id,
+        begins=begins,
+        segment=known["segment_ids"],
+        position=known["positions"],
+        target=known["targets"],
+        counts=None if mask is None else bool(mask),
+    )
+
+
+def _readable(data: bytes) -> tuple[str, bool]:
+    try:
+        return data.decode(), True
+    except UnicodeDecodeError:
+        return data.decode(errors="backslashreplace"), False
+
+
+def _begins(ids: Any, columns: Mapping[str, Any], eos_id: int | None) -> Any:
+    """bool[n]: whether a document begins with each token."""
+    found = np.zeros(len(ids), np.bool_)
+    segments = columns["segment_ids"]
+    if segments is not None:
+        found[0:1] = segments[0:1] != 0
+        found[1:] = (segments[1:] != segments[:-1]) & (segments[1:] != 0)
+    elif eos_id is not None:
+        found[0:1] = True
+        found[1:] = ids[:-1] == eos_id
+    else:
+        found[0:1] = True
+    return found
+
+
+def _column(value: Any, length: int) -> Any:
+    if value is None:
+        return None
+    column = np.asarray(value)
+    return column if column.shape == (length,) else None
+
+
+def _at(row: list[Any] | None, place: int) -> Any:
+    return None if row is None else row[place]

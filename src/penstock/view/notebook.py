@@ -1,0 +1,207 @@
+"""What notebooks show: sources, streams, loaders, plans and findings by themselves; batches after `%load_ext penstock`.
+
+Reads indexes alone, but for batches and findings, which are there already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock._kinds import is_lane_stream, is_stream
+from penstock.types import Finding
+from penstock.view.draw import tables
+from penstock.view.draw.markup import Child, Markup, tag
+from penstock.view.draw.samples import sample, token_key
+from penstock.view.draw.words import count, plural, seconds, size
+from penstock.view.facts.bounds import Bounds
+from penstock.view.facts.dataset import overview
+from penstock.view.facts.findings import health
+from penstock.view.facts.opening import OpenedRun, open_target
+from penstock.view.facts.panel import panels
+from penstock.view.facts.run import as_plan, tree
+from penstock.view.facts.token_run import TokenRun, tokens
+from penstock.view.report import style
+
+MOST_ROWS = 8
+"""Samples of a batch that are shown."""
+
+_OF_PAGES = ("html ", "body ", "main,", "header.top", "footer")
+_BOUNDS = Bounds(panels=12, characters=400, nodes=40, deep=5, items=64, shown_bytes=64)
+_TOKENS = 96
+_OF_ALL = ("cu_seqlens", "max_seqlen")
+"""Columns of a batch as a whole."""
+
+_KNOWN = ("tokens", "inputs", "input_ids", "__key__")
+
+
+def html_of(value: Any) -> str:
+    """What a notebook shows of a source, stream, loader, plan or findings."""
+    return str(_wrapped(_drawn(value)))
+
+
+def batch_html(batch: Any) -> str | None:
+    """What a notebook shows of a dict that is a batch of columns; None for any other, which is shown as it was."""
+    return str(_wrapped(_batch(batch))) if _is_batch(batch) else None
+
+
+def load(shell: Any) -> None:
+    """Show batches in a notebook; `%load_ext penstock` calls it."""
+    shell.display_formatter.formatters["text/html"].for_type(dict, batch_html)
+
+
+def unload(shell: Any) -> None:
+    """The opposite, for `%unload_ext penstock`."""
+    shell.display_formatter.formatters["text/html"].pop(dict, None)
+
+
+def _drawn(value: Any) -> Sequence[Child]:
+    if isinstance(value, list):
+        return _findings(value)
+    if isinstance(value, dict):
+        return _plan(value)
+    if hasattr(type(value), "state_dict") and hasattr(type(value), "metrics"):
+        return _loader(value)
+    if is_stream(value) or is_lane_stream(value) or value.children():
+        is_endless = is_stream(value) or is_lane_stream(value)
+        name = type(value).__name__ + ("" if is_endless else f", {plural(len(value), 'sample')}")
+        return [_title(name), tables.tree(tree(OpenedRun("", value, None, None)))]
+    return _dataset(value)
+
+
+def _dataset(value: Any) -> Sequence[Child]:
+    opened = open_target(value)
+    facts = overview(opened, fingerprint=False)
+    name = opened.name.rstrip("/").rpartition("/")[2] or opened.name
+    return [
+        _title(name),
+        tag("div", opened.name, class_="path"),
+        tables.overview_cards(facts),
+        tables.folded("schema", tables.schema(facts)),
+        None if facts.lengths is None else tables.folded("lengths", tables.lengths(facts.lengths)),
+    ]
+
+
+def _loader(value: Any) -> Sequence[Child]:
+    found = value.metrics()
+    rows = [
+        (count(value.step), "step", f"{count(value.consumed)} samples consumed"),
+        (count(value.global_batch), "global batch", f"rank {value.rank} of {value.world}, {value.micro_batch} at once"),
+        (seconds(found.waiting_seconds), "waited", f"{seconds(found.training_seconds)} between batches"),
+        (count(found.substituted), "substituted", f"of {plural(found.samples, 'sample')} of this rank"),
+    ]
+    sources = [
+        (name, count(one.samples), f"{one.epochs:,.4f}", count(one.tokens)) for name, one in found.sources.items()
+    ]
+    return [
+        _title("Loader"),
+        tables.cards(rows),
+        tables.table(("source", "samples", "epochs", "tokens"), sources, (1, 2, 3), names=(0,)) if sources else None,
+        tables.folded("what it reads", tables.tree(tree(OpenedRun("", value.data, None, None)))),
+    ]
+
+
+def _plan(value: Mapping[str, Any]) -> Sequence[Child]:
+    plan = as_plan(value)
+    return [_title("Plan"), tables.plan_cards(plan), tables.warnings(plan.warnings), tables.plan_table(plan)]
+
+
+def _findings(value: Sequence[Finding]) -> Sequence[Child]:
+    found = health(value)
+    words = f"{plural(found.errors, 'error')}, {plural(found.warnings, 'warning')}"
+    return [_title("Nothing was found" if found.is_sound else words), None if found.is_sound else tables.health(found)]
+
+
+def _batch(batch: Mapping[str, Any]) -> Sequence[Child]:
+    length = _num_rows(batch) or 0
+    columns = {name: one for name, one in batch.items() if _size(one) == length and name not in _OF_ALL}
+    fields = [(tag("code", name), *_column(one)) for name, one in batch.items()]
+    cards: list[Child] = []
+    runs: list[TokenRun] = []
+    for row in range(min(length, MOST_ROWS)):
+        values = {name: one[row] for name, one in columns.items()}
+        run = _tokens(values)
+        runs += [] if run is None else [run]
+        shown = panels({name: _as_array(one) for name, one in values.items()}, bounds=_BOUNDS)
+        cards.append(sample(shown, title=f"row {row}", tokens=run, width=1 if run is None else 2))
+    more = tag("p", f"and {plural(length - MOST_ROWS, 'more row')}", class_="muted") if length > MOST_ROWS else None
+    table = tables.table(("field", "dtype", "shape", "size"), fields, (3,), names=(0,))
+    return [
+        _title(f"Batch of {plural(length, 'sample')}"),
+        table,
+        token_key(runs),
+        tag("div", cards, class_="samples"),
+        more,
+    ]
+
+
+def _tokens(values: Mapping[str, Any]) -> TokenRun | None:
+    arrays = {name: _as_array(one) for name, one in values.items()}
+    if not any(np.ndim(arrays.get(name)) == 1 for name in _KNOWN[:3] if arrays.get(name) is not None):
+        return None
+    return tokens(arrays, most=_TOKENS)
+
+
+def _as_array(value: Any) -> Any:
+    """A tensor as an array, where it lies in this machine's memory."""
+    is_tensor = not isinstance(value, np.ndarray | np.generic) and hasattr(value, "numpy") and hasattr(value, "dtype")
+    try:
+        return value.numpy() if is_tensor else value
+    except Exception:  # a tensor of another device, or one that remembers how it was made
+        return value
+
+
+def _column(column: Any) -> tuple[str, str, str]:
+    if hasattr(column, "dtype") and hasattr(column, "shape"):
+        nbytes = getattr(column, "nbytes", None)
+        return str(column.dtype), " × ".join(map(str, column.shape)), size(nbytes if isinstance(nbytes, int) else None)
+    if not isinstance(column, list):
+        return type(column).__name__, "one", "–"
+    kind = type(column[0]).__name__ if column else "nothing"
+    return f"list of {kind}", count(len(column)), "–"
+
+
+def _is_batch(value: Any) -> bool:
+    """Whether a dict is a batch: names of columns, one of which ours have, and of which that is one."""
+    return bool(value) and all(isinstance(name, str) for name in value) and _num_rows(value) is not None
+
+
+def _num_rows(batch: Mapping[str, Any]) -> int | None:
+    """Samples of a batch, by the columns whose names are known; None where it has none."""
+    return next((found for name in _KNOWN if name in batch and (found := _size(batch[name])) is not None), None)
+
+
+def _size(column: Any) -> int | None:
+    if isinstance(column, list):
+        return len(column)
+    shape = getattr(column, "shape", None)
+    return int(shape[0]) if shape else None
+
+
+def _title(name: str) -> Markup:
+    return tag("div", name, class_="title")
+
+
+def _wrapped(content: Sequence[Child]) -> Markup:
+    """A part of somebody else's page: the style sheet holds inside of it alone."""
+    return tag("div", tag("style", _scoped()), content, class_="penstock")
+
+
+def _scoped() -> Markup:
+    """The report's rules, by nesting; colours follow the notebook's theme where it says so, else the system's."""
+    sheet = str(style())
+    begin = sheet.index("\n* {")
+    variables, rules = sheet[:begin].replace(":root", ".penstock"), sheet[begin:]
+    rules = rules[: rules.index("@media print")]
+    kept = "\n".join(
+        line for line in rules.splitlines() if not line.startswith(("html ", "body ", "main,", "header.top", "footer"))
+    )
+    own = (
+        ".penstock { background: var(--paper); color: var(--ink); font: 14px/1.5 var(--sans); padding: 12px 14px; "
+        "border: 1px solid var(--line); border-radius: 8px; max-width: 1000px; }\n"
+        ".penstock .title { font-size: 16px; font-weight: 600; }\n"
+        ".penstock .cards { margin-top: 12px; } .penstock > .scroll { margin-top: 10px; }\n"
+    )
+    return Markup(f"{variables}\n.penstock {{{kept}\n}}\n{own}")

@@ -1,0 +1,93 @@
+"""The application: which path is which page."""
+
+from __future__ import annotations
+
+import secrets
+from importlib import resources
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from penstock.errors import NotFound
+from penstock.view.pages import datasets, parts, runs, work
+from penstock.view.pages.jobs import Jobs
+from penstock.view.pages.site import Handler, Site, answer, handled
+from penstock.view.pages.targets import Targets
+
+_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+_STATIC = {
+    "style.css": "style.css",
+    "page.js": "page.js",
+    "mark.svg": "mark.svg",
+    "htmx.js": "vendor/htmx-2.0.11.min.js",
+    "uplot.js": "vendor/uplot-1.6.32.iife.min.js",
+    "uplot.css": "vendor/uplot-1.6.32.min.css",
+}
+"""What a page loads → its file in the package."""
+
+PAGES: dict[str, Handler] = {
+    "/": datasets.first,
+    "/shelf": datasets.shelf,
+    "/d/{name}/": datasets.overview,
+    "/d/{name}/samples": datasets.samples,
+    "/d/{name}/sample/{index:int}": datasets.sample,
+    "/d/{name}/tokens": datasets.tokens,
+    "/d/{name}/find": work.find,
+    "/d/{name}/health": work.health,
+    "/d/{name}/compare": work.compare,
+    "/r/{name}/": runs.run,
+    "/r/{name}/step": runs.step,
+    "/r/{name}/window": runs.window,
+    "/r/{name}/reads": runs.reads,
+    "/r/{name}/compare": runs.compare,
+    "/d/{name}/lengths.csv": parts.lengths,
+    "/d/{name}/shards.csv": parts.shards,
+    "/r/{name}/curves.csv": parts.curves,
+    "/d/{name}/part/{index:int}/{part:path}": parts.part,
+    "/d/{name}/small/{index:int}/{part:path}": parts.small,
+    "/r/{name}/small/{position:int}/{part:path}": parts.decoded,
+}
+"""Path → page; nothing in it is a path of a file: a name of the server's own, an index, a part of a sample."""
+
+FORMS: dict[str, Handler] = {
+    "/d/{name}/health/start": work.start_health,
+    "/d/{name}/health/stop": work.stop_health,
+    "/d/{name}/compare/start": work.start_compare,
+    "/d/{name}/compare/stop": work.stop_compare,
+}
+"""Path → what a form starts or stops; only forms of our own pages may."""
+
+
+def make_app(targets: Targets) -> Starlette:
+    """The application that shows these."""
+    routes = [Route(path, handled(handler), methods=["GET", "HEAD"]) for path, handler in PAGES.items()]
+    routes += [Route(path, handled(handler), methods=["POST"]) for path, handler in FORMS.items()]
+    routes += [Route(f"/static/{name}", static, methods=["GET", "HEAD"]) for name in _STATIC]
+    app = Starlette(routes=routes, exception_handlers={404: _nowhere, 405: _nowhere})
+    app.router.redirect_slashes = False
+    jobs = Jobs()
+    app.state.jobs = jobs
+    app.state.site = Site(targets, jobs, secrets.token_urlsafe(24))
+    return app
+
+
+async def static(request: Request) -> Response:
+    """A file of ours."""
+    name = request.scope["path"].rpartition("/")[2]
+    found = resources.files("penstock.view.pages") / "static" / _STATIC[name]
+    kind = next(kind for suffix, kind in _TYPES.items() if name.endswith(suffix))
+    return Response(found.read_bytes(), headers={"content-type": kind, "cache-control": "private, max-age=3600"})
+
+
+async def _nowhere(request: Request, error: Any) -> Response:
+    return answer(request, "fault.html", error.status_code, fault=_NOWHERE)
+
+
+_NOWHERE = {
+    **dict.fromkeys(("path", "place", "found", "expected")),
+    "what": NotFound("there is no such page").what,
+    "hint": "Begin at the first page",
+}

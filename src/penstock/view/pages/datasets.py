@@ -1,0 +1,214 @@
+"""The pages of datasets: the shelf, the overview, samples in a list, one sample, tokens."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.errors import ConfigError, NotFound
+from penstock.view import facts
+from penstock.view.facts.by_share import lines_at
+from penstock.view.facts.dataset import count_of
+from penstock.view.facts.documents import document_tokens, raw_sample
+from penstock.view.facts.panel import Panels
+from penstock.view.pages import runs
+from penstock.view.pages.site import (
+    WAIT_SECONDS,
+    answer,
+    chosen_of,
+    number_of,
+    site_of,
+    target_of,
+    text_of,
+)
+
+PAGE = 50
+MOST_ON_PAGE = 200
+_WAYS = ("auto", "list", "grid", "table")
+_MOST_COLUMNS = 12
+_TOKENS = 1024
+
+Way = Literal["list", "grid", "table"]
+
+
+async def first(request: Request) -> Response:
+    """The page that the printed address leads to: the shelf, or the one dataset or run that was given."""
+    targets = site_of(request).targets
+    if not targets.is_one():
+        return await shelf(request)
+    request.path_params["name"] = next(iter(targets)).name
+    return await (runs.run if next(iter(targets)).kind == "run" else overview)(request)
+
+
+async def shelf(request: Request) -> Response:
+    """Everything that was given."""
+    targets = site_of(request).targets
+    rows = [(one, targets.described().get(one.name)) for one in targets]
+    return answer(request, "shelf.html", rows=rows, shelves=targets.shelves, tab="shelf")
+
+
+async def overview(request: Request) -> Response:
+    """What a dataset is."""
+    target, split = target_of(request), text_of(request, "split")
+    site = site_of(request)
+
+    def ask() -> Any:
+        return facts.overview(site.targets.dataset(target, split))
+
+    found = await target.patience.within(WAIT_SECONDS, ("overview", split), ask)
+    return answer(request, "overview.html", target=target, tab="overview", found=found, split=split)
+
+
+async def samples(request: Request) -> Response:
+    """Samples from one on; with `part=rows` those alone, for a list that goes on."""
+    target, split = target_of(request), text_of(request, "split")
+    site, patience = site_of(request), target.patience
+    way = chosen_of(request, "as", _WAYS)
+    show_all = text_of(request, "all") is not None
+    most = min(MOST_ON_PAGE, number_of(request, "n", PAGE, 1) or PAGE)
+    asked, byte = text_of(request, "at"), number_of(request, "byte")
+
+    def begin() -> tuple[Any, int | None, int, str | None]:
+        opened = site.targets.dataset(target, split)
+        count = count_of(opened, getattr(opened.source, "size_bytes", None)).value
+        if count is None or asked is None:
+            return opened, count, 0, None
+        try:
+            return opened, count, facts.index_of(opened, asked), None
+        except (ConfigError, NotFound) as error:  # the list is shown all the same
+            return opened, count, 0, f"{error.what}: {asked}. {error.hint or ''}"
+
+    key = ("begin", split, asked)
+    opened, count, at, fault = await patience.within(WAIT_SECONDS, key, begin)
+    common: dict[str, Any] = {
+        "target": target,
+        "tab": "samples",
+        "split": split,
+        "opened": opened,
+        "asked": asked,
+        "fault": fault,
+    }
+    if count is None:
+        ask = functools.partial(lines_at, opened, share_of(asked) if byte is None else None, byte or 0, most)
+        stretch = await patience.within(WAIT_SECONDS, ("lines", split, asked, byte), ask)
+        return answer(request, "by_share.html", **common, stretch=stretch, way="list")
+    start = number_of(request, "start", at) or 0
+    indices = range(start, min(count, start + most))
+    works = [
+        (("sample", split, i, show_all), functools.partial(facts.sample_at, opened, i, show_all=show_all))
+        for i in indices
+    ]
+    found = await patience.each(WAIT_SECONDS, works)
+    shown: list[Panels] = [_late(i) if one is None else one for i, one in zip(indices, found, strict=True)]
+    chosen = way_of(shown) if way == "auto" else way
+    template = "_rows.html" if text_of(request, "part") == "rows" else "samples.html"
+    columns = columns_of(shown) if chosen == "table" else ()
+    rows: dict[str, Any] = {"rows": shown, "start": start, "stop": start + len(shown), "count": count, "most": most}
+    how: dict[str, Any] = {"way": chosen, "asked_way": way, "columns": columns, "show_all": show_all}
+    return answer(request, template, **common, **rows, **how, numeric_columns=numeric_columns)
+
+
+async def sample(request: Request) -> Response:
+    """One sample in full, where it lies, and when it is read."""
+    target, split = target_of(request), text_of(request, "split")
+    index, site = int(request.path_params["index"]), site_of(request)
+    show_all = text_of(request, "all") is not None
+
+    def ask() -> tuple[Any, ...]:
+        opened = _numbered(site.targets.dataset(target, split))
+        found = facts.sample_at(opened, index, show_all=show_all, bounds=facts.IN_FULL)
+        try:
+            place = facts.location(opened, index)
+        except Exception:  # what is wrong with it stands in the sample
+            place = None
+        return opened, found, place, len(opened)
+
+    opened, found, place, count = await target.patience.within(WAIT_SECONDS, ("full", split, index, show_all), ask)
+    known_runs = [one for one in site.targets if one.kind == "run"]
+    return answer(request, "sample.html", target=target, tab="samples", split=split, opened=opened, sample=found,
+                  place=place, count=count, index=index, show_all=show_all, runs=known_runs)  # fmt: skip
+
+
+async def tokens(request: Request) -> Response:
+    """A document, or the tokens of a sample, one by one."""
+    target, split = target_of(request), text_of(request, "split")
+    index, start = number_of(request, "index", 0) or 0, number_of(request, "start", 0) or 0
+    site = site_of(request)
+
+    def ask() -> tuple[Any, ...]:
+        opened = site.targets.dataset(target, split)
+        if opened.is_tokens:
+            return opened, *document_tokens(opened, index, start, _TOKENS)
+        _numbered(opened)
+        sample = raw_sample(opened, index)
+        run = facts.tokens(sample, texts=opened.vocabulary, start=start, most=_TOKENS)
+        return opened, run, len(opened)
+
+    try:
+        opened, run, count = await target.patience.within(WAIT_SECONDS, ("tokens", split, index, start), ask)
+    except ConfigError as error:
+        if "no tokens" not in error.what and "no numbers" not in error.what:
+            raise
+        return answer(request, "tokens.html", target=target, tab="tokens", split=split, run=None, why=error.what)
+    return answer(request, "tokens.html", target=target, tab="tokens", split=split, opened=opened, run=run, index=index,
+                  count=count, step=_TOKENS, ids=text_of(request, "ids") is not None, position=None)  # fmt: skip
+
+
+def _numbered(opened: facts.Opened) -> facts.Opened:
+    """The dataset, whose samples have numbers; raises `ConfigError` where only a long look would give them any."""
+    found = count_of(opened, getattr(opened.source, "size_bytes", None))
+    if found.value is None and not opened.is_tokens:
+        hint = f"`penstock index {opened.name}` gives them numbers, in one pass over the data"
+        raise ConfigError("these samples have no numbers: there is no index", path=opened.name, hint=hint)
+    return opened
+
+
+def share_of(asked: str | None) -> float:
+    """The share of the bytes that `73 %` means; raises `ConfigError`."""
+    if asked is None:
+        return 0.0
+    plain = asked.removesuffix("%").strip()
+    if not plain.isascii() or not plain.replace(".", "", 1).isdecimal() or float(plain) > 100:
+        raise ConfigError(
+            "without an index, data are looked at by their share", found=asked[:80], expected="0 to 100 %"
+        )
+    return float(plain) / 100
+
+
+def way_of(shown: Sequence[Panels]) -> Way:
+    """How samples are best shown: pictures in a grid, rows of short values in a table, others in a list."""
+    whole = [one for one in shown if one.error is None and one.panels]
+    if whole and all(any(panel.kind == "image" for panel in one.panels) for one in whole):
+        return "grid"
+    if whole and all(_is_row(one) for one in whole) and len(columns_of(whole)) <= _MOST_COLUMNS:
+        return "table"
+    return "list"
+
+
+def columns_of(shown: Sequence[Panels]) -> tuple[str, ...]:
+    """Names of the parts of samples, in the order in which they come."""
+    return tuple(dict.fromkeys(panel.name for one in shown for panel in one.panels))
+
+
+def numeric_columns(shown: Sequence[Panels]) -> set[str]:
+    """Names of parts that are numbers wherever they are."""
+    cells = [
+        (panel.name, panel.tree is not None and panel.tree.kind == "number") for one in shown for panel in one.panels
+    ]
+    return {name for name, _ in cells} - {name for name, is_number in cells if not is_number}
+
+
+def _is_row(sample: Panels) -> bool:
+    """Whether each part is a short value."""
+    return len(sample.panels) > 1 and all(
+        panel.kind in ("text", "json") and (panel.tree is None or not panel.tree.children) and len(panel.text) <= 120
+        for panel in sample.panels
+    )
+
+
+def _late(index: int) -> Panels:
+    return Panels(index, None, (), 0, error="not read in time: it may be there when you load the page again")

@@ -1,0 +1,166 @@
+"""What stands before every page: who may ask, and what browsers are told of every answer.
+
+A page is handed out only behind a random token, the first part of its path, on loopback too: login nodes are shared. A
+name of another's that leads here is refused, so that no page of theirs reads ours; and nothing that the data hold is
+ever run: answers say what they are, and that no other script than ours belongs to them.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
+
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'; object-src 'none'"
+)
+DATA_POLICY = "default-src 'none'; sandbox; frame-ancestors 'none'"
+"""Of everything that is no page: what the data hold runs nothing and loads nothing, opened by itself too."""
+
+MEDIA_POLICY = "default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'; frame-ancestors 'none'"
+"""The same of pictures, sound and films, which browsers lay out in a page of their own."""
+
+_ALWAYS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"same-origin"),
+    (b"x-frame-options", b"DENY"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+)
+_METHODS = ("GET", "HEAD", "POST")
+_NAVIGATIONS = ("navigate",)
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """The names by which the server may be asked for.
+
+    Attributes:
+        names: lower case, without a port, which a tunnel may change.
+        any_address: also every address: of a server that listens on all; a name of another's is none.
+    """
+
+    names: frozenset[str]
+    any_address: bool = False
+
+    def allow(self, header: str) -> bool:
+        """Whether a Host header names this server."""
+        name = _without_port(header.strip().lower())
+        return name in self.names or (self.any_address and _is_address(name))
+
+
+def hosts_of(host: str) -> Hosts:
+    """The names of a server that listens on `host`."""
+    ours = {"127.0.0.1", "localhost", "::1"}
+    if is_loopback(host):
+        return Hosts(frozenset(ours | {host.lower()}))
+    return Hosts(frozenset(ours | {one.lower() for one in (host, socket.gethostname(), socket.getfqdn())}), True)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address is this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+class Guard:
+    """An application behind a token; see the module.
+
+    Args:
+        app: what answers.
+        token: the first part of every path.
+        hosts: by which names it may be asked for.
+    """
+
+    def __init__(self, app: App, token: str, hosts: Hosts) -> None:
+        self._app = app
+        self._token = token.encode()
+        self._hosts = hosts
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer, or refuse."""
+        if scope["type"] != "http":
+            return
+        headers = dict(scope["headers"])
+        refused = self._refused(scope, headers)
+        if refused is not None:
+            await _answer(send, *refused)
+            return
+        first, slash, rest = scope["path"][1:].partition("/")
+        if not slash:
+            await _answer(send, 307, b"", [(b"location", first.encode() + b"/")])
+            return
+        await self._app({**scope, "root_path": f"/{first}", "path": f"/{first}/{rest}"}, receive, _told(send))
+
+    def _refused(self, scope: Message, headers: dict[bytes, bytes]) -> tuple[int, bytes] | None:
+        hosts = [value for name, value in scope["headers"] if name == b"host"]
+        if len(hosts) != 1 or not self._hosts.allow(hosts[0].decode("latin-1")):
+            return 421, b"This server does not go by that name.\n"
+        first = scope["path"][1:].partition("/")[0]
+        if not hmac.compare_digest(first.encode("utf-8", "surrogatepass"), self._token):
+            return 404, b"Nothing is here. The address that `penstock view` printed has a token in it.\n"
+        if scope["method"] not in _METHODS:
+            return 405, b"Pages are read.\n"
+        site, mode = headers.get(b"sec-fetch-site", b"none"), headers.get(b"sec-fetch-mode", b"").decode("latin-1")
+        if site not in (b"none", b"same-origin") and (mode not in _NAVIGATIONS or scope["method"] == "POST"):
+            return 403, b"Asked for by another page.\n"
+        origin = headers.get(b"origin")
+        if origin is not None and scope["method"] == "POST" and origin.partition(b"://")[2] != hosts[0]:
+            return 403, b"Asked for by another page.\n"
+        return None
+
+
+def _told(send: Send) -> Send:
+    """Sends answers with what browsers must be told."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = [(name, value) for name, value in message.get("headers", ()) if name != b"server"]
+            known = dict(headers)
+            policy = _policy(known.get(b"content-type", b""))
+            more = [*_ALWAYS, (b"content-security-policy", policy.encode())]
+            more += [] if b"cache-control" in known else [(b"cache-control", b"no-store")]
+            message = {**message, "headers": [*headers, *more]}
+        await send(message)
+
+    return sending
+
+
+def _policy(kind: bytes) -> str:
+    if kind.startswith(b"text/html"):
+        return PAGE_POLICY
+    is_media = kind.startswith((b"image/", b"audio/", b"video/")) and b"svg" not in kind
+    return MEDIA_POLICY if is_media else DATA_POLICY
+
+
+async def _answer(send: Send, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    told = _told(send)
+    plain = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+    await told({"type": "http.response.start", "status": status, "headers": [*plain, *headers]})
+    await told({"type": "http.response.body", "body": body})
+
+
+def _without_port(header: str) -> str:
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header if header.count(":") > 1 else header.partition(":")[0]
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,102 @@
+"""Templates, with everything escaped, and how figures are written."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+from urllib.parse import quote
+
+from penstock import __version__
+from penstock._optional import require
+from penstock._printable import printable
+
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+_LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
+
+
+@functools.cache
+def _templates() -> Any:
+    jinja2 = require("jinja2", extra="view")
+
+    def read(name: str) -> str | None:
+        found = resources.files("penstock.view.pages") / "templates" / name
+        return found.read_text(encoding="utf-8") if found.is_file() else None
+
+    made = jinja2.Environment(
+        loader=jinja2.FunctionLoader(read),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "bytes": human_bytes,
+        "count": count,
+        "short": short,
+        "share": share,
+        "plain": plain,
+        "part": part,
+        "seconds": seconds,
+    }
+    made.globals["version"] = __version__
+    return made
+
+
+def render(template: str, facts: Mapping[str, Any]) -> str:
+    """The page or the fragment that a template makes of facts."""
+    return _templates().get_template(template).render(**facts)
+
+
+def human_bytes(value: float | None) -> str:
+    """`1.5 GB`, in powers of ten."""
+    if value is None:
+        return "–"
+    size = float(value)
+    for unit in _UNITS:
+        if abs(size) < 1000 or unit == _UNITS[-1]:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.3g} {unit}" if size < 100 else f"{size:.0f} {unit}"
+        size /= 1000
+    raise ValueError("unreachable")
+
+
+def count(value: float | None) -> str:
+    """`12,345`."""
+    return "–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+
+
+def short(value: float | None) -> str:
+    """`1.24 G`, for large numbers; small ones as they are."""
+    if value is None:
+        return "–"
+    for least, unit in _LARGE:
+        if abs(value) >= least:
+            return f"{value / least:.3g} {unit}"
+    return count(value)
+
+
+def share(value: float | None) -> str:
+    """`12.3 %`."""
+    if value is None:
+        return "–"
+    return f"{100 * value:.3g} %" if 0 < value < 0.1 else f"{100 * value:.1f} %"
+
+
+def seconds(value: float | None) -> str:
+    """`1:02:03.4`, of a film."""
+    if value is None:
+        return "–"
+    minutes, rest = divmod(value, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    return f"{hours}:{minutes:02}:{rest:04.1f}" if hours else f"{minutes}:{rest:04.1f}"
+
+
+def plain(text: object) -> str:
+    """A name or a key in one line: what would steer or turn text is escaped."""
+    return printable(str(text))
+
+
+def part(name: str) -> str:
+    """The name of a part, in a path."""
+    return quote(name, safe="")

@@ -1,0 +1,174 @@
+"""What is no page: parts of samples as bytes, small pictures of them, and the figures of plots as CSV."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import re
+import threading
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from penstock.errors import NotFound
+from penstock.view import facts
+from penstock.view.facts.batches import sample_of
+from penstock.view.facts.media import OTHER, thumbnail
+from penstock.view.facts.pictures import small_picture
+from penstock.view.facts.samples import file_name
+from penstock.view.pages.site import WAIT_SECONDS, number_of, site_of, target_of, text_of
+
+_CHUNK_BYTES = 1 << 18
+_SMALL_BYTES = 1 << 26
+_SIDES = (320, 1600)
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+_ONE_AT_A_TIME = threading.Semaphore(1)
+"""A picture that is made small takes 4 bytes a pixel."""
+
+_NONE = b"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32" width="160" height="160">
+<path d="M6 6h20v20H6z M6 26L26 6" fill="none" stroke="#9a9a9a" stroke-width=".5"/></svg>"""
+"""Of ours: where there is no small picture."""
+
+
+async def part(request: Request) -> Response:
+    """A part of a sample, by its sniffed type; what a browser must not show under it is saved instead."""
+    target, name, index = target_of(request), request.path_params["part"], int(request.path_params["index"])
+    split = text_of(request, "split")
+    site = site_of(request)
+    ask = lambda: facts.media_of(site.targets.dataset(target, split), index, name)  # noqa: E731
+    found = await target.patience.within(WAIT_SECONDS, ("part", split, index, name), ask)
+    size = found.data.size_bytes
+    start, stop, status = _range(request.headers.get("range"), size)
+    shown = "attachment" if found.media_type == OTHER or text_of(request, "save") else "inline"
+    saved = file_name(name, found.media_type).encode("ascii", "replace").decode().replace("?", "_") or "part"
+    headers = {
+        "content-type": found.media_type,
+        "content-length": str(max(0, stop - start)),
+        "accept-ranges": "bytes",
+        "content-disposition": f'{shown}; filename="{saved}"',
+    }
+    if status == 416:
+        return Response(b"", 416, {"content-range": f"bytes */{size}"})
+    if status == 206:
+        headers["content-range"] = f"bytes {start}-{stop - 1}/{size}"
+    if request.method == "HEAD":
+        return Response(b"", status, headers)
+    return StreamingResponse(_chunks(found.data, start, stop), status, headers)
+
+
+async def small(request: Request) -> Response:
+    """A small picture of a part; a sign where there is none."""
+    target, name, index = target_of(request), request.path_params["part"], int(request.path_params["index"])
+    split, side = text_of(request, "split"), _SIDES[bool(number_of(request, "large", 0))]
+    site = site_of(request)
+
+    def ask() -> bytes | None:
+        media = facts.media_of(site.targets.dataset(target, split), index, name)
+        if media.data.size_bytes > _SMALL_BYTES:
+            return None
+        with _ONE_AT_A_TIME:
+            return thumbnail(bytes(media.data.read(0, media.data.size_bytes)), side, 1 << 19)
+
+    return _picture(await target.patience.within(WAIT_SECONDS, ("small", split, index, name, side), ask))
+
+
+async def decoded(request: Request) -> Response:
+    """A small picture of what a run makes of a part; a sign where there is none."""
+    target, name, position = target_of(request), request.path_params["part"], int(request.path_params["position"])
+    site = site_of(request)
+
+    def ask() -> bytes | None:
+        value = sample_of(site.targets.run(target), position).get(name)
+        with _ONE_AT_A_TIME:
+            return small_picture(value, _SIDES[0])
+
+    return _picture(await target.patience.within(WAIT_SECONDS, ("small", position, name), ask))
+
+
+def _picture(made: bytes | None) -> Response:
+    kind = "image/svg+xml" if made is None else "image/jpeg"
+    return Response(
+        _NONE if made is None else made, headers={"content-type": kind, "cache-control": "private, max-age=600"}
+    )
+
+
+async def lengths(request: Request) -> Response:
+    """The histogram of lengths."""
+    found = await _overview(request)
+    if found.lengths is None:
+        raise NotFound("no lengths are known")
+    unit = found.lengths.unit
+    rows = ((one.start, one.stop, one.count) for one in found.lengths.bins)
+    return _csv("lengths.csv", (f"from_{unit}", f"to_{unit}", "samples"), rows)
+
+
+async def shards(request: Request) -> Response:
+    """Samples of the shards."""
+    found = await _overview(request)
+    if found.shards is None:
+        raise NotFound("no shards are known")
+    rows = ((one.first, one.last, one.fewest, one.most) for one in found.shards.bars)
+    return _csv("shards.csv", ("first", "last", "fewest_samples", "most_samples"), rows)
+
+
+async def curves(request: Request) -> Response:
+    """What is read of each source over the steps of a run."""
+    target, site = target_of(request), site_of(request)
+    steps = number_of(request, "steps", None, 1)
+    ask = lambda: facts.curves(site.targets.run(target), steps)  # noqa: E731
+    found = await target.patience.within(WAIT_SECONDS, ("curves", steps, None, None), ask)
+    rows = (
+        (step, one.path, one.samples[at], one.epochs[at], "" if one.tokens is None else one.tokens[at], one.share[at])
+        for one in found.curves
+        for at, step in enumerate(found.steps)
+    )
+    return _csv("curves.csv", ("step", "source", "samples", "epochs", "tokens", "share"), rows)
+
+
+async def _overview(request: Request) -> Any:
+    target, split = target_of(request), text_of(request, "split")
+    ask = functools.partial(_ask, site_of(request), target, split)
+    return await target.patience.within(WAIT_SECONDS, ("overview", split), ask)
+
+
+def _ask(site: Any, target: Any, split: str | None) -> Any:
+    return facts.overview(site.targets.dataset(target, split))
+
+
+def _csv(name: str, head: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> Response:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows([[_cell(one) for one in row] for row in rows])
+    headers = {"content-type": "text/csv; charset=utf-8", "content-disposition": f'attachment; filename="{name}"'}
+    return Response(out.getvalue(), headers=headers)
+
+
+def _cell(value: Any) -> Any:
+    """A value; a text that a spreadsheet would take for a formula is marked as text."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
+def _range(header: str | None, size: int) -> tuple[int, int, int]:
+    """Start, stop and status of what a Range header asks for; one that is not understood asks for all."""
+    asked = None if header is None else _RANGE.fullmatch(header.strip())
+    if asked is None or not (asked[1] or asked[2]):
+        return 0, size, 200
+    start = int(asked[1]) if asked[1] else max(0, size - int(asked[2]))
+    stop = min(size, int(asked[2]) + 1) if asked[1] and asked[2] else size
+    if start >= size or stop <= start:
+        return 0, 0, 416
+    return start, stop, 206
+
+
+async def _chunks(data: Any, start: int, stop: int) -> AsyncIterator[bytes]:
+    while start < stop:
+        chunk = await run_in_threadpool(data.read, start, min(_CHUNK_BYTES, stop - start))
+        if not chunk:
+            return
+        yield bytes(chunk)
+        start += len(chunk)

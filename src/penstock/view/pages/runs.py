@@ -1,0 +1,140 @@
+"""The pages of runs: the mix, any step as the model sees it, a window token by token, two steps side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock._kinds import is_stream
+from penstock.errors import ConfigError, PenstockError
+from penstock.load.plan import once
+from penstock.view import facts
+from penstock.view.facts.batches import sample_of
+from penstock.view.facts.documents import eos_of
+from penstock.view.facts.opening import OpenedRun
+from penstock.view.facts.run import USUAL_BATCH
+from penstock.view.pages.site import WAIT_SECONDS, answer, fault_of, number_of, site_of, target_of, text_of
+from penstock.view.pages.targets import Target
+
+SAMPLES = 16
+_TOKENS, _IN_STEP, _BESIDE = 1024, 256, 128
+
+
+async def run(request: Request) -> Response:
+    """What a run reads: its mix, and each source over its steps."""
+    target, steps = target_of(request), number_of(request, "steps", None, 1)
+    asked, patience = _asked(request), target.patience
+
+    def ask_tree() -> Any:
+        opened = _opened(request, target, asked)
+        return opened, facts.tree(opened)
+
+    opened, tree = await patience.within(WAIT_SECONDS, ("tree", *asked), ask_tree)
+    key = (steps, *asked)
+    found: dict[str, Any] = {}
+    for name, ask in (("plan", facts.plan_of), ("curves", facts.curves)):
+        try:
+            work = lambda ask=ask: ask(opened, steps)  # noqa: E731
+            found[name] = (await patience.within(WAIT_SECONDS, (name, *key), work), None)
+        except (PenstockError, OSError) as error:
+            found[name] = (None, fault_of(error))
+    return answer(request, "run.html", target=target, tab="run", run=opened, tree=tree, found=found, steps=steps)
+
+
+async def step(request: Request) -> Response:
+    """A step: the samples of its batch, each with its origin."""
+    target, asked = target_of(request), _asked(request)
+    number, rank = number_of(request, "step", 0) or 0, number_of(request, "rank")
+    start = number_of(request, "start", 0) or 0
+
+    def ask() -> Any:
+        opened = _opened(request, target, asked)
+        batch = facts.batch(opened, number, rank, start=start, most=SAMPLES)
+        return opened, batch, _last_step(opened), _strips(opened, batch, _IN_STEP)
+
+    opened, batch, last, strips = await target.patience.within(WAIT_SECONDS, ("step", number, rank, start, *asked), ask)
+    return answer(request, "step.html", target=target, tab="step", run=opened, batch=batch, step=number, rank=rank,
+                  start=start, most=SAMPLES, last=last, strips=strips)  # fmt: skip
+
+
+async def window(request: Request) -> Response:
+    """One sample of a run token by token, as the model gets it."""
+    target, asked = target_of(request), _asked(request)
+    position, start = number_of(request, "position", 0) or 0, number_of(request, "start", 0) or 0
+
+    def ask() -> Any:
+        opened = _opened(request, target, asked)
+        sample = sample_of(opened, position)
+        how: dict[str, Any] = {"texts": opened.vocabulary, "eos_id": eos_of(opened.data)}
+        return opened, facts.tokens(sample, **how, start=start, most=_TOKENS)
+
+    opened, found = await target.patience.within(WAIT_SECONDS, ("window", position, start, *asked), ask)
+    ids = text_of(request, "ids") is not None
+    return answer(request, "tokens.html", target=target, tab="step", run=found, opened=opened, position=position,
+                  split=None, index=None, count=None, step=_TOKENS, ids=ids)  # fmt: skip
+
+
+async def reads(request: Request) -> Response:
+    """The steps that read a sample."""
+    target, asked = target_of(request), _asked(request)
+    key = text_of(request, "key") or "0"
+    ask = lambda: facts.reads_of(_opened(request, target, asked), key)  # noqa: E731
+    found = await target.patience.within(WAIT_SECONDS, ("reads", key, *asked), ask)
+    template = "_reads.html" if text_of(request, "part") else "reads.html"
+    return answer(request, template, target=target, tab="step", found=found, key=key)
+
+
+async def compare(request: Request) -> Response:
+    """Two steps, two ranks, or two runs side by side."""
+    target, asked, site = target_of(request), _asked(request), site_of(request)
+    other = site.targets.named(text_of(request, "with") or target.name)
+    if other.kind != "run":
+        raise ConfigError("a run is compared with a run", found=other.title)
+    steps = number_of(request, "a", 0) or 0, number_of(request, "b", 1) or 0
+    ranks = number_of(request, "rank_a"), number_of(request, "rank_b")
+
+    def ask() -> Any:
+        one, two = _opened(request, target, asked), _opened(request, other, asked)
+        both = facts.compare_batches(one, steps[0], two, steps[1], *ranks, most=8)
+        return both, _strips(one, both.a, _BESIDE), _strips(two, both.b, _BESIDE)
+
+    key = ("compare", other.name, steps, ranks, *asked)
+    found, strips_a, strips_b = await target.patience.within(WAIT_SECONDS, key, ask)
+    others = [one for one in site.targets if one.kind == "run"]
+    return answer(request, "steps.html", target=target, tab="steps", found=found, steps=steps, ranks=ranks, other=other,
+                  others=others, strips_a=strips_a, strips_b=strips_b)  # fmt: skip
+
+
+def _asked(request: Request) -> tuple[int | None, int | None]:
+    return number_of(request, "batch", None, 1), number_of(request, "world", None, 1)
+
+
+def _opened(request: Request, target: Target, asked: tuple[int | None, int | None]) -> OpenedRun:
+    """The run, in the shape that the page asks for."""
+    opened = site_of(request).targets.run(target)
+    given = {name: value for name, value in zip(("global_batch", "world"), asked, strict=True) if value is not None}
+    return dataclasses.replace(opened, **given) if given else opened
+
+
+def _strips(opened: OpenedRun, batch: facts.BatchFacts, most: int) -> dict[int, facts.TokenRun]:
+    """Position → its tokens, of the samples of a batch that are windows of tokens."""
+    found: dict[int, facts.TokenRun] = {}
+    eos_id = eos_of(opened.data)
+    for one in batch.samples:
+        if any(panel.kind == "tokens" for panel in one.sample.panels):
+            sample = sample_of(opened, one.origin.position)
+            found[one.origin.position] = facts.tokens(sample, texts=opened.vocabulary, eos_id=eos_id, most=most)
+    return found
+
+
+def _last_step(opened: OpenedRun) -> int:
+    """The last step that a slider reaches: of one pass the last one, else the one at which all was read once."""
+    batch = opened.global_batch or USUAL_BATCH
+    try:
+        samples = once(opened.data) if is_stream(opened.data) else len(opened.data)
+    except (PenstockError, TypeError):
+        return 0
+    return max(0, -(-samples // batch) - 1)

@@ -1,0 +1,84 @@
+"""`penstock view`: starts the server, says where it is, and serves until it is stopped."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from penstock._optional import require
+from penstock.errors import ConfigError
+from penstock.view.pages.guard import Guard, hosts_of
+from penstock.view.pages.targets import Settings, Targets
+
+_MOST_REQUESTS = 128
+_GRACE_SECONDS = 1
+
+
+def view(
+    given: tuple[str, ...],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    settings: Settings,
+    ready: Callable[[str], object],
+) -> None:
+    """Serve the pages of datasets and runs until SIGINT or SIGTERM.
+
+    Memory: each page is bounded; three samples of a dataset at once are read, at most 64 MiB each as they are stored,
+    and one picture is made small at a time, of at most 2^26 pixels. So some 300 MB beside what the indexes take.
+
+    Args:
+        given: paths and URLs of datasets, recipes and folders of them.
+        host: where it listens; another than this machine alone is behind the same token.
+        port: 0 for any that is free.
+        settings: how data are opened.
+        ready: called with the address of the first page.
+
+    Raises:
+        MissingExtra: the packages of the extra `view` are not installed.
+        NotFound: nothing is at one of the paths.
+        ConfigError: nobody may listen there.
+    """
+    uvicorn: Any = require("uvicorn", extra="view")
+    for name in ("starlette", "jinja2"):
+        require(name, extra="view")
+    from penstock.view.pages.app import make_app  # starlette, which other commands need not have
+
+    app = make_app(Targets(given, settings))
+    token = secrets.token_urlsafe(24)
+    listening = _listen(host, port)
+    config = uvicorn.Config(
+        Guard(app, token, hosts_of(host)), log_level="warning", access_log=False, lifespan="off", ws="none", http="h11",
+        server_header=False, limit_concurrency=_MOST_REQUESTS, timeout_graceful_shutdown=_GRACE_SECONDS,
+        proxy_headers=False,
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+
+    def stop(_number: int, _frame: object) -> None:
+        server.should_exit = True
+
+    # What uvicorn catches it raises again when it has stopped: the end that was asked for is no fault.
+    before = {one: signal.signal(one, stop) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        shown, number = (f"[{host}]" if ":" in host else host), listening.getsockname()[1]
+        ready(f"http://{shown}:{number}/{token}/")
+        server.run(sockets=[listening])
+    finally:
+        app.state.jobs.close()
+        listening.close()
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=128)
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(
+            "nothing can listen there", found=f"{host}:{port}: {why}", hint="Give another --port"
+        ) from None

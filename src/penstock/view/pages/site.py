@@ -1,0 +1,172 @@
+"""What all pages share: how they ask for facts, and how an answer is made of them."""
+
+from __future__ import annotations
+
+import functools
+import hmac
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from penstock._printable import recordable
+from penstock._secrets import redact
+from penstock.errors import ConfigError, NotFound, PenstockError
+from penstock.view.pages.html import render
+from penstock.view.pages.jobs import Jobs
+from penstock.view.pages.patience import Late
+from penstock.view.pages.targets import Target, Targets
+
+WAIT_SECONDS = 8.0
+"""So long a page waits for its facts; then it says that they are being read, and looks again."""
+
+_MOST_FORM_BYTES = 1 << 14
+_MOST_NUMBER = 1 << 62
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a server has: its data, the work that pages started, and what a page must know to start any."""
+
+    targets: Targets
+    jobs: Jobs
+    form_token: str
+
+
+def site_of(request: Request) -> Site:
+    """The site that a request is for."""
+    return request.app.state.site
+
+
+def target_of(request: Request) -> Target:
+    """The dataset or run that a path names; raises `NotFound`."""
+    return site_of(request).targets.named(request.path_params["name"])
+
+
+def answer(request: Request, template: str, status: int = 200, **facts: Any) -> HTMLResponse:
+    """A page, or a fragment of one: its template with these facts and what every page has."""
+    return HTMLResponse(render(template, {**_common(request), **facts}), status)
+
+
+def _common(request: Request) -> dict[str, Any]:
+    site = site_of(request)
+    path = _path(request)
+    return {
+        "root": "../" * (path.count("/") - 1) or "./",
+        "here": path.rpartition("/")[2] or "./",
+        "site": site,
+        "targets": list(site.targets),
+        "target": None,
+        "tab": "",
+        "refresh": False,
+        "form_token": site.form_token,
+        "with_query": functools.partial(_with_query, request),
+    }
+
+
+def _path(request: Request) -> str:
+    return request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+
+
+def _with_query(request: Request, **changed: Any) -> str:
+    """The query of this page with some values changed; None takes one out."""
+    query = {**request.query_params, **changed}
+    return "?" + urlencode({name: value for name, value in query.items() if value is not None})
+
+
+def text_of(request: Request, name: str) -> str | None:
+    """A value of the query; None where it is missing or empty."""
+    value = request.query_params.get(name, "").strip()
+    return value or None
+
+
+def number_of(request: Request, name: str, default: int | None = None, least: int = 0) -> int | None:
+    """A whole number of the query; raises `ConfigError`."""
+    value = text_of(request, name)
+    if value is None:
+        return default
+    plain = value.replace(",", "").replace("_", "")
+    if not (plain.isascii() and plain.isdecimal() and len(plain) < 20 and least <= int(plain) < _MOST_NUMBER):
+        raise ConfigError(f"{name} is no such number", found=value[:80], expected=f"a whole number from {least} on")
+    return int(plain)
+
+
+def chosen_of(request: Request, name: str, values: tuple[str, ...]) -> str:
+    """One of some words of the query, the first where it is missing; raises `ConfigError`."""
+    value = text_of(request, name) or values[0]
+    if value not in values:
+        raise ConfigError(f"{name} is none of these", found=value[:80], expected=" | ".join(values))
+    return value
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """What a form of ours sent.
+
+    Raises:
+        ConfigError: it is no form of this server's pages, or too much.
+    """
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MOST_FORM_BYTES:
+            raise ConfigError("this form is too long")
+    form = {name: values[0] for name, values in parse_qs(body.decode(errors="replace")).items()}
+    given = form.pop("token", "").encode()
+    if not hmac.compare_digest(given, site_of(request).form_token.encode()):
+        raise ConfigError("this was not sent by a page of this server", hint="Load the page again")
+    return form
+
+
+def handled(handler: Handler) -> Handler:
+    """The handler, whose faults become pages: nothing that the data do ends the server."""
+
+    @functools.wraps(handler)
+    async def handling(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except Late:
+            return answer(request, "late.html", 202, refresh=True, target=_known(request))
+        except Exception as error:
+            return failed(request, error)
+
+    return handling
+
+
+def failed(request: Request, error: Exception) -> HTMLResponse:
+    """The page that says what is wrong."""
+    status = 404 if isinstance(error, NotFound) else 400 if isinstance(error, ConfigError) else 200
+    fragment = "part" in request.query_params
+    template = "_fault.html" if fragment else "fault.html"
+    return answer(request, template, 200 if fragment else status, fault=fault_of(error), target=_known(request))
+
+
+def fault_of(error: BaseException) -> dict[str, str | None]:
+    """What an error says, in parts, without secrets."""
+    if not isinstance(error, PenstockError):
+        what = str(error) or type(error).__name__
+        return _texts({"what": what if isinstance(error, OSError) else f"{type(error).__name__}: {what}"})
+    parts = {"found": error.found, "expected": error.expected, "hint": error.hint, "path": error.path}
+    place = None if error.offset_bytes is None else f"byte {error.offset_bytes:,}"
+    return _texts({"what": error.what, "place": place, **parts})
+
+
+def _texts(parts: Mapping[str, object]) -> dict[str, str | None]:
+    named = dict.fromkeys(("what", "path", "place", "found", "expected", "hint")) | dict(parts)
+    return {key: None if value is None else redact(recordable(str(value)[:2000])) for key, value in named.items()}
+
+
+def _known(request: Request) -> Target | None:
+    try:
+        return target_of(request)
+    except (NotFound, KeyError):
+        return None
+
+
+def seen_other(location: str) -> Response:
+    """A redirection, relative to where a form was sent."""
+    return RedirectResponse(location, 303)

@@ -1,0 +1,379 @@
+"""`report`: what there is to see of a dataset or a run as one file for a mail or a wiki.
+
+The file opens from a disk: its pictures are SVG and small JPEGs, it has no script, and its content security policy
+allows none. The same data and options give the same bytes, whatever the file is called. At most some 1.5 MB.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Literal, TypeAlias
+
+import xxhash
+
+from penstock import __version__
+from penstock._secrets import redacted_repr
+from penstock.check import verify
+from penstock.errors import ConfigError, PenstockError
+from penstock.formats import files_at
+from penstock.store.outputs import claimed, output_path, require_file_or_none, require_other
+from penstock.store.place import Given, Place, place_of
+from penstock.store.put import put
+from penstock.types import Depth
+from penstock.view.draw import pictures, tables
+from penstock.view.draw.markup import Child, Markup, tag
+from penstock.view.draw.samples import sample as draw_sample
+from penstock.view.draw.samples import token_key
+from penstock.view.draw.words import count, plural, share
+from penstock.view.facts.batches import BatchFacts, batch, eos_id_of, sample_of
+from penstock.view.facts.bounds import Bounds
+from penstock.view.facts.dataset import Overview, overview
+from penstock.view.facts.findings import health
+from penstock.view.facts.media import thumbnail
+from penstock.view.facts.opening import Opened, OpenedRun, is_recipe, open_run, open_target
+from penstock.view.facts.panel import Panels, describe_error
+from penstock.view.facts.run import Curves, curves, plan_of, tree
+from penstock.view.facts.samples import media_of, sample_at
+from penstock.view.facts.token_run import TokenRun, tokens
+
+MOST_EXAMPLES = 48
+"""Samples of a report."""
+
+THUMBNAIL_SIDE, THUMBNAIL_BYTES, MOST_THUMBNAILS = 320, 16_384, 48
+"""The longer side of a picture in pixels, bytes of its JPEG, and pictures of a report."""
+
+CheckDepth: TypeAlias = Depth | Literal["none"]
+
+_BOUNDS = Bounds(panels=12, characters=800, nodes=40, deep=6, items=64, shown_bytes=64)
+_TOKENS, _FIRST_TOKENS = 256, 192
+_MARK = b"<!doctype html>\n<!-- penstock report -->"
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+@redacted_repr
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was written: where, of what (`"dataset"` or `"run"`), its bytes, and how many examples it shows."""
+
+    path: str
+    kind: str
+    size_bytes: int
+    examples: int
+
+
+def report(
+    target: Given, output: Given, *,
+    examples: int = 12, depth: CheckDepth = "quick", step: int = 0, steps: int | None = None,
+    global_batch: int | None = None, world: int | None = None, seed: int | None = None, mode: str | None = None,
+    split: str | None = None, format: str | None = None, layout: str | None = None, eos_id: int | None = None,
+    excludes: str | os.PathLike[str] | None = None, tokenizer: str | None = None, overwrite: bool = False,
+    trust: bool = False, follow_links: bool = False,
+) -> Report:  # fmt: skip
+    """Write what there is to see of a dataset, or of a run over a recipe, as one page.
+
+    A dataset: counts, lengths, shards, splits, schema, files, examples that are chosen by a hash, findings of a check.
+    A run: what it reads of each source, the tree of its mix, shares over its steps, and the batch of one step.
+
+    Args:
+        target: dataset, recipe or metadataset; path or URL.
+        output: the page; path or URL.
+        examples: samples that are shown, at most 48.
+        depth: of the check of a dataset, as of `penstock.verify`; `"none"` for no check.
+        step: of a run, whose batch is shown.
+        steps: of a run; by default until every source was read once.
+        global_batch, world, seed, mode: of a run, as of `penstock plan`.
+        split, format, layout, eos_id, excludes, trust, follow_links: as of `penstock.open`.
+        tokenizer: file or folder of the tokenizer, to show ids as text.
+        overwrite: replace the report that is there.
+
+    Raises:
+        ConfigError: the output exists, or is no report; options that the target has no place for.
+        NotFound: nothing is at `target`.
+        FormatError: it can't be opened.
+    """
+    if not 0 <= examples <= MOST_EXAMPLES:
+        raise ConfigError("so many examples are too many for a page", found=examples, expected=f"0 to {MOST_EXAMPLES}")
+    place = place_of(output).bare()
+    place = Place(place.store, output_path(place.store, place.path))
+    of_run = is_recipe(target)
+    taken: dict[str, Any] = {"trust": trust, "follow_links": follow_links, "tokenizer": tokenizer, "split": split}
+    for_runs: dict[str, Any] = {
+        "steps": steps,
+        "global_batch": global_batch,
+        "world": world,
+        "seed": seed,
+        "mode": mode,
+    }
+    for_data: dict[str, Any] = {"format": format, "layout": layout, "eos_id": eos_id, "excludes": excludes}
+    _refuse_others(for_data if of_run else for_runs | {"step": step or None}, of_run=of_run)
+    if of_run:
+        named: Any = {name: value for name, value in for_runs.items() if name != "steps"}
+        run = open_run(_as_path(target), **taken, **named)
+        _require_writable(place, [_as_path(target), *_paths_of(run.data.recipe())], overwrite=overwrite)
+        _ = run.vocabulary  # one that is not there is an error before anything is read
+        title, body, shown = run.name, _of_run(run, step, steps, examples), examples
+    else:
+        opened = open_target(_as_path(target), **taken, **for_data)
+        _require_writable(place, _files(opened), overwrite=overwrite)
+        _ = opened.vocabulary
+        checked = {"format": opened.format} | {name: value for name, value in {**taken, **for_data}.items() if value}
+        checked.pop("tokenizer", None)
+        title, body, shown = _of_dataset(opened, examples, depth, checked)
+    data = page(title, "run" if of_run else "dataset", body)
+    with claimed(place.store, place.path) as held:
+        put(held, place.path, data, overwrite=overwrite)
+    return Report(place.path, "run" if of_run else "dataset", len(data), shown)
+
+
+def page(title: str, kind: str, body: Iterable[Child]) -> bytes:
+    """A whole page.
+
+    Args:
+        title: what it is about: a path.
+        kind: what that is.
+        body: sections.
+    """
+    name = title.rstrip("/").rpartition("/")[2] or title
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("title", f"{name} – Penstock report"),
+        tag("style", style()),
+    )
+    top = tag("header", tag("div", f"Penstock report of a {kind}", class_="eyebrow"), tag("h1", name),
+              tag("div", title, class_="path"), class_="top")  # fmt: skip
+    end = tag("footer", f"Made by Penstock {__version__} of what was there; no figure is of a later time.")
+    html = tag("html", head, tag("body", top, tag("main", body), end), lang="en")
+    return _MARK + b"\n" + html.encode("utf-8") + b"\n"
+
+
+def style() -> Markup:
+    """The style sheet."""
+    return Markup((resources.files("penstock.view") / "static" / "report.css").read_text("utf-8"))
+
+
+# --- a dataset -----------------------------------------------------------------------------------------------------
+
+
+def _of_dataset(
+    opened: Opened, examples: int, depth: CheckDepth, options: Mapping[str, Any]
+) -> tuple[str, list[Child], int]:
+    facts = overview(opened)
+    shown = _examples(opened, facts, examples) if facts.samples.value else []
+    found = (
+        None if depth == "none" else health(verify(opened.place.path, depth=depth, **options)) if opened.place else None
+    )
+    notes = [f"Not known: {one}" for one in facts.unknown]
+    notes += [] if facts.samples.value is not None or facts.unknown else [facts.samples.how]
+    body: list[Child] = [tables.overview_cards(facts), tables.warnings(notes)]
+    body += _section("What it is", tag("div", tables.overview_facts(facts), tables.schema(facts), class_="two"))
+    body += _section("Splits", tables.splits(facts))
+    body += _section("Lengths", None if facts.lengths is None else tables.lengths(facts.lengths))
+    body += _section("Shards", tables.shards(facts))
+    body += _section(
+        "Examples", _cards_of(shown, facts), f"{plural(len(shown), 'sample')}, chosen by a hash of their number."
+    )
+    if found is not None:
+        body += _section("Health", tables.health(found), f"`penstock verify --depth {depth}`: {_summed(found)}.")
+    body += _section("On disk", tables.files(facts))
+    return opened.name, body, len(shown)
+
+
+def _summed(found: Any) -> str:
+    if found.is_sound:
+        return "nothing found"
+    return f"{plural(found.errors, 'error')}, {plural(found.warnings, 'warning')}"
+
+
+def chosen(seed: str, size: int, count: int) -> list[int]:
+    """Indices of examples, rising: the same for the same data, whatever else changes."""
+    if size <= count:
+        return list(range(size))
+    found: set[int] = set()
+    number = 0
+    while len(found) < count:
+        found.add(xxhash.xxh3_64_intdigest(f"{seed} {number}".encode()) % size)
+        number += 1
+    return sorted(found)
+
+
+def _examples(opened: Opened, facts: Overview, count: int) -> list[tuple[Panels, dict[str, bytes], TokenRun | None]]:
+    left, made = MOST_THUMBNAILS, list[tuple[Panels, dict[str, bytes], TokenRun | None]]()
+    for index in chosen(str(facts.fingerprint.value), int(facts.samples.value), count):
+        shown = sample_at(opened, index, bounds=_BOUNDS)
+        small: dict[str, bytes] = {}
+        for one in shown.panels:
+            if one.kind == "image" and one.media_type and len(small) < left:
+                found = _thumbnail(opened, index, one.name)
+                small |= {} if found is None else {one.name: found}
+        left -= len(small)
+        made.append((shown, small, _document(opened, index) if opened.is_tokens and shown.error is None else None))
+    return made
+
+
+def _thumbnail(opened: Opened, index: int, part: str) -> bytes | None:
+    try:
+        data = media_of(opened, index, part).data
+        whole = data.read(0, data.size_bytes) if data.size_bytes <= 1 << 26 else b""
+        return thumbnail(whole, THUMBNAIL_SIDE, THUMBNAIL_BYTES) if whole else None
+    except (PenstockError, OSError):  # its panel says what is wrong
+        return None
+
+
+def _document(opened: Opened, index: int) -> TokenRun | None:
+    source: Any = opened.source
+    start, stop = map(int, source.doc_starts[index : index + 2])
+    ids = source.tokens(start, min(stop, start + _TOKENS))
+    try:
+        return tokens({"tokens": ids}, texts=opened.vocabulary, eos_id=source.eos_id, most=_FIRST_TOKENS)
+    except PenstockError:
+        return None
+
+
+def _cards_of(shown: list[tuple[Panels, dict[str, bytes], TokenRun | None]], facts: Overview) -> Child:
+    if not shown:
+        return tag("div", "no samples to show", class_="empty") if facts.samples.value == 0 else None
+    cards = [draw_sample(one, thumbnails=small, tokens=run, width=1 if run is None else 2) for one, small, run in shown]
+    return [token_key(run for _, _, run in shown if run is not None), tag("div", cards, class_="samples")]
+
+
+# --- a run ---------------------------------------------------------------------------------------------------------
+
+
+def _of_run(run: OpenedRun, step: int, steps: int | None, examples: int) -> Iterator[Child]:
+    plan = plan_of(run, steps)
+    yield tables.plan_cards(plan)
+    yield tables.warnings(plan.warnings)
+    yield _section("Sources", tables.plan_table(plan))
+    yield _section("Mix", tables.tree(tree(run)))
+    try:
+        found = curves(run, plan.steps if steps is None else steps)
+    except ConfigError as error:
+        yield _section("Over the steps", tag("p", describe_error(error), class_="muted"))
+    else:
+        yield _section("Over the steps", _over_steps(found), _assumed(found.is_assumed, found.global_batch))
+    shown = batch(run, step, most=max(1, min(examples, 12)), bounds=_BOUNDS)
+    yield _section(
+        f"The batch of step {count(step)}", _batch(run, shown), _assumed(shown.is_assumed, shown.global_batch)
+    )
+
+
+def _assumed(is_assumed: bool, global_batch: int) -> str | None:
+    return f"Nobody says how many samples a step has: {count(global_batch)} are assumed." if is_assumed else None
+
+
+def _over_steps(found: Curves) -> Child:
+    marks = [f"{name} from step {count(step)}" for step, name in found.marks]
+    rows = [
+        (one.path, count(one.samples[-1]), share(one.share[0]), share(one.share[-1]), f"{one.epochs[-1]:,.2f}")
+        for one in found.curves
+    ]
+    head = ("source", "samples", "share at first", "share at last", "epochs")
+    return [
+        tag("div", pictures.share_areas(found), pictures.epoch_lines(found), class_="two"),
+        pictures.legend(found),
+        tag("p", "Stages, dashed: " + "; ".join(marks) + ".", class_="muted") if marks else None,
+        tables.folded("as a table", tables.table(head, rows, range(1, 5), names=(0,))),
+    ]
+
+
+def _batch(run: OpenedRun, shown: BatchFacts) -> Child:
+    fields = [
+        (tag("code", one.name), one.kind, one.dtype or "–", " × ".join(map(_side, one.shape))) for one in shown.fields
+    ]
+    whose = "all ranks" if shown.rank is None else f"rank {shown.rank}"
+    rows = [(name, count(number), pictures.meter(number, shown.of)) for name, number in shown.shares]
+    windows = [_window(run, one.origin.position) for one in shown.samples]
+    cards = [
+        draw_sample(
+            one.sample,
+            title=f"position {count(one.origin.position)}",
+            origin=one.origin,
+            tokens=window,
+            width=1 if window is None else 2,
+        )
+        for one, window in zip(shown.samples, windows, strict=True)
+    ]
+    return [
+        tag("p", f"{plural(shown.of, 'sample')} of {whose}, in a world of {count(shown.world)}.", class_="muted"),
+        tag("div", tables.table(("source", "samples", "share"), rows, (1,), names=(0,)),
+            tables.table(("field", "kind", "dtype", "shape"), fields, names=(0,)) if fields else None, class_="two"),
+        tag("p", shown.error, class_="muted") if shown.error else None,
+        tag("h3", f"The first {plural(len(cards), 'sample')}") if len(cards) < shown.of else None,
+        token_key(one for one in windows if one is not None),
+        tag("div", cards, class_="samples"),
+    ]  # fmt: skip
+
+
+def _side(length: int | None) -> str:
+    return "…" if length is None else count(length)
+
+
+def _window(run: OpenedRun, position: int) -> TokenRun | None:
+    try:
+        found = sample_of(run, position)
+        return tokens(found, texts=run.vocabulary, eos_id=eos_id_of(run.data), most=_FIRST_TOKENS)
+    except Exception:  # what has no tokens, or can't be read, is told by its panels
+        return None
+
+
+# --- what may be written -------------------------------------------------------------------------------------------
+
+
+def _section(name: str, content: Child, told: str | None = None) -> list[Child]:
+    if content is None:
+        return []
+    return [tag("section", tag("h2", name), tag("p", told, class_="muted") if told else None, content)]
+
+
+def _refuse_others(given: Mapping[str, Any], *, of_run: bool) -> None:
+    said = [f"{name}=" for name, value in given.items() if value is not None]
+    if said:
+        what = (
+            "this is of datasets, and the target is a recipe"
+            if of_run
+            else "this is of runs, and the target is a dataset"
+        )
+        raise ConfigError(what, found=", ".join(said), hint="Leave it out")
+
+
+def _require_writable(place: Place, inputs: Iterable[str], *, overwrite: bool) -> None:
+    """That the page replaces nothing but a report, and no input.
+
+    Raises:
+        ConfigError: it would.
+    """
+    require_other(inputs, place.path)
+    require_file_or_none(place.store, place.path)
+    if overwrite and place.exists() and place.store.get(place.path, 0, len(_MARK)) != _MARK:
+        hint = "Name another output: a report replaces reports alone"
+        raise ConfigError("what stands there is no report", path=place.path, hint=hint)
+
+
+def _files(opened: Opened) -> list[str]:
+    place = opened.place
+    return [] if place is None else [place.path, *files_at(opened.format, place.path)]
+
+
+def _paths_of(recipe: Any) -> Iterator[str]:
+    if isinstance(recipe, Mapping):
+        path = recipe.get("path")
+        yield from [path] if isinstance(path, str) and recipe.get("kind") == "open" else []
+        for value in recipe.values():
+            yield from _paths_of(value)
+    elif isinstance(recipe, list):
+        for value in recipe:
+            yield from _paths_of(value)
+
+
+def _as_path(target: Given) -> str:
+    return target.path if isinstance(target, Place) else os.fspath(target)
+
+
+__all__ = ["Report", "chosen", "page", "report", "style"]

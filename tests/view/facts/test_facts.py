@@ -1,0 +1,352 @@
+"""Facts against brute force, on small data."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.errors import ConfigError, NotFound
+from penstock.load.explain import explain_step, run_of
+from penstock.testing import FileServer
+from penstock.testing.memory import MemoryTokens
+from penstock.types import Finding
+from penstock.view import facts
+from penstock.view.facts.batches import eos_id_of, origins_of, sample_of
+from penstock.view.facts.bounds import Bounds
+from penstock.view.facts.json_tree import json_lines, json_tree
+from penstock.view.facts.lengths import EXACT, chosen, lengths_of
+from penstock.view.facts.media import sniff_media
+from penstock.view.facts.panel import panel
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda below: st.lists(below, max_size=5) | st.dictionaries(st.text(), below, max_size=5),
+    max_leaves=10,
+)
+
+
+def mixed(lengths: tuple[int, int] = (40, 80)) -> Any:
+    sources = {
+        name: ps.Chunk(4, labels="shift")(MemoryTokens([[*range(1, size), 0]], eos_id=0))
+        for name, size in zip(("a", "b"), lengths, strict=True)
+    }
+    return ps.Blend(sources, {"a": 1, "b": 3}, seed=3)
+
+
+# --- samples -------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=30)
+@given(st.dictionaries(st.text(), VALUES, max_size=8))
+def test_json_within_its_bounds(value: dict[str, Any]) -> None:
+    whole = json_tree(value, Bounds(nodes=10**6, deep=99))
+    assert list(json_lines(whole))
+    assert whole.of == len(value)
+    assert [one.name is not None for one in whole.children] == [True] * len(value)
+    few = json_tree(value, Bounds(nodes=5, deep=2))
+
+    def count(node: Any) -> int:
+        return 1 + sum(map(count, node.children))
+
+    assert count(few) <= 6
+    assert len(few.children) + few.more == len(value)
+
+
+@settings(max_examples=30)
+@given(st.text(max_size=300), st.integers(1, 100))
+def test_a_text_is_cut_and_says_so(text: str, most: int) -> None:
+    shown = panel("t", text, bounds=Bounds(characters=most))
+    assert (shown.kind, shown.shown, shown.of) == ("text", min(most, len(text)), len(text))
+    assert shown.is_cut == (len(text) > most)
+    shown.text.encode()  # no lone surrogate is left
+
+
+@settings(max_examples=40)
+@given(st.binary(max_size=200))
+def test_any_bytes_have_a_panel(data: bytes) -> None:
+    for name in ("x", "json", "jpg", "npy", "txt.gz", "pkl", "mp4"):
+        shown = panel(name, data)
+        assert shown.name == name
+        if shown.kind == "text":
+            assert shown.text == data.decode()[: len(shown.text)]
+        if shown.kind == "bytes":
+            assert bytes.fromhex(shown.text) == data[: shown.shown]
+
+
+def test_what_a_part_is_is_seen_by_its_bytes() -> None:
+    assert sniff_media(b"<svg onload=alert(1)>".ljust(64)) is None
+    assert sniff_media(b"<!doctype html>".ljust(64)) is None
+    assert sniff_media(b"\x89PNG\r\n\x1a\n".ljust(64)) == "image/png"
+    assert sniff_media(b"RIFF\0\0\0\0WAVE".ljust(64)) == "audio/wav"
+    assert sniff_media(b"\0\0\0\x18ftypmp42".ljust(64)) == "video/mp4"
+    shown = panel("picture.png", b"<svg onload=alert(1)></svg>")
+    assert (shown.kind, shown.media_type) == ("text", None)
+
+
+def test_internal_fields_are_hidden_unless_asked_for() -> None:
+    sample = {"__key__": "k", "__restore_key__": (1, 2), "txt": b"a", "__sources__": ()}
+    shown = facts.panels(sample)
+    assert ([one.name for one in shown.panels], shown.key, shown.of, shown.hidden) == (["txt"], "k", 1, 2)
+    shown = facts.panels(sample, show_all=True)
+    assert ([one.name for one in shown.panels], shown.hidden) == (["txt", "__restore_key__", "__sources__"], 0)
+
+
+def test_a_list_goes_on_behind_a_broken_sample(tmp_path: Path) -> None:
+    lines = ['{"id": 0}', "nope!", '{"id": 2}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
+    rows = [[0, 9], [10, 5], [16, 9]]
+    import pickle
+
+    (tmp_path / "a.idx").write_bytes(pickle.dumps([tuple(one) for one in rows]))
+    opened = facts.open_target(tmp_path / "a.jsonl")
+    shown = list(facts.page(opened, 0))
+    assert [one.error is None for one in shown] == [True, False, True]
+    assert "not valid JSON" in str(shown[1].error)
+    assert shown[1].panels[0].text == "nope!"
+    with pytest.raises(ConfigError, match="no such sample"):
+        facts.sample_at(opened, 3)
+
+
+def test_an_excluded_sample_says_so(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": 0}\n{"id": 1}\n')
+    ps.exclude(tmp_path / "a.jsonl", indices=[1], reason="asked for")
+    opened = facts.open_target(tmp_path / "a.jsonl")
+    shown = list(facts.page(opened, 0))
+    assert [one.is_excluded for one in shown] == [False, True]
+    assert facts.overview(opened).excluded == 1
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=60), st.integers(0, 70), st.integers(1, 70))
+def test_tokens_are_those_of_the_window(ids: list[int], start: int, most: int) -> None:
+    starts = [place == 0 or ids[place - 1] == 0 for place in range(len(ids))]
+    segments = np.cumsum(starts)
+    mask = np.array([one % 2 for one in ids])
+    window = {"inputs": np.array(ids, np.uint16), "targets": np.array([*ids[1:], 0]), "loss_mask": mask,
+              "segment_ids": segments}  # fmt: skip
+    run = facts.tokens(window, eos_id=0, start=start, most=most)
+    shown = range(min(start, len(ids)), min(len(ids), min(start, len(ids)) + most))
+    assert [one.place for one in run.tokens] == list(shown)
+    for one in run.tokens:
+        assert (one.id, one.is_eos, one.counts) == (ids[one.place], ids[one.place] == 0, bool(mask[one.place]))
+        assert (one.begins, one.segment) == (starts[one.place], segments[one.place])
+    assert (run.of, run.documents, run.padding, run.counted) == (len(ids), sum(starts), 0, int(mask.sum()))
+
+
+# --- datasets ------------------------------------------------------------------------------------------------------
+
+
+def make_pbin(path: Path, lengths: list[int]) -> Path:
+    with ps.create(path, format="pbin", token_bytes=2, eos_id=0) as writer:
+        for length in lengths:
+            writer.write({"tokens": [1] * (length - 1) + [0]})
+    return path
+
+
+def test_an_overview_of_tokens(tmp_path: Path) -> None:
+    lengths = [1, 2, 3, 3, 9, 40]
+    shown = facts.overview(facts.open_target(make_pbin(tmp_path / "a.pbin", lengths)))
+    assert (shown.format, shown.samples.value, shown.samples.how) == ("pbin", 6, "side file")
+    assert shown.tokens is not None
+    assert (shown.tokens.count.value, shown.tokens.token_bytes, shown.tokens.eos_id) == (sum(lengths), 2, 0)
+    assert shown.lengths is not None
+    assert (shown.lengths.unit, shown.lengths.estimated_from, shown.lengths.of) == ("tokens", None, 6)
+    for one in shown.lengths.bins:
+        assert one.count == sum(one.start <= length <= one.stop for length in lengths)
+    assert dict(shown.lengths.quantiles)[0.5] == 3
+    assert shown.disk is not None
+    assert shown.disk.size_bytes.value == (tmp_path / "a.pbin").stat().st_size
+
+
+def test_lengths_of_many_are_estimated_and_say_of_how_many() -> None:
+    few = chosen(EXACT)
+    assert len(few) == EXACT
+    many = chosen(10**9)
+    assert len(many) == 4096
+    assert len(np.unique(many // 8)) <= 2 * 512
+    assert many[0] == 0
+    assert many[-1] == 10**9 - 1
+
+
+class Starts:
+    """An index of documents that can't be read whole, and counts what is read of it."""
+
+    def __init__(self, documents: int) -> None:
+        self.documents, self.looked_at = documents, 0
+
+    def __len__(self) -> int:
+        return self.documents + 1
+
+    def __getitem__(self, at: Any) -> Any:
+        self.looked_at += len(at)
+        return np.asarray(at) * 7
+
+
+def test_lengths_of_ten_times_the_documents_read_as_much() -> None:
+    for documents in (10**8, 10**9):
+        source: Any = MemoryTokens([[1, 2]])
+        starts = Starts(documents)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(MemoryTokens, "doc_starts", starts)
+            found = lengths_of(source, documents, size_bytes=None, is_local=True)
+        assert found is not None
+        assert (found.estimated_from, found.of, found.mean) == (4096, documents, 7)
+        assert starts.looked_at == 2 * 4096
+
+
+def test_an_overview_asks_as_often_of_ten_times_the_data(tmp_path: Path) -> None:
+    counts: list[int] = []
+    for times in (20, 200):
+        folder = tmp_path / str(times)
+        with ps.create(folder, format="mds", columns={"text": "str"}, size_limit=1 << 10) as writer:
+            for number in range(times):
+                writer.write({"text": f"{number:04}" * 200})
+        files = {f"set/{one.name}": one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+        with FileServer(files) as server:
+            shown = facts.overview(facts.open_target(f"{server.url}/set"))
+            assert shown.samples.value == times
+            assert shown.shards is not None
+            assert shown.shards.count == times
+            counts.append(len(server.log))
+    assert counts[0] == counts[1] < 100
+
+
+def test_an_odd_shard_is_named(tmp_path: Path) -> None:
+    with ps.create(tmp_path / "set", format="webdataset", maxcount=10) as writer:
+        for number in range(47):
+            writer.write({"__key__": f"k{number:02}", "txt": b"x"})
+    shown = facts.overview(facts.open_target(tmp_path / "set"))
+    assert shown.shards is not None
+    assert (shown.shards.count, shown.shards.fewest, shown.shards.most, shown.shards.num_odd) == (5, 7, 10, 0)
+    bars = [(one.first, one.last, one.most) for one in shown.shards.bars]
+    assert bars == [*((at, at, 10) for at in range(4)), (4, 4, 7)]
+
+
+def test_a_shelf(tmp_path: Path) -> None:
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    make_pbin(tmp_path / "deep" / "er" / "a.pbin", [3, 4])
+    (tmp_path / "b.jsonl").write_text('{"a": 1}\n')
+    (tmp_path / "mix.yaml").write_text("path: b.jsonl\n")
+    (tmp_path / "left").mkdir()
+    (tmp_path / "left" / ".work").mkdir()
+    (tmp_path / "broken.pbin").write_bytes(b"\xff" * 30)
+    (tmp_path / "link").symlink_to("/")
+    shown = facts.shelf(tmp_path)
+    found = {one.path: one for one in shown.datasets}
+    assert list(found) == ["b.jsonl", "broken.pbin", "deep/er/a.pbin", "left", "mix.yaml"]
+    assert (found["deep/er/a.pbin"].samples, found["deep/er/a.pbin"].tokens) == (2, 7)
+    assert found["mix.yaml"].format == "recipe"
+    assert "unfinished" in found["left"].warnings[0]
+    assert found["broken.pbin"].warnings
+    assert "no side file" in found["b.jsonl"].warnings[0]
+    with pytest.raises(NotFound):
+        facts.shelf(tmp_path / "nowhere")
+
+
+def test_where_a_sample_lies(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": 0}\n{"id": "one"}\n')
+    shown = facts.location(facts.open_target(tmp_path / "a.jsonl"), 1)
+    [part] = shown.ranges
+    assert part.command is not None
+    import subprocess
+
+    said = subprocess.run(part.command, shell=True, capture_output=True, check=True, cwd=tmp_path)
+    assert json.loads(said.stdout) == {"id": "one"}
+    assert "--index 1" in shown.command
+
+
+def test_a_share_a_number_and_a_key(tmp_path: Path) -> None:
+    with ps.create(tmp_path / "set", format="webdataset") as writer:
+        for number in range(40):
+            writer.write({"__key__": f"k{number:02}", "txt": b"x"})
+    opened = facts.open_target(tmp_path / "set")
+    asked = {"0": 0, "17": 17, "50 %": 20, "100%": 39, "k07": 7}
+    assert {one: facts.index_of(opened, one) for one in asked} == asked
+    for wrong in ("41", "nobody", "-1", ""):
+        with pytest.raises((ConfigError, NotFound)):
+            facts.index_of(opened, wrong)
+
+
+# --- runs ----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 9), st.integers(1, 60), st.integers(2, 30))
+def test_curves_count_what_is_read(batch: int, steps: int, points: int) -> None:
+    data = mixed()
+    shown = facts.curves(facts.open_run(data, global_batch=batch), steps, points)
+    assert (shown.steps[0], shown.steps[-1]) == (0, steps)
+    taken = [data.locate(position).path[0] for position in range(steps * batch)]
+    for one in shown.curves:
+        assert list(one.samples) == [taken[: step * batch].count(one.path) for step in shown.steps]
+
+
+def test_stages_are_marked() -> None:
+    stream = ps.Stages([(40, mixed()), (None, mixed((44, 80)))])
+    shown = facts.curves(facts.open_run(stream, global_batch=8), 10, 3)
+    assert shown.marks == ((5, "1"),)
+    assert 5 in shown.steps
+    node = facts.tree(facts.open_run(stream))
+    assert [one.until for one in node.children] == [40, None]
+    assert [(one.name, one.share) for one in node.children[0].children] == [("a", 0.25), ("b", 0.75)]
+
+
+@settings(max_examples=8)
+@given(st.integers(0, 20), st.integers(1, 4))
+def test_a_batch_is_what_the_loader_gives(step: int, world: int) -> None:
+    run = facts.open_run(mixed(), global_batch=12, world=world)
+    shown = facts.batch(run, step)
+    told = explain_step(run_of(run.data, run.global_batch, world, None), step)["samples"]
+    assert [one.origin.position for one in shown.samples] == [one["position"] for one in told]
+    assert dict(shown.shares) == dict(Counter("/".join(one["path"]) for one in told))
+    for rank in range(world):
+        loader = ps.Loader(run.data, 12, rank=rank, world=world, workers=0, start=step * 12)
+        expected = next(iter(loader))["inputs"]
+        own = [one for one in shown.samples if one.origin.rank == rank]
+        assert [list(sample_of(run, one.origin.position)["inputs"]) for one in own] == expected.tolist()
+    assert eos_id_of(run.data) == 0
+    assert len(origins_of(run, step, 0)) == len(told) // world
+
+
+def test_two_steps_side_by_side() -> None:
+    run = facts.open_run(mixed(), global_batch=8)
+    same = facts.compare_batches(run, 3, run, 3)
+    assert (same.only_in_a, same.only_in_b) == (0, 0)
+    other = facts.compare_batches(run, 0, run, 1)
+    assert other.common + other.only_in_a == len({(one.source, one.index) for one in origins_of(run, 0)})
+
+
+# --- what others found ---------------------------------------------------------------------------------------------
+
+
+SEVERITIES = st.sampled_from(["error", "warning"])
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(SEVERITIES, st.sampled_from("abc"), st.integers(0, 40)), max_size=80))
+def test_findings_by_kind(rows: list[tuple[Any, str, int]]) -> None:
+    shown = facts.health([Finding(f"f.{code}", severity, "p", place) for severity, code, place in rows])
+    counted = Counter((severity, f"f.{code}") for severity, code, _ in rows)
+    assert {(one.severity, one.code): one.count for one in shown.kinds} == counted
+    assert (shown.errors, shown.warnings) == (
+        sum(severity == "error" for severity, _, _ in rows), sum(severity == "warning" for severity, _, _ in rows)
+    )  # fmt: skip
+    assert [one.severity for one in shown.kinds] == sorted(one.severity for one in shown.kinds)
+
+
+def test_what_find_and_diff_found(tmp_path: Path) -> None:
+    for name, last in (("a", 2), ("b", 3)):
+        (tmp_path / f"{name}.jsonl").write_text(f'{{"id": 1}}\n{{"id": {last}}}\n')
+    shown = facts.compare(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+    assert (shown.equal, shown.num_a, shown.only_in_a) == (False, 2, 1)
+    assert shown.differences[0].rows == (("id", "2", "3"),)
+    found = facts.found(ps.find(tmp_path / "a.jsonl", where="id == 2"))
+    assert ([one.index for one in found.hits], found.count, found.of) == ([1], 1, 2)

@@ -1,0 +1,34 @@
+"""Pages of small datasets, asked for without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from penstock.view.pages.app import make_app
+from penstock.view.pages.targets import Settings, Targets
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+TOKENIZER = str(GOLDEN / "modalities" / "tokenizers" / "bpe2")
+
+Ask = Callable[..., TestClient]
+
+
+@pytest.fixture
+def pages() -> Any:
+    """Pages of these; what the server would hide is raised."""
+    made: list[TestClient] = []
+
+    def ask(*targets: object, **settings: Any) -> TestClient:
+        app = make_app(Targets(tuple(map(str, targets)), Settings(**settings)))
+        made.append(TestClient(app, base_url="http://localhost"))
+        return made[-1]
+
+    yield ask
+    for client in made:
+        client.app.state.jobs.close()  # type: ignore[attr-defined]
+        client.close()

@@ -1,0 +1,223 @@
+"""What is hard to show is shown in its place as what it is; the page stays, and so does the server."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import struct
+import tarfile
+import threading
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.view.pages.conftest import TOKENIZER, Ask
+
+import penstock as ps
+from penstock.view.facts import figures
+from penstock.view.pages import datasets
+from penstock.view.pages.patience import Late, Patience
+
+MOST_PAGE_BYTES = 4 << 20
+
+
+def lines(path: Path, count: int = 40) -> Path:
+    path.write_text("".join(json.dumps({"text": f"line {n}"}) + "\n" for n in range(count)))
+    ps.index(path)
+    return path
+
+
+def tars(folder: Path, parts: dict[str, bytes]) -> Path:
+    with ps.create(folder, format="webdataset") as writer:
+        writer.write({"__key__": "one", **parts})
+        writer.write({"__key__": "two", "txt": b"the other one"})
+    return folder
+
+
+def test_a_broken_sample_stands_in_its_place(tmp_path: Path, pages: Ask) -> None:
+    path = lines(tmp_path / "a.jsonl")
+    path.write_bytes(path.read_bytes().replace(b'{"text": "line 7"}', b'{"text": "line 7" '))
+    page = pages(path).get("/d/a.jsonl/samples?n=20").text
+    assert page.count("not valid JSON") == 1
+    assert {f"line {n}" for n in range(20)} <= set(re.findall(r"line \d+", page))
+
+
+def test_a_missing_shard(tmp_path: Path, pages: Ask) -> None:
+    with ps.create(tmp_path / "mds", format="mds", columns={"n": "int", "text": "str"}, size_limit=2000) as writer:
+        for number in range(200):
+            writer.write({"n": number, "text": "x" * 40})
+    shards = sorted((tmp_path / "mds").glob("shard*.mds"))
+    assert len(shards) > 3
+    client = pages(tmp_path / "mds")
+    shards[1].unlink()
+    page = client.get("/d/mds/samples?n=100").text
+    assert "shard.00001" in page
+    assert 'id="s99"' in page
+    assert client.get("/d/mds/").status_code == 200
+
+
+def test_a_store_that_does_not_answer(tmp_path: Path, pages: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = pages(lines(tmp_path / "a.jsonl"), lines(tmp_path / "b.jsonl"))
+    hangs, plain = threading.Event(), datasets.facts.sample_at
+
+    def sample_at(opened: object, index: int, **how: object) -> object:
+        if getattr(opened, "name", "").endswith("a.jsonl") and index == 3:
+            hangs.wait(20)
+        return plain(opened, index, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(datasets.facts, "sample_at", sample_at)
+    monkeypatch.setattr(datasets, "WAIT_SECONDS", 0.5)
+    try:
+        page = client.get("/d/a.jsonl/samples?n=10").text
+        assert page.count("not read in time") >= 1
+        assert "line 0" in page
+        assert client.get("/d/a.jsonl/sample/3").status_code == 202
+        assert "line 3" in client.get("/d/b.jsonl/sample/3").text
+    finally:
+        hangs.set()
+    assert "line 3" in client.get("/d/a.jsonl/sample/3").text
+
+
+def test_what_goes_on_is_not_begun_again() -> None:
+    import asyncio
+
+    begun: list[int] = []
+    go = threading.Event()
+
+    def work() -> str:
+        begun.append(1)
+        go.wait(20)
+        return "done"
+
+    async def ask() -> str:
+        patience = Patience("test")
+        for _ in range(3):
+            with pytest.raises(Late):
+                await patience.within(0.01, "key", work)
+        go.set()
+        return await patience.within(20, "key", work)
+
+    assert asyncio.run(ask()) == "done"
+    assert begun == [1]
+
+
+def test_a_tokenizer_that_does_not_fit(tmp_path: Path, pages: Ask) -> None:
+    with ps.create(tmp_path / "a.pbin", format="pbin", token_bytes=4, eos_id=0) as writer:
+        writer.write({"tokens": np.array([5, 3_000_000, 0], "u4")})
+    page = pages(tmp_path / "a.pbin", tokenizer=TOKENIZER).get("/d/a.pbin/tokens?index=0").text
+    assert "no such id in this tokenizer" in page
+    assert "3000000" in page
+    missing = pages(tmp_path / "a.pbin", tokenizer=str(tmp_path / "none")).get("/d/a.pbin/tokens?index=0")
+    assert missing.status_code in (200, 404)
+    assert 'role="alert"' in missing.text
+
+
+def test_a_file_that_changes(tmp_path: Path, pages: Ask) -> None:
+    path = lines(tmp_path / "a.jsonl")
+    client = pages(path)
+    assert "line 39" in client.get("/d/a.jsonl/samples?start=30").text
+    (tmp_path / "a.idx").unlink()
+    lines(path, 60)
+    assert "line 59" in client.get("/d/a.jsonl/samples?start=50").text
+    path.write_bytes(path.read_bytes()[:100])
+    for page in ("", "samples", "samples?start=50", "sample/59", "find?text=1", "tokens"):
+        assert client.get(f"/d/a.jsonl/{page}").status_code in (200, 400), page
+    path.unlink()
+    assert client.get("/d/a.jsonl/").status_code == 404
+
+
+def test_tokens_that_are_cut_short(tmp_path: Path, pages: Ask) -> None:
+    with ps.create(tmp_path / "a.bin", format="megatron", token_bytes=2) as writer:
+        for _ in range(50):
+            writer.write({"tokens": np.arange(1, 2000, dtype="u2")})
+    client = pages(tmp_path / "a.bin")
+    assert client.get("/d/a.bin/tokens?index=49").status_code == 200
+    with open(tmp_path / "a.bin", "r+b") as file:
+        file.truncate(5000)
+    for page in ("", "samples?start=40", "sample/49", "tokens?index=49"):
+        assert client.get(f"/d/a.bin/{page}").status_code == 200
+
+
+def test_very_many_parts_and_very_long_text(tmp_path: Path, pages: Ask) -> None:
+    with (tmp_path / "a.jsonl").open("w") as file:
+        file.write(json.dumps({f"f{n}": n for n in range(100_000)}) + "\n")
+        file.write(json.dumps({"text": "word " * 1_000_000}) + "\n")
+        file.write('{"text": "' + "x" * 20_000_000 + '"}\n')
+        file.write('{"text": "the last"}\n')
+    client = pages(tmp_path / "a.jsonl")
+    page = client.get("/d/a.jsonl/samples").text
+    assert len(page) < MOST_PAGE_BYTES
+    assert "99,936 more parts" in page
+    assert "the last" in page
+    for index in range(3):
+        assert len(client.get(f"/d/a.jsonl/sample/{index}").text) < MOST_PAGE_BYTES
+
+
+def test_a_picture_of_a_billion_pixels_and_a_film_without_frames(tmp_path: Path, pages: Ask) -> None:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 40_000, 40_000, 8, 2, 0, 0, 0))
+    huge = b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(b"\0" * 10_000)) + chunk(b"IEND", b"")
+    film = b"\0\0\0\x18ftypisom\0\0\2\0isomiso2" + b"\0\0\0\x08mdat"
+    client = pages(tars(tmp_path / "tars", {"png": huge, "mp4": film, "jpg": b"\xff\xd8\xff\xe0 cut"}))
+    for page in ("samples", "samples?as=grid", "sample/0"):
+        text = client.get(f"/d/tars/{page}").text
+        assert "40,000 × 40,000 pixels: too large to be drawn" in text
+        assert "small/0/png" not in text
+    small = client.get("/d/tars/small/0/png")
+    assert small.headers["content-type"] == "image/svg+xml"
+    assert client.get("/d/tars/sample/1").text.count("the other one") == 1
+
+
+def test_ranges_of_a_part(tmp_path: Path, pages: Ask) -> None:
+    sound = b"RIFF\x24\x10\0\0WAVEfmt " + bytes(range(256)) * 16
+    client = pages(tars(tmp_path / "tars", {"wav": sound}))
+    whole = client.get("/d/tars/part/0/wav")
+    assert (whole.status_code, whole.content, whole.headers["accept-ranges"]) == (200, sound, "bytes")
+    for asked, expected in {"bytes=0-9": sound[:10], "bytes=100-": sound[100:], "bytes=-5": sound[-5:]}.items():
+        answer = client.get("/d/tars/part/0/wav", headers={"range": asked})
+        assert (answer.status_code, answer.content) == (206, expected)
+        assert answer.headers["content-range"].endswith(f"/{len(sound)}")
+    assert client.get("/d/tars/part/0/wav", headers={"range": "bytes=99999-"}).status_code == 416
+    assert client.head("/d/tars/part/0/wav").headers["content-length"] == str(len(sound))
+
+
+def test_without_an_index_by_share(tmp_path: Path, pages: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"text": f"line {n:04}"}) + "\n" for n in range(1000)) + "{broken\n")
+    monkeypatch.setattr(figures, "MOST_SCANNED_BYTES", 100)
+    client = pages(path)
+    front = client.get("/").text
+    assert "penstock index" in front
+    page = client.get("/d/a.jsonl/samples?at=50%25").text
+    assert "line 0500" in page or "line 0501" in page
+    assert "line 0498" not in page
+    found: list[str] = []
+    link: str | None = "?byte=0"
+    while link:
+        page = client.get(f"/d/a.jsonl/samples{link}").text
+        found += re.findall(r"line \d{4}", page)
+        on = re.search(r'href="(\?byte=\d+)[^"]*" rel="next"', page)
+        link = on[1] if on else None
+    assert found == [f"line {n:04}" for n in range(1000)]
+    assert "{broken" in page
+    assert "the end" in page
+    for page in ("sample/3", "tokens?index=3", "find?text=line", "find?index=3"):
+        assert re.search("no index|index, which is not there", client.get(f"/d/a.jsonl/{page}").text), page
+    assert client.get("/").text == front, "nothing was looked through meanwhile"
+
+
+def test_a_tar_of_very_many_parts(tmp_path: Path, pages: Ask) -> None:
+    (tmp_path / "tars").mkdir()
+    with tarfile.open(tmp_path / "tars" / "a.tar", "w") as tar:
+        for number in range(3000):
+            info = tarfile.TarInfo(f"one.p{number}.txt")
+            info.size = 1
+            tar.addfile(info, io.BytesIO(b"x"))
+    ps.prepare(tmp_path / "tars", split_ratio=[1, 0, 0])
+    page = pages(tmp_path / "tars").get("/d/tars/samples").text
+    assert len(page) < MOST_PAGE_BYTES
+    assert "more parts" in page

@@ -1,0 +1,195 @@
+"""Every page, over every format: it opens, it is whole, and it says what stands there."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import re
+import time
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from urllib.parse import urljoin, urlsplit
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+from tests.smoke.made import MADE
+from tests.view.pages.conftest import TOKENIZER, Ask
+
+import penstock as ps
+
+VENDORED = {
+    "htmx-2.0.11.min.js": "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717",
+    "htmx-LICENSE.txt": "d3d2456f76414f2456104660ebd65aff1c04cd7966b942bdabd63f3cdb316a38",
+    "uplot-1.6.32.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    "uplot-1.6.32.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+    "uplot-LICENSE.txt": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
+}
+RECIPE = (
+    "penstock: 1\nbatch: {global_batch: 4, world: 2}\n"
+    "stream: {path: a.pbin, window: {chunk: {length: 8, labels: shift}}, shuffle: {seed: 5}}\n"
+)
+ROWS = [{"id": f"row{n}", "text": f"line {n}", "n": n} for n in range(120)]
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Path:
+    """Lines, tokens and a run over them."""
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    ps.index(tmp_path / "a.jsonl")
+    with ps.create(tmp_path / "a.pbin", format="pbin", token_bytes=2, eos_id=0) as writer:
+        for size in range(4, 40):
+            writer.write({"tokens": np.array([*range(1, size), 0], "u2")})
+    (tmp_path / "run.yaml").write_text(RECIPE)
+    return tmp_path
+
+
+def links(client: TestClient, path: str, page: str) -> set[str]:
+    """Where a page leads to, without what is behind `?`."""
+    found = re.findall(r'(?:href|src|hx-get|action)="([^"#]*)', page)
+    return {urlsplit(urljoin(f"http://localhost{path}", html.unescape(one))).path for one in found}
+
+
+def kind_of(path: str) -> str:
+    return re.sub(r"/\d+", "/N", path)
+
+
+def walk(client: TestClient, start: str = "/") -> Iterator[tuple[str, str]]:
+    """Pages that are reached by plain links, one of each kind."""
+    seen, waiting, kinds = {start}, [start], set[str]()
+    while waiting:
+        path = waiting.pop(0)
+        if kind_of(path) in kinds:
+            continue
+        kinds.add(kind_of(path))
+        answer = client.get(path)
+        assert answer.status_code == 200, path
+        if answer.headers["content-type"].startswith("text/html"):
+            yield path, answer.text
+            new = sorted(links(client, path, answer.text) - seen)
+            seen |= set(new)
+            waiting += [one for one in new if not one.endswith(("/start", "/stop"))]
+
+
+@pytest.mark.parametrize("name", sorted(MADE))
+def test_every_format(name: str, tmp_path: Path, pages: Ask) -> None:
+    made = MADE[name](tmp_path)
+    if made.options:
+        pytest.skip("is opened by more than its path")
+    client = pages(made.path)
+    front = client.get("/").text
+    assert name.partition("-")[0] in front
+    assert 'role="alert"' not in front
+    here = f"/d/{next(iter(client.app.state.site.targets)).name}/"  # type: ignore[attr-defined]
+    for page in ("samples", "samples?as=list", "sample/0", "tokens", "find?text=1", "health", "compare"):
+        found = client.get(here + page)
+        assert found.status_code == 200, (page, found.text)
+        assert found.text.rstrip().endswith("</html>")
+    shown = client.get(f"{here}sample/0").text
+    assert "this sample" not in shown, shown
+
+
+def test_plain_links_lead_everywhere(shelf: Path, pages: Ask) -> None:
+    client = pages(shelf, tokenizer=TOKENIZER)
+    found = dict(walk(client))
+    kinds = set(map(kind_of, found))
+    assert {
+        f"/d/a.jsonl/{page}" for page in ("", "samples", "sample/N", "tokens", "find", "health", "compare")
+    } <= kinds
+    assert {f"/r/run.yaml/{page}" for page in ("", "step", "window", "compare")} <= kinds
+    assert not [path for path, page in found.items() if "://" in "".join(re.findall(r'(?:href|src)="([^"]*)', page))]
+
+
+def test_samples_by_index_share_and_key(shelf: Path, pages: Ask) -> None:
+    client = pages(shelf / "a.jsonl")
+    assert "line 90" in client.get("/d/a.jsonl/samples?at=75%").text
+    assert 'id="s60"' in client.get("/d/a.jsonl/samples?at=60").text
+    assert "no index of keys" in client.get("/d/a.jsonl/samples?at=row7").text
+    rows = client.get("/d/a.jsonl/samples?start=50&part=rows").text
+    assert "<html" not in rows
+    assert 'id="s50"' in rows
+    assert 'id="s49"' not in rows
+
+
+def test_a_scan_goes_on_where_it_ended(tmp_path: Path, pages: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.view.pages.work._SCAN_SECONDS", 0.0)
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": f"line {n}"}) + "\n" for n in range(1000)))
+    client = pages(tmp_path / "a.jsonl")
+    hits, path = [], "/d/a.jsonl/find?text=9"
+    looks = 0
+    while path:
+        page = client.get(path).text
+        looks += 1
+        hits += [int(one) for one in re.findall(r'sample/(\d+)" data-open', page)]
+        on = re.search(r'href="(\?[^"]*)" data-on', page)
+        path = f"/d/a.jsonl/find{html.unescape(on[1])}" if on else ""
+    assert looks > 2
+    assert hits == [n for n in range(1000) if "9" in str(n)]
+
+
+def test_find_by_the_others(shelf: Path, pages: Ask) -> None:
+    client = pages(shelf / "a.jsonl")
+    assert 'sample/7"' in client.get("/d/a.jsonl/find?key=row7").text
+    assert 'sample/8"' in client.get("/d/a.jsonl/find?where=n+==+8").text
+    assert 'sample/60"' in client.get("/d/a.jsonl/find?index=50%25").text
+    assert 'role="alert"' in client.get("/d/a.jsonl/find?where=n+%3D%3D").text
+
+
+def test_a_check_is_started_and_told(shelf: Path, pages: Ask) -> None:
+    (shelf / "a.pbin").write_bytes((shelf / "a.pbin").read_bytes()[:-20] + b"x" * 20)
+    client = pages(shelf / "a.pbin")
+    page = client.get("/d/a.pbin/health").text
+    token = re.search(r'name="token" value="([^"]+)"', page)
+    assert token is not None
+    assert client.post("/d/a.pbin/health/start", data={"depth": "full", "token": "wrong"}).status_code == 400
+    client.post("/d/a.pbin/health/start", data={"depth": "full", "token": token[1]})
+    deadline = time.monotonic() + 60
+    while "Checking" in (page := client.get("/d/a.pbin/health").text) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert "error" in page
+    assert "pbin." in page
+
+
+def test_two_are_compared(shelf: Path, pages: Ask) -> None:
+    other = [row | {"text": "another"} if row["n"] == 5 else row for row in ROWS]
+    (shelf / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in other))
+    client = pages(shelf / "a.jsonl", shelf / "b.jsonl")
+    page = client.get("/d/a.jsonl/compare").text
+    token = re.search(r'name="token" value="([^"]+)"', page)
+    assert token is not None
+    client.post("/d/a.jsonl/compare/start", data={"with": "b.jsonl", "as": "sequence", "token": token[1]})
+    deadline = time.monotonic() + 60
+    while "Comparing" in (page := client.get("/d/a.jsonl/compare?with=b.jsonl").text) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert "The first that differ" in page
+    assert "another" in page
+
+
+def test_a_run(shelf: Path, pages: Ask) -> None:
+    client = pages(shelf / "run.yaml", tokenizer=TOKENIZER)
+    assert "a.pbin" in client.get("/").text
+    step = client.get("/r/run.yaml/step?step=3&rank=1").text
+    assert "rank 1 of 2" in step
+    assert 'class="token seg1' in step
+    assert re.search(r"\d count in the loss", client.get("/r/run.yaml/window?position=5").text)
+    assert "in both" in client.get("/r/run.yaml/compare?a=0&b=1").text
+    rows = client.get("/r/run.yaml/curves.csv").text.splitlines()
+    assert rows[0] == "step,source,samples,epochs,tokens,share"
+    assert len(rows) > 2
+
+
+def test_csv_of_each_plot(shelf: Path, pages: Ask) -> None:
+    client = pages(shelf / "a.pbin")
+    rows = [line.split(",") for line in client.get("/d/a.pbin/lengths.csv").text.splitlines()]
+    assert rows[0] == ["from_tokens", "to_tokens", "samples"]
+    assert sum(int(row[2]) for row in rows[1:]) == 36
+    page = client.get("/").text
+    table = page.partition('data-plot="bars"')[2].partition("</table>")[0]
+    assert [int(one) for one in re.findall(r'data-v="(\d+)"', table)] == [int(one) for row in rows[1:] for one in row]
+
+
+def test_what_is_vendored_is_what_was_published() -> None:
+    folder = resources.files("penstock.view.pages") / "static" / "vendor"
+    assert {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in folder.iterdir()} == VENDORED
