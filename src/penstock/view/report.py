@@ -83,16 +83,14 @@ def report(
         examples: samples that are shown, at most 48.
         depth: of the check of a dataset, as of `penstock.verify`; `"none"` for no check.
         step: of a run, whose batch is shown.
-        steps: of a run; by default until every source was read once.
-        global_batch, world, seed, mode: of a run, as of `penstock plan`.
+        steps, global_batch, world, seed, mode: of a run, as of `penstock plan`.
         split, format, layout, eos_id, excludes, trust, follow_links: as of `penstock.open`.
         tokenizer: file or folder of the tokenizer, to show ids as text.
         overwrite: replace the report that is there.
 
     Raises:
         ConfigError: the output exists, or is no report; options that the target has no place for.
-        NotFound: nothing is at `target`.
-        FormatError: it can't be opened.
+        NotFound, FormatError: nothing is at `target`, or it can't be opened.
     """
     if not 0 <= examples <= MOST_EXAMPLES:
         raise ConfigError("so many examples are too many for a page", found=examples, expected=f"0 to {MOST_EXAMPLES}")
@@ -100,13 +98,8 @@ def report(
     place = Place(place.store, output_path(place.store, place.path))
     of_run = is_recipe(target)
     taken: dict[str, Any] = {"trust": trust, "follow_links": follow_links, "tokenizer": tokenizer, "split": split}
-    for_runs: dict[str, Any] = {
-        "steps": steps,
-        "global_batch": global_batch,
-        "world": world,
-        "seed": seed,
-        "mode": mode,
-    }
+    for_runs: dict[str, Any] = {"steps": steps, "global_batch": global_batch, "world": world}
+    for_runs |= {"seed": seed, "mode": mode}
     for_data: dict[str, Any] = {"format": format, "layout": layout, "eos_id": eos_id, "excludes": excludes}
     _refuse_others(for_data if of_run else for_runs | {"step": step or None}, of_run=of_run)
     if of_run:
