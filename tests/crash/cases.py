@@ -806,12 +806,6 @@ TAKEN_OUT = [
         ),
         kept_of("out.jsonl"),
     ),
-    Case(
-        "pack with what is excluded",
-        with_excluded(write_pack_inputs, "b.jsonl"),
-        packed("out.pbin", to="pbin", keep_excluded=True, keep_map=True),
-        kept_of("out.pbin"),
-    ),
 ]
 """A sample that goes, and one that is copied with its entry."""
 
