@@ -15,6 +15,7 @@ import penstock as ps
 from penstock.cli.main import main
 from penstock.errors import ConfigError, Corrupt, PrepareError
 from penstock.executors.inline import InlineExecutor
+from penstock.prepare.energon import run as run_module
 from penstock.prepare.energon.request import PrepareSummary
 from penstock.prepare.energon.run import prepare_webdataset
 from penstock.store.place import place_of
@@ -77,6 +78,54 @@ def test_an_array_with_a_killed_a_doubled_and_a_missing_part(root: str, whole: d
         again = share(root, **late)
         assert (again.was_complete, again.shard_counts, again.uuid) == (True, report.shard_counts, report.uuid)
     assert files_of(root) == whole
+    assert status_of(place_of(root)).complete
+
+
+@pytest.mark.parametrize("options", [{}, {"tar_index_only": True}], ids=["anew", "indexes"])
+def test_a_late_share_of_what_is_replaced(root: str, options: dict[str, Any]) -> None:
+    """It is done, as without `overwrite`; but not where a tar is another one since, or a file of the metadata."""
+    share(root)
+    asked = {"split_ratio": None, **options} if options else {"split_ratio": (1, 1, 5), "overwrite": True}
+    share(root, part=(1, 3), **asked)
+    report = share(root, finish=True, **asked)
+    assert (report.num_reused, report.was_complete) == (2, False)
+    before = files_of(root)
+    for late in ({"part": (0, 3)}, {"finish": True}, {"finish": True, "no_work": True}):
+        again = share(root, **late, **asked)
+        assert (again.was_complete, again.shard_counts, again.uuid) == (True, report.shard_counts, report.uuid)
+    assert files_of(root) == before
+    assert status_of(place_of(root)).complete
+    assert not share(root, finish=True, restart=True, **asked).was_complete
+    keys = place_of(root).child(".nv-meta/index.keys")
+    keys.store.delete(keys.path)
+    assert not share(root, part=(0, 3), **asked).was_complete
+    assert not share(root, finish=True, **asked).was_complete
+    if not root.startswith("s3"):
+        os.utime(f"{root}/s_3.tar", (5, 5))
+        assert not share(root, part=(0, 3), **asked).was_complete
+        share(root, finish=True, **asked)
+    assert files_of(root).keys() == before.keys()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_share_that_looked_before_the_end_and_began_after_it(
+    root: str, overwrite: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it would begin then nobody would end."""
+    if overwrite:
+        share(root)
+    asked: dict[str, Any] = {"split_ratio": (1, 1, 5), "overwrite": overwrite}
+    share(root, part=(0, 2), **asked)
+    opened = run_module.open_shared
+
+    def after_the_end(*given: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        share(root, finish=True, **asked)
+        return opened(*given, **options)
+
+    monkeypatch.setattr(run_module, "open_shared", after_the_end)
+    assert share(root, part=(1, 2), **asked).was_complete
+    assert not place_of(root).child(OF_METADATA).exists()
     assert status_of(place_of(root)).complete
 
 

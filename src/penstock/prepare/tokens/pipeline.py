@@ -22,7 +22,7 @@ from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor, require_executor
 from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.prepare.tokens.assemble import create_writer
-from penstock.prepare.tokens.complete import find_complete, made_by_another
+from penstock.prepare.tokens.complete import find_complete, made_by_another, require_unmade
 from penstock.prepare.tokens.encode import Books, Encoding
 from penstock.prepare.tokens.engines import EngineName
 from penstock.prepare.tokens.files import held_output, token_files
@@ -228,6 +228,7 @@ def _run(request: Request) -> PackReport:
             inputs = with_digests(material.inputs, executor.map)  # workers are there: what they share is loaded
             material = dataclasses.replace(material, inputs=inputs)
             planned = _plan(request, material, work, *engine)
+            require_unmade(request, material, work)
             pass_ = _Pass(request, material, planned, work, executor)
             if request.is_folder:
                 return _into_files(pass_)
