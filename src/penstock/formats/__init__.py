@@ -26,6 +26,7 @@ from penstock.formats._unrecognised import unrecognised as _unrecognised
 from penstock.store.exclude_list import ExcludeList
 from penstock.store.local import LocalStore
 from penstock.store.place import Place, dataset_at
+from penstock.store.powers import CopyingStore
 from penstock.store.resolve import resolve
 from penstock.types import OpenOptions, ReadMode, Sample
 
@@ -86,6 +87,9 @@ _MARKS = {
     ".work": ("token-files",),
 }
 """A file in a folder → the formats that have it there: they are asked before others are imported."""
+
+_INDEX, _MOST_SURVEYED = "index.json", 1000
+"""What has this is not asked for much else; of other folders with up to so many files one listing tells all."""
 
 _NEEDS = {
     "split": ("splits", "splits"),
@@ -362,6 +366,8 @@ def _marked(store: Store, path: str) -> Iterator[str]:
     for mark, names in _MARKS.items():  # lazily: each question is a request to a remote store
         if store.exists(f"{path}/{mark}"):
             yield from names
+        if mark == _INDEX and isinstance(store, CopyingStore):
+            store.survey(path, _MOST_SURVEYED)  # what has no index is asked for much else
 
 
 def _any_name(path: str) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.shared_work import Dying, files_of
+from tests.store.between import between
 
 import penstock as ps
 from penstock.cli.main import main
@@ -235,4 +238,51 @@ def test_the_command(bare: Path, whole: dict[str, bytes], capsys: pytest.Capture
 def test_the_facade(bare: Path, whole: dict[str, bytes]) -> None:
     assert ps.prepare(bare, split_ratio=[5, 1, 1], part=(0, 2)).part == (0, 2)  # type: ignore[union-attr]
     ps.prepare(bare, split_ratio=[5, 1, 1], finish=True)
+    assert files_in(bare) == whole
+
+
+@pytest.mark.parametrize("every", [4, 7])
+def test_faults_of_a_store_all_the_way(
+    bare: Path, whole: dict[str, bytes], every: int, s3_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_REMOTE_BACKOFF_S", "0.01")
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    url = f"s3://bucket/{tmp_path.name}/set"
+    upload(bare, url)
+    kinds: list[Any] = ["503", "unanswered", "cut", "500", "expired", "half"]
+    seen: list[str] = []
+
+    def chosen(method: str, path: str) -> Any:
+        seen.append(path)
+        return kinds[len(seen) // every % len(kinds)] if len(seen) % every == 0 else ""
+
+    with between(s3_server) as proxy:
+        monkeypatch.setenv("S3_ENDPOINT_URL", proxy.url)
+        proxy.fault = chosen
+        share(url, part=(0, 2))
+        share(url, finish=True)
+        proxy.fault = lambda method, path: ""
+        assert files_of(url) == whole
+    assert len(seen) > 5 * every
+
+
+@pytest.mark.parametrize("call", ["fsync", "link", "rename"])
+@pytest.mark.parametrize("left", [1, 4, 9, 20])
+def test_a_full_disk(
+    bare: Path, whole: dict[str, bytes], call: str, left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, calls = getattr(os, call), [left]
+
+    def full(*given: Any, **how: Any) -> Any:
+        calls[0] -= 1
+        if calls[0] == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return original(*given, **how)
+
+    for part in ((0, 2), (1, 2), None):
+        with monkeypatch.context() as patch, contextlib.suppress(OSError):
+            patch.setattr(os, call, full)
+            share(bare, part=part, finish=part is None)
+    for part in ((0, 2), (1, 2), None):
+        share(bare, part=part, finish=part is None)
     assert files_in(bare) == whole
