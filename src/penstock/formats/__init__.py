@@ -88,6 +88,9 @@ _MARKS = {
 }
 """A file in a folder → the formats that have it there: they are asked before others are imported."""
 
+_ONE_FILE = ("jsonl", "pbin", "megatron")
+"""Formats of which no dataset is a folder."""
+
 _INDEX, _MOST_SURVEYED = "index.json", 1000
 """What has this is not asked for much else; of other folders with up to so many files one listing tells all."""
 
@@ -300,12 +303,20 @@ def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False
         options: options of the format, such as `token_bytes=` and `eos_id=` of `pbin`.
 
     Raises:
-        ConfigError: the output exists, or an option is unknown.
+        ConfigError: the output exists, an option is unknown, or a slash at the end says folder of a file.
         Unsupported: the format is read-only.
     """
     chosen = get_format(format)
     if not chosen.traits.write:
         raise Unsupported(f"the format {format!r} is read-only", path=path, hint=_instead_of(chosen))
+    given = os.fspath(path)
+    if format in _ONE_FILE and given.endswith("/") and format not in _built_in_of_name(given):
+        hint = f"Name the file, such as {given}data{SUFFIXES[format][0]}"
+        if format in _LISTS:
+            hint += "; `penstock convert FILE FOLDER/ --file-tokens N` makes a folder of token files of it"
+        raise ConfigError(
+            f"a slash names a folder, and a dataset of the format {format!r} is a file", path=path, hint=hint
+        )
     store, root = resolve(path)
     return chosen.create(store, root, options, overwrite=overwrite)
 
