@@ -144,10 +144,11 @@ def formats_of_name(path: str, broken: list[str] | None = None) -> list[str]:
     return _built_in_of_name(path) + _plug_ins_of_name(path, [] if broken is None else broken)
 
 
-def sniff(store: Store, path: str) -> Format:
+def sniff(store: Store, path: str, *, to_read: bool = False) -> Format:
     """The format of what stands at `path`.
 
-    Formats whose suffix fits are asked first; the others are not even imported where one of these says yes.
+    Formats whose suffix fits are asked first; the others are not even imported where one of these says yes. Where it is
+    `to_read`, a far folder without an index is listed: of what is there, or is not, its store need not ask any more.
 
     Raises:
         NotFound: nothing is there.
@@ -159,7 +160,7 @@ def sniff(store: Store, path: str) -> Format:
     broken: list[str] = []
     # What a link leads to may tell the format: it is refused, by name, when it is read.
     store = store.within(None) if isinstance(store, LocalStore) else store
-    for name in _by_likelihood(store, path):
+    for name in _by_likelihood(store, path, to_read=to_read):
         one = usable_format(name, broken)
         if one is None:
             continue
@@ -183,7 +184,7 @@ def find_format(place: Place, name: str | None, options: OpenOptions) -> Format:
         Unsupported: no format recognises it.
         ConfigError: no format has this name, or data of this one can't follow an option.
     """
-    chosen = get_format(name) if name else sniff(place.store, place.path)
+    chosen = get_format(name) if name else sniff(place.store, place.path, to_read=True)
     require_taken(chosen, place.path, options)
     return chosen
 
@@ -362,22 +363,22 @@ def _built_in_of_name(path: str) -> list[str]:
     return [name for name, suffixes in SUFFIXES.items() if path.rstrip("/").endswith(suffixes)]
 
 
-def _by_likelihood(store: Store, path: str) -> Iterator[str]:
+def _by_likelihood(store: Store, path: str, *, to_read: bool) -> Iterator[str]:
     """All names: built-in formats whose suffix fits, those of a file in the folder, plug-ins, the others."""
     asked: set[str] = set()
     of_name = partial(_plug_ins_of_name, broken=[])  # what is broken is said when its turn comes
-    for find in (_built_in_of_name, partial(_marked, store), of_name, _any_name):
+    for find in (_built_in_of_name, partial(_marked, store, to_read=to_read), of_name, _any_name):
         for name in find(path):
             if name not in asked:
                 asked.add(name)
                 yield name
 
 
-def _marked(store: Store, path: str) -> Iterator[str]:
+def _marked(store: Store, path: str, *, to_read: bool) -> Iterator[str]:
     for mark, names in _MARKS.items():  # lazily: each question is a request to a remote store
         if store.exists(f"{path}/{mark}"):
             yield from names
-        if mark == _INDEX and isinstance(store, CopyingStore):
+        if to_read and mark == _INDEX and isinstance(store, CopyingStore):
             store.survey(path, _MOST_SURVEYED)  # what has no index is asked for much else
 
 
