@@ -466,3 +466,21 @@ def test_work_that_a_killed_run_had_finished_goes_with_the_next(tmp_path: Path, 
         assert convert(tmp_path / "in", tmp_path / "out", to="csv", group_rows=2).was_complete
     assert work.exists() == (left == "of another plan")
     assert files_of(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize("target", ["a.jsonl", "mds", "tars"])
+def test_excluded_samples_are_copied_with_their_entries(tmp_path: Path, target: str) -> None:
+    source, to = tmp_path / "in", {"mds": "mds", "tars": "webdataset"}.get(target)
+    with ps.create(source, format="mds", columns={"id": "int"}) as writer:
+        for n in range(9):
+            writer.write({"id": n})
+    ps.exclude(source, indices=[2, 8], reason="asked for")
+    report = ps.convert(source, tmp_path / target, to=to, keep_excluded=True)
+    assert (report.samples, report.excluded) == (9, 0)
+    there = ps.open(tmp_path / target)
+    assert (len(there), there.excluded_indices.tolist()) == (9, [2, 8])
+    assert not list(tmp_path.glob("*.next"))
+    assert ps.convert(source, tmp_path / f"less-{target}", to=to).excluded == 2
+    for how in ({"overwrite": True}, {"part": (0, 2)}):
+        with pytest.raises(ConfigError, match=r"can't be copied|one stream"):
+            ps.convert(source, tmp_path / target, to=to, keep_excluded=True, **how)

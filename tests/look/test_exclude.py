@@ -175,6 +175,87 @@ def test_lists_are_no_data(tmp_path: Path) -> None:
     assert ps.merge([tmp_path / "raw"], tmp_path / "out.jsonl").output.samples == 33
 
 
+# --- many files --------------------------------------------------------------------------------------------------
+
+
+def test_a_list_of_each_file_where_jsonl_are_one_dataset(tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for name in ("a.jsonl", "b.jsonl", "c.jsonl.gz"):
+        data = "".join(json.dumps({"id": f"{name[0]}{n}", "text": f"t {n}"}) + "\n" for n in range(5)).encode()
+        (raw / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    report = ps.exclude(raw, key=["a1", "c3"], reason="r")
+    assert (report.added, report.entries, [one.added for one in report.files]) == (2, 2, [1, 1])
+    assert sorted(one.name for one in tmp_path.rglob("*exclude*")) == [
+        "a.jsonl.penstock.exclude.jsonl",
+        "c.jsonl.gz.penstock.exclude.jsonl",
+    ]
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(raw / "a.jsonl")
+    opened = {
+        raw: [1, 13],
+        raw / "a.jsonl": [1],
+        f"{raw}/[bc]*": [8],
+        link: [1],
+        (raw / "b.jsonl", raw / "a.jsonl"): [1],
+        (raw / "b.jsonl", link): [1],
+    }
+    for what, gone in opened.items():
+        source: Any = ps.open(list(what) if isinstance(what, tuple) else what)
+        assert source.excluded_indices.tolist() == gone, what
+    assert ps.merge([raw], tmp_path / "out.jsonl").output.excluded == 2
+    assert ps.exclude(f"{raw}/*", indices=[13, 14], reason="r").already == 1
+    assert [one.index for one in excluded_samples(raw).entries] == [1, 13, 14]
+    assert ps.exclude([raw / "a.jsonl", raw / "b.jsonl"], where="id == 'b0'", reason="r").added == 1
+    assert ps.exclude(raw, key="c3", undo=True).removed == 1
+    assert ps.exclude(raw, indices=[14], undo=True).removed == 1
+    assert ps.exclude(raw, undo=True).entries == 0
+    assert not list(tmp_path.rglob("*exclude*"))
+    with pytest.raises(NotFound):
+        ps.exclude(raw, key=["a1", "nobody"], reason="r")
+    assert not list(tmp_path.rglob("*exclude*"))
+
+
+def test_no_part_of_a_dataset_under_one_list_is_opened_by_another_name(tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    for name in ("a.parquet", "b.parquet", "sub/c.parquet"):
+        (whole / name).parent.mkdir(parents=True, exist_ok=True)
+        MAKERS["a.parquet"](ROWS[:4], whole / name)
+    take_out(whole, 1, 6, 11)
+    (tmp_path / "link.parquet").symlink_to(whole / "b.parquet")
+    one, other = whole / "sub" / "c.parquet", whole / "b.parquet"
+    patterns = (f"{whole}/**/*.parquet", f"{whole}/s*/*")
+    for what in (one, other, whole / "sub", *patterns, tmp_path, [one, other], tmp_path / "link.parquet"):
+        with pytest.raises(ConfigError, match="a part of a dataset that has an exclude list"):
+            ps.open(what)
+    with pytest.raises(ConfigError, match="a part of a dataset that has an exclude list"):
+        take_out(whole / "sub", 0)
+    with pytest.raises(ConfigError, match=r"exclude list.*convert.*whole OUT\.jsonl"):
+        ps.pack([whole / "sub"], tmp_path / "c.pbin", tokenizer=TOKENIZER, executor="inline")
+    (tmp_path / "whole-link").symlink_to(whole)
+    for what in (whole, f"{whole}/", tmp_path / "whole-link"):
+        assert ps.open(what).excluded_indices.tolist() == [1, 6, 11]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".pbin"])
+def test_a_list_is_beside_the_file_that_a_link_leads_to(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / "there").mkdir()
+    path, link = tmp_path / "there" / f"c{suffix}", tmp_path / f"link{suffix}"
+    if suffix == ".pbin":
+        make_tokens(path, [5, 9, 3])
+    else:
+        MAKERS["a.jsonl"](ROWS, path)
+    link.symlink_to(path)
+    take_out(path, 1)
+    assert ps.open(link).excluded_indices.tolist() == [1]
+    take_out(link, 2)
+    assert ps.open(path).excluded_indices.tolist() == [1, 2]
+    named = tmp_path / f"link{suffix}.penstock.exclude.jsonl"
+    named.write_bytes(b"")
+    with pytest.raises(ConfigError, match="beside a link"):
+        ps.open(link)
+
+
 # --- tokens --------------------------------------------------------------------------------------------------------
 
 
@@ -376,7 +457,7 @@ def test_a_file_of_a_folder_with_a_list_is_not_opened_alone(tmp_path: Path) -> N
     with pytest.raises(Excluded):
         ps.open(tmp_path / "out")[4]
     part = next((tmp_path / "out").glob("part-*.pbin"))
-    with pytest.raises(PenstockError, match="one file of a dataset that has an exclude list"):
+    with pytest.raises(PenstockError, match="a part of a dataset that has an exclude list"):
         ps.open(part)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.look.datasets import shards
+from tests.look.datasets import shards, tars
 
 import penstock as ps
 from penstock.cli.main import main
@@ -70,6 +70,28 @@ def test_shards_and_splits_name_their_inputs(tmp_path: Path) -> None:
     assert chain(tree) == [("c_train", "output"), ("c", "same"), ("a", "same")]
     assert [Path(one.path).name for one in tree.inputs[0].inputs] == ["a", "b"]
     assert tree.inputs[0].inputs[1].made_by["where"] == "id < 5"
+
+
+def test_what_verbs_make_of_samples_names_its_inputs(tmp_path: Path) -> None:
+    rows = [{"id": n, "text": f"t{n}", "meta": {}} for n in range(6)]
+    tars(rows, tmp_path / "tars")
+    ps.merge([tmp_path / "tars"], tmp_path / "merged")
+    ps.shuffle(tmp_path / "merged", tmp_path / "mixed", seed=1)
+    part, _ = ps.split(tmp_path / "mixed", tmp_path, ratio=[1, 1])
+    ps.convert(part.path, tmp_path / "mds", to="mds")
+    ps.convert(tmp_path / "mds", tmp_path / "back", to="webdataset")
+    ps.convert(ps.open(tmp_path / "mds"), tmp_path / "a.jsonl")
+    ps.convert(tmp_path / "a.jsonl", tmp_path / "again", to="mds")
+    first = [(name, "same") for name in ("mds", "mixed_train", "mixed", "merged", "tars")]
+    assert chain(trace(tmp_path / "back")) == [("back", "output"), *first]
+    assert chain(trace(tmp_path / "again")) == [("again", "output"), ("a.jsonl", "same"), *first]
+    assert trace(tmp_path / "mixed").made_by["command"] == "shuffle"
+    assert trace(tmp_path / "a.jsonl").made_by["command"] == "convert"
+    (tmp_path / "t.csv").write_text("id,text\n1,a\n")
+    ps.convert(tmp_path / "t.csv", tmp_path / "table", to="mds")
+    assert chain(trace(tmp_path / "table")) == [("table", "output"), ("t.csv", "same")]
+    (tmp_path / "t.csv").write_text("id,text\n1,b\n")
+    assert chain(trace(tmp_path / "table")) == [("table", "output"), ("t.csv", "changed")]
 
 
 def test_a_side_file_of_a_stranger_leads_nowhere(tmp_path: Path) -> None:

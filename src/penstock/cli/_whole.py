@@ -20,12 +20,22 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+keep_excluded_option = click.option(
+    "--keep-excluded", is_flag=True, help="Copy what is excluded too, with its entries: it is excluded in the output."
+)
+keep_map_option = click.option(
+    "--keep-map", is_flag=True, help="Write beside the output from which row of which source each is: 8 bytes each."
+)
+going_along = (keep_map_option, keep_excluded_option)
+
+
 def whole_options(command: Command) -> Command:
-    """`--to --format --split --layout --excludes --eos-id --overwrite --follow-links --json`."""
+    """`--to --format --split --layout --excludes --keep-excluded --keep-map --eos-id --overwrite --follow-links …`."""
     for option in (
         json_option,
         follow_links_option,
         click.option("--overwrite", is_flag=True, help="Replace the output."),
+        *going_along,
         click.option("--excludes", help="Exclude list of the source; by default the one beside it."),
         opening_options("the source"),
         click.option("--to", help="Format of the output; by default as its suffix or the source has it."),

@@ -40,7 +40,11 @@ def command(
     from penstock.look.exclude import exclude
 
     report = exclude(target, key=keys or None, list=list_path, **options)
-    emit(msgspec.to_builtins(report), as_json=as_json, text=lambda: "\n".join(map(_line, (report, *report.also))))
+    emit(
+        msgspec.to_builtins(report),
+        as_json=as_json,
+        text=lambda: "\n".join(map(_line, (*(report.files or (report,)), *report.also))),
+    )
 
 
 def _show(target: str, keys: tuple[str, ...], list_path: str | None, options: dict[str, Any], *, as_json: bool) -> None:

@@ -49,6 +49,7 @@ class Asked:
         sharing: what this run does of the work.
         of_source: options of the source.
         of_target: options of the target's writer.
+        keep_excluded: copy what is excluded too, and its entries.
         kept: what is found again of the files of a killed writer.
     """
 
@@ -66,6 +67,7 @@ class Asked:
     sharing: Sharing
     of_source: Mapping[str, Any]
     of_target: Mapping[str, Any]
+    keep_excluded: bool = False
     kept: Kept = field(default_factory=Kept)
 
 
@@ -83,6 +85,7 @@ def understand(
     overwrite: bool,
     file_tokens: int | None,
     sharing: Sharing,
+    keep_excluded: bool = False,
     options: Mapping[str, Any],
 ) -> Asked:
     """What the arguments of `convert` mean, without a look into the data.
@@ -107,8 +110,21 @@ def understand(
         others = () if file_tokens else files_at(chosen.name, target.path)
         require_other(files, target.path, *others)
     _require_shareable(sharing, source, target, chosen)
+    if keep_excluded:
+        _require_kept(source, target, sharing, overwrite=overwrite)
     how = (rule, columns, group_rows, count, executor, overwrite, file_tokens, sharing)
-    return Asked(source, source_format, target, chosen, *how, of_source, of_target)
+    return Asked(source, source_format, target, chosen, *how, of_source, of_target, keep_excluded)
+
+
+def _require_kept(source: Place | Samples, target: Place, sharing: Sharing, *, overwrite: bool) -> None:
+    """That entries can go along; raises `ConfigError`."""
+    found = "samples that are at no place" if not isinstance(source, Place) else None
+    found = "a share of the work" if sharing.joins else found
+    found = "a target that is not on this machine" if not target.is_local else found
+    found = "a dataset that is to be replaced" if overwrite and target.exists() else found
+    if found:
+        what = "excluded samples can't be copied with their entries here"
+        raise ConfigError(what, path=target.path, found=found, hint="Leave --keep-excluded (keep_excluded=) out")
 
 
 def can_be_shared(to: str, target: Place) -> bool:

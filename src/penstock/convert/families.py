@@ -17,7 +17,7 @@ import numpy as np
 
 from penstock.abc import Staged, Store
 from penstock.errors import ConfigError, PrepareError
-from penstock.formats._manifest import FileDigests, file_digests
+from penstock.formats._manifest import FileDigests, Provenance, file_digests
 from penstock.formats.samples.folder.files import SIDE_SUFFIX
 from penstock.formats.samples.folder.writer import folder_manifest
 from penstock.formats.samples.folder.writer import own_files as files_of_folder
@@ -92,7 +92,7 @@ class Family:
     keep: Callable[[Place], bytes]
     second: Callable[[Sequence[PartName], Assembly], list[Second]]
     make: Callable[[Second, Assembly], bytes]
-    end: Callable[[Sequence[Group], Sequence[bytes], Assembly, Mapping[str, Any], bool], Manifest]
+    end: Callable[[Sequence[Group], Sequence[bytes], Assembly, Provenance, bool], Manifest]
 
 
 # --- tars ------------------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def _require_same(target: Place, digests: tuple[str, ...]) -> None:
 
 
 def _end_tars(
-    groups: Sequence[Group], marks: Sequence[bytes], job: Assembly, noted: Mapping[str, Any], overwrite: bool
+    groups: Sequence[Group], marks: Sequence[bytes], job: Assembly, noted: Provenance, overwrite: bool
 ) -> Manifest:
     """The metadata over all tars, and the output visible; of each group its table is read."""
     given = WriterOptions(**{name: value for name, value in job.options.items() if value is not None})
@@ -311,7 +311,7 @@ def _copy_files(task: Second, job: Assembly) -> bytes:
 
 
 def _end_files(
-    groups: Sequence[Group], marks: Sequence[bytes], job: Assembly, noted: Mapping[str, Any], overwrite: bool
+    groups: Sequence[Group], marks: Sequence[bytes], job: Assembly, noted: Provenance, overwrite: bool
 ) -> Manifest:
     digests: dict[str, tuple[str, ...]] = {}
     size_bytes = 0

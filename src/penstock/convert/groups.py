@@ -30,12 +30,13 @@ from penstock.convert.rows import Dataset, Group, Opened, batches, sample_digest
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.executors import make_executor
 from penstock.formats import get_format
+from penstock.formats._manifest import Provenance
+from penstock.formats.shards.find_index import own_files
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.formats.shards.side import SIDE_NAME
-from penstock.formats.shards.source import own_files
 from penstock.store.cache import CachedStore
-from penstock.store.local import LocalStore, output_exists
-from penstock.store.outputs import claimed, sweep_killed
+from penstock.store.local import output_exists
+from penstock.store.outputs import claimed, sweep_complete, sweep_killed
 from penstock.store.place import Place
 from penstock.store.put import put_local_file, put_new
 from penstock.store.side_file import load_manifest
@@ -164,13 +165,10 @@ def _known_again(
     if not plan.sharing.joins:
         sweep_killed(place.store, [place.path])
         verify(written)
-    elif isinstance(place.store, LocalStore) and plan.output.overwrite:
-        with contextlib.suppress(PrepareError, OSError):  # its writer is about to end
-            sweep_killed(place.store, [place.path])
-            # What was replaced may lie hidden beside it still: whoever begins to write sweeps that.
-            family = FAMILIES.get(plan.output.dataset.format)
-            own = functools.partial(own_files if family is None else family.own, place.store)
-            place.store.stage_folder(place.path, overwrite=True, own=own).abort()
+    else:
+        family = FAMILIES.get(plan.output.dataset.format)
+        own = functools.partial(own_files if family is None else family.own, place.store)
+        sweep_complete(place.store, [place.path], own if plan.output.overwrite else None)
     if folder.is_there():
         with contextlib.suppress(PrepareError), open_shared(place, folder, restart=False, shared=False) as work:
             if work.head is None or work.head.digest == plan.shared.digest():
@@ -260,7 +258,8 @@ class _Pass:
             marks = self._marks.store
             count = len(family.second(ordered, job.assembly))
             data = [marks.get(self._mark(number).path) for number in range(count)]
-            manifest = family.end(found, data, job.assembly, noted | {"samples": samples}, plan.output.overwrite)
+            given = Provenance(inputs=plan.recorded["inputs"], options=noted | {"samples": samples})
+            manifest = family.end(found, data, job.assembly, given, plan.output.overwrite)
         elif place.is_local:
             manifest = assemble(found, place, overwrite=plan.output.overwrite, **told)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,8 +19,10 @@ from penstock.convert.tokens import column_tokens
 from penstock.errors import ConfigError, PenstockError, Unsupported
 from penstock.executors import HERE, AnyExecutor
 from penstock.formats import get_format
-from penstock.formats._kept import excluded_count, kept, left_out, whole_of
+from penstock.formats._excluding import stored
+from penstock.formats._kept import carried_list, excluded_count, kept, left_out, whole_of
 from penstock.formats.tokens.folder.side import NAME as FOLDER
+from penstock.store.exclude_list import NO_LIST, Entry
 from penstock.store.local import Kept, LocalStore
 from penstock.store.memory import MemoryStore
 from penstock.store.place import Place, distinct_names
@@ -57,6 +59,7 @@ class TokenPlan:
         shared: that work, as others know it.
         by_parts: it is written in parts: shared, by several workers, as token files, or begun so.
         excluded: documents that are left out, as the source's exclude list says.
+        carried: entries of those that are copied although they are excluded.
     """
 
     source: TokenSource
@@ -77,6 +80,7 @@ class TokenPlan:
     shared: Plan
     by_parts: bool
     excluded: int = 0
+    carried: Sequence[Entry] = ()
 
 
 def plan_tokens(asked: Asked) -> TokenPlan:
@@ -96,19 +100,25 @@ def plan_tokens(asked: Asked) -> TokenPlan:
     given: dict[str, Any] = {"read": "pread", **asked.of_source}
     dataset, eos_id = Dataset(place, asked.source_format, OpenOptions(**given)), asked.of_source.get("eos_id")
     seen = dataset.opened()
-    opened, excluded = _documents(kept(seen), dataset, eos_id), excluded_count(seen)
-    if excluded:
-        dataset = dataset.settled(seen)
+    carried = carried_list(seen) if asked.keep_excluded else NO_LIST
+    excluded = 0 if asked.keep_excluded else excluded_count(seen)
+    opened = _documents(stored(seen) if asked.keep_excluded else kept(seen), dataset, eos_id)
+    if asked.keep_excluded or excluded:
+        dataset = dataset.whole() if asked.keep_excluded else dataset.settled(seen)
     if not is_token_source(opened):
         hint = "It takes documents of tokens: use pack first, or name a source with a column 'tokens'"
         raise Unsupported(f"{to} can't hold these samples", path=place.path, hint=hint)
     asked.rule.require_sense(place.path, opened.eos_id)
     options = _token_options(opened, place, asked) | dict(asked.of_target)
+    if carried.entries:
+        options["options"] |= {"keep_excluded": [carried.digest]}
     what = {"to": to, "source": opened.fingerprint, "options": options}
     what |= {"eos": [asked.rule.action, asked.rule.eos_id]}
     split = options.get("split")
     target = replace(asked.target, store=LocalStore(kept=asked.kept)) if asked.target.is_local else asked.target
-    written = Dataset(target, FOLDER if asked.file_tokens else to, OpenOptions(split=split, read="pread"))
+    written = Dataset(
+        target, FOLDER if asked.file_tokens else to, OpenOptions(split=split, read="pread", excludes=NO_LIST)
+    )
     lost: tuple[str, ...] = tuple(getattr(opened, "only_here", ()))
     output = Output(written, options, asked.overwrite, what, split)
     here = isinstance(asked.executor, str) and asked.executor in HERE
@@ -119,7 +129,7 @@ def plan_tokens(asked: Asked) -> TokenPlan:
     shared = _shared(what, asked)
     how = (width, recorded, asked.workers, asked.executor, asked.sharing, shared, by_parts)
     about = (opened, place.path, asked.rule, output, lost, asked.kept)
-    return TokenPlan(*about, dataset, eos_id, to, asked.file_tokens, *how, excluded)
+    return TokenPlan(*about, dataset, eos_id, to, asked.file_tokens, *how, excluded, carried.entries)
 
 
 def open_documents(dataset: Dataset, eos_id: int | None) -> Any:

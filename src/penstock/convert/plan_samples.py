@@ -20,10 +20,13 @@ from penstock.errors import ConfigError, Unsupported
 from penstock.executors import HERE, AnyExecutor
 from penstock.formats import BUILT_IN
 from penstock.formats._excluding import stored
+from penstock.formats._kept import carried_list, left_out, whole_of
 from penstock.formats.shards.merge import common_layout
 from penstock.formats.shards.source import ShardSource
 from penstock.formats.shards.writer import SIZE_LIMIT_BYTES, parse_size
-from penstock.store.place import Place
+from penstock.store.exclude_list import NO_LIST, Entry, ExcludeList
+from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.place import Place, distinct_names, place_of
 from penstock.types import Manifest, OpenOptions, Sample
 from penstock.work.plan import Plan
 from penstock.work.shared import work_folder
@@ -114,7 +117,8 @@ def plan_samples(asked: Asked) -> SamplePlan:
     what = {"to": to, "source": source, "columns": written, "options": options, "group_rows": group_rows, "version": 1}
     output = Output(dataset, options, asked.overwrite, None if given.rows is None else what)
     shared = _shared(what)
-    recorded["options"] = {"command": "convert", "group_rows": group_rows, "plan": shared.digest()}
+    recorded["options"] = {"command": "convert", "group_rows": group_rows, "plan": shared.digest(), **given.left_out}
+    recorded["inputs"] = given.inputs
     shared = replace(shared, options={**shared.options, "--overwrite": asked.overwrite})
     workers, executor, sharing = asked.workers, asked.executor, asked.sharing
     shape = (given, maker, mean_bytes, group_rows, output, recorded, tuple(lost))
@@ -158,9 +162,16 @@ def _input(asked: Asked) -> tuple[Input, list[Sample]]:
         options: dict[str, Any] = {} if asked.source_format == TABLE else {"read": "pread", **asked.of_source} | raw
         dataset: Dataset | Opened = Dataset(source, asked.source_format, OpenOptions(**options))
         shown = source.path
+        carried: Sequence[Entry] = ()
         if asked.source_format != TABLE:  # all workers go by the list that is there now
-            dataset = dataset.settled(dataset.opened())
+            seen = dataset.opened()
+            carried = carried_list(seen).entries if asked.keep_excluded else ()
+            dataset = dataset.whole() if asked.keep_excluded else dataset.settled(seen)
+        if carried and asked.source_format == "folder":
+            what, hint = "files of a folder become parts of samples with other numbers", "Leave --keep-excluded out"
+            raise ConfigError(what, path=shown, hint=hint)
     elif hasattr(source, "__getitem__") and hasattr(source, "fingerprint"):
+        carried = ()
         dataset, shown = Opened(cast(Source[Sample], source)), repr(source)[:80]
     else:
         run = iter(cast(Iterable[Sample], source))
@@ -168,7 +179,26 @@ def _input(asked: Asked) -> tuple[Input, list[Sample]]:
         _require_samples(first)
         return Input("samples", None, None, itertools.chain(first, run)), first
     rows = dataset.rows()
-    return Input(shown, dataset, rows, excluded=_excluded(rows)), _first(rows)
+    kept_list = {"keep_excluded": [ExcludeList(tuple(carried)).digest]} if carried else left_out(_source_of(rows))
+    about = (_excluded(rows), _inputs(source, rows), kept_list, carried)
+    return Input(shown, dataset, rows, (), *about), _first(rows)
+
+
+def _inputs(source: Any, rows: Rows) -> dict[str, str]:
+    """Name and digest of a source that is at a place; see `penstock trace`."""
+    if not isinstance(source, Place):
+        recipe = source.recipe() if hasattr(source, "recipe") else {}
+        if not isinstance(recipe.get("path"), str) or source.children():
+            return {}
+        source = place_of(recipe["path"])
+    opened = _source_of(rows)
+    if opened is None:  # a table in a text file
+        return {source.name: f"sample:{sample_fingerprint(source.store, 'input', b'', [('', source.path)])}"}
+    return {distinct_names([source])[0]: whole_of(opened).fingerprint}
+
+
+def _source_of(rows: Rows | None) -> Any:
+    return getattr(rows, "source", None)
 
 
 def _excluded(rows: Rows) -> int:
@@ -212,13 +242,13 @@ def _target(asked: Asked) -> Dataset:
     """The target, with the options for reading back what was stored."""
     to = asked.to.name
     split = asked.of_target.get("split") if to == "webdataset" else None
-    return Dataset(asked.target, to, OpenOptions(split=split, raw=to in STORED, read="pread"))
+    return Dataset(asked.target, to, OpenOptions(split=split, raw=to in STORED, read="pread", excludes=NO_LIST))
 
 
 def _recorded(rows: Rows | None) -> dict[str, Any]:
     """What the side file says of the source: of tokens what the way back needs."""
     found: dict[str, Any] = {}
-    source = getattr(rows, "source", None)
+    source = _source_of(rows)
     if is_token_source(source):
         manifest = getattr(source, "manifest", None)
         found["eos_id"] = source.eos_id

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,8 +18,10 @@ from penstock.abc import Source
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError
 from penstock.formats import get_format
 from penstock.formats._door import open_at
+from penstock.formats._excluded import require_list_named
 from penstock.formats._kept import excluded_count, excluded_list, kept
 from penstock.formats.samples.folder.files import list_files, part_of
+from penstock.store.exclude_list import NO_LIST, Entry
 from penstock.store.place import Place
 from penstock.store.powers import CopyingStore
 from penstock.types import OpenOptions, Sample
@@ -70,7 +72,14 @@ class Dataset:
 
     def opened(self) -> Source[Sample]:
         """Its source, in which excluded samples are errors; raises what the format raises."""
-        return open_at(get_format(self.format), self.place.store, self.place.path, self.options)
+        chosen, store, path = get_format(self.format), self.place.store, self.place.path
+        source = open_at(chosen, store, path, self.options)
+        require_list_named(chosen, store, path, self.options, source)
+        return source
+
+    def whole(self) -> Dataset:
+        """The same with all that is excluded."""
+        return replace(self, options=replace(self.options, excludes=NO_LIST))
 
     def settled(self, source: Any) -> Dataset:
         """The same, whose other openings go by the exclude list of this one."""
@@ -129,7 +138,7 @@ class FolderRows:
     """
 
     def __init__(self, place: Place, source: Any) -> None:
-        self._source = source
+        self.source = source
         files = list_files(place.store, place.bare().path)
         excluded = excluded_of(source)
         gone = set() if excluded is None else {source.key_of(index) for index in excluded.tolist()}
@@ -143,7 +152,7 @@ class FolderRows:
     @property
     def fingerprint(self) -> str:
         """Of the folder, and what is left of it."""
-        return kept(self._source).fingerprint
+        return kept(self.source).fingerprint
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -151,7 +160,7 @@ class FolderRows:
     def read(self, start: int, stop: int, /) -> list[Sample]:
         """The rows `[start, stop)`: the key, and the bytes of each file."""
         return [
-            {KEY: _key_of(group[0])} | {part_of(name): self._source.get(name) for name in group}
+            {KEY: _key_of(group[0])} | {part_of(name): self.source.get(name) for name in group}
             for group in self._groups[start:stop]
         ]
 
@@ -276,6 +285,9 @@ class Input:
         rows: opened; None for an iterable.
         samples: of the iterable, the first ones included.
         excluded: samples that the exclude list of the dataset leaves out.
+        inputs: what the side file calls the source, and its digest.
+        left_out: what it says of the exclude list.
+        carried: entries of excluded samples that are among the rows, by their numbers.
     """
 
     shown: str
@@ -283,6 +295,9 @@ class Input:
     rows: Rows | None
     samples: Iterable[Sample] = ()
     excluded: int = 0
+    inputs: Mapping[str, str] = field(default_factory=dict[str, str])
+    left_out: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    carried: Sequence[Entry] = ()
 
     def groups(self, group_rows: int) -> Iterator[Group]:
         """The cut: by position alone."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from penstock.convert.groups import digest_number, write_rows
 from penstock.convert.output import Advance, Output, ReadBack, Written
@@ -14,13 +13,14 @@ from penstock.convert.plan_samples import SamplePlan
 from penstock.convert.rows import Dataset, batches, sample_digest, shown_digest
 from penstock.errors import Corrupt
 from penstock.executors import make_executor
+from penstock.formats._manifest import Provenance
 
 
 @runtime_checkable
 class _Notes(Protocol):
     """A writer whose side file says what was asked for: by this an output is known again."""
 
-    def note(self, options: Mapping[str, Any]) -> None: ...
+    def note(self, given: Provenance) -> None: ...
 
 
 _PRELOAD = ("penstock.convert.samples",)
@@ -40,7 +40,8 @@ def write_samples(plan: SamplePlan, output: Output, advance: Advance) -> Written
     with nullcontext() if made else output.create() as writer:
         count, total = write_rows(samples, plan.maker, writer, output.dataset.format, told)
         if isinstance(writer, _Notes):
-            writer.note({**plan.recorded["options"], "digest": shown_digest(total), "samples": count})
+            noted = {**plan.recorded["options"], "digest": shown_digest(total), "samples": count}
+            writer.note(Provenance(inputs=plan.recorded["inputs"], options=noted))
         manifest = None if writer is None else output.publish(writer.commit)
     return Written(shown_digest(total), manifest, count)
 

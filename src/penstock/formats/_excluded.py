@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from penstock.abc import Format, Source, Store, SupportsKeys
-from penstock.errors import ConfigError, Corrupt, NotFound
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.formats._excluding import Exclusions, exclusions
-from penstock.store.exclude_list import NO_LIST, OURS, SUFFIX, Entry, ExcludeList, read_list, with_lists
+from penstock.store.exclude_list import (
+    NO_LIST,
+    OURS,
+    WAITING,
+    Entry,
+    ExcludeList,
+    encode_list,
+    linked_file,
+    list_above,
+    list_beside,
+    read_list,
+    with_lists,
+)
 from penstock.store.local import LocalStore
-from penstock.store.place import place_of
+from penstock.store.place import Place, place_of
+from penstock.store.put import put
 from penstock.types import IntArray, OpenOptions
 
 _TOKEN_FILE = re.compile(r"part-\d{5,}-[0-9a-f]+\.")
-_OF_A_FOLDER = re.compile(r"part-\d{5,}-[0-9a-f]+\.|.*\.(parquet|pq)$")
-"""Files that are often one of many, under the list of their folder."""
 
 
 @runtime_checkable
@@ -40,20 +52,24 @@ class _HasFiles(Protocol):
 def exclusions_of(chosen: Format, store: Store, path: str, options: OpenOptions, source: Source[Any]) -> Any:
     """What is taken out of an opened dataset: `Exclusions`; None where there is no list.
 
-    On this machine that is a look for a file beside the data; elsewhere nothing is asked for that is not named.
+    On this machine that is a look for a file beside the data and in each folder above; elsewhere nothing is asked for
+    that is not named.
 
     Raises:
         NotFound: a list that is named is not there.
         Corrupt: a list can't be read, or is of other data.
-        ConfigError: a file of a folder that has a list, opened by itself.
+        ConfigError: a part of a dataset that has a list, opened by itself; or data of which a part has one.
     """
     if isinstance(options.excludes, ExcludeList) and not options.excludes.entries:
         return None
-    if chosen.name == "parquet" and isinstance(store, LocalStore):
-        _require_no_member_list(path, getattr(source, "_files", ()))
     files = _several(source)
+    if options.excludes is None and isinstance(store, LocalStore):
+        own = None if files else place_of_list(chosen, store, path, options, source)[0]
+        members = _members(source, path) if files is None else files.files
+        _require_no_member_list(store, path, members if files is None else ())
+        require_no_list_above(members, own)
     if files is not None and options.excludes is None:
-        return _of_several(chosen, files, options, source)
+        return _of_several(options, source)
     listed, split = _find(chosen, store, path, options, source)
     if not listed.entries:
         return None
@@ -62,28 +78,73 @@ def exclusions_of(chosen: Format, store: Store, path: str, options: OpenOptions,
     _require_same(listed, entries.values(), whole, len(source))
     if split is not None and isinstance(source, SupportsKeys):
         entries = dict(_of_other_splits(source, listed, split)) | entries
-    return exclusions(entries, listed, options.mask_tokens) if entries else None
+    return exclusions(entries, listed, options) if entries else None
 
 
-def require_whole(store: Store, path: str) -> None:
-    """Refuse a list for one of the files of a folder that is one dataset: who opens that would not see it."""
+def require_no_list_above(paths: Collection[str], own: str | None = None) -> None:
+    """Refuse what lies in a dataset that is under one list, which who opens a part of it would not see.
+
+    Args:
+        paths: files and folders of this machine that are opened.
+        own: the list by which they are.
+
+    Raises:
+        ConfigError: a folder above has another one.
+    """
+    listed = list_above(paths, own)
+    if listed is not None:
+        what = "this is a part of a dataset that has an exclude list"
+        raise ConfigError(what, path=min(paths), found=listed, hint=f"Open the whole: {os.path.dirname(listed)}")
+
+
+def require_whole(chosen: Format, store: Store, path: str, options: OpenOptions, source: Source[Any]) -> None:
+    """Refuse a list for a part of what is one dataset: who opens that would not see it. Raises `ConfigError`."""
     folder, _, last = path.rstrip("/").rpartition("/")
     if _TOKEN_FILE.match(last) and store.exists(f"{folder or '.'}/index.json"):
         what = "this is one file of a dataset, which is under one list"
         raise ConfigError(what, path=path, hint=f"Exclude in the whole: {folder or '.'}")
+    if isinstance(store, LocalStore) and _several(source) is None:
+        members = _members(source, path)
+        _require_no_member_list(store, path, members)
+        require_no_list_above(members, place_of_list(chosen, store, path, options, source)[0])
 
 
-def _require_no_member_list(path: str, files: Sequence[str]) -> None:
+def _members(source: Any, path: str) -> Sequence[str]:
+    """The files that a dataset was found to be; itself where it is one file, or its index lists them."""
+    listed = getattr(source, "listed", None)
+    found: Sequence[str] = getattr(listed, "paths", ()) if listed is not None else getattr(source, "_files", ())
+    return found or (path,)
+
+
+def require_list_named(chosen: Format, store: Store, path: str, options: OpenOptions, source: Source[Any]) -> None:
+    """Refuse data that are far away beside which a list lies that nobody named, before they are copied on.
+
+    One request, or one listing of each folder of JSONL files. What only reads does not ask.
+
+    Raises:
+        ConfigError: there is such a list.
+    """
+    if options.excludes is not None or isinstance(store, LocalStore):
+        return
+    several, found = _several(source), ""
+    with contextlib.suppress(PenstockError, OSError):  # who may not look sees none
+        if several is not None:
+            found = min(with_lists(several.base, several.files).values(), default="")
+        else:
+            listed = place_of_list(chosen, store, path, options, source)[0]
+            found = listed if store.exists(listed) else ""
+    if found:
+        what = "an exclude list lies beside these data, which are far away"
+        raise ConfigError(what, path=path, found=found, hint="Name it: --excludes URL (excludes=)")
+
+
+def _require_no_member_list(store: LocalStore, path: str, files: Sequence[str]) -> None:
     """Refuse many files of which one has a list of its own, by one listing a folder."""
     if len(files) < 2:
         return
-    names = {os.path.basename(one) + OURS[0] for one in files}
-    for folder in dict.fromkeys(os.path.dirname(one) or "." for one in files):
-        found = names.intersection(os.listdir(folder))
-        if found:
-            what = "one of the files has an exclude list of its own"
-            listed = f"{folder}/{min(found)}"
-            raise ConfigError(what, path=path, found=listed, hint="Exclude in the whole, and take this list away")
+    for listed in sorted(with_lists(store, files).values()):
+        what = "one of the files has an exclude list of its own"
+        raise ConfigError(what, path=path, found=listed, hint="Exclude in the whole, and take this list away")
 
 
 def place_of_list(
@@ -91,7 +152,7 @@ def place_of_list(
 ) -> tuple[str, str | None]:
     """Path of the list beside a dataset, and the split by which its entries are told apart."""
     side, split = _side(chosen, store, path, options, source)
-    return side + SUFFIX, split
+    return list_beside(store, side), split
 
 
 def require_no_exclusions(store: Store, path: str) -> None:
@@ -141,24 +202,66 @@ def _find(
     if not isinstance(store, LocalStore):
         return NO_LIST, None
     list_path, split = place_of_list(chosen, store, path, options, source)
-    if not store.exists(list_path):
-        _require_no_folder_list(store, path)
-        return NO_LIST, None
-    return read_list(store, list_path), split
+    if store.exists(list_path):
+        return read_list(store, list_path), split
+    data = list_path.removesuffix(OURS[0])
+    _require_none_waits(store, (data.removesuffix("/") or data) + WAITING)
+    return NO_LIST, None
 
 
-def _require_no_folder_list(store: Store, path: str) -> None:
-    """Refuse one of many files, whose samples a list of their folder may take out."""
-    folder, _, last = path.rstrip("/").rpartition("/")
-    listed = f"{folder or '.'}/{OURS[0]}"
-    if _OF_A_FOLDER.match(last) and store.exists(listed):
-        what = "this is one file of a dataset that has an exclude list"
-        raise ConfigError(what, path=path, found=listed, hint=f"Open the whole: {folder or '.'}")
+# --- lists that go along with data ---------------------------------------------------------------------------------
+
+
+def waiting_list(name: str, path: str) -> str:
+    """Where the list of data of the format `name` waits until they stand; beside a folder, whatever is in that."""
+    bare = path.rstrip("/") or path
+    return (f"{bare.removesuffix('.idx').removesuffix('.bin')}.idx" if name == "megatron" else bare) + WAITING
+
+
+def put_waiting(chosen: Format, place: Place, entries: Sequence[Entry]) -> None:
+    """Write the list of data that are about to become visible; until `settle_waiting`, nobody opens these."""
+    if entries:
+        said = encode_list([replace(one, dataset="", split=None) for one in entries])
+        put(place.store, waiting_list(chosen.name, place.path), said)
+
+
+def settle_waiting(chosen: Format, place: Place, split: str | None = None) -> None:
+    """Bind the list that waits to the data that are there now, and put it beside them."""
+    store, path = place.store, waiting_list(chosen.name, place.path)
+    if not store.exists(path):
+        return
+    options = OpenOptions(excludes=NO_LIST, split=split)
+    whole = _as_listed(chosen, store, place.path, options)
+    list_path, split = place_of_list(chosen, store, place.path, options, whole)
+    entries = [replace(one, dataset=whole.fingerprint, split=split) for one in read_list(store, path).entries]
+    put(store, list_path, encode_list(entries))
+    store.delete(path)
+
+
+def unsettle(chosen: Format, place: Place) -> None:
+    """Make the list of data wait again: they are about to be replaced."""
+    options = OpenOptions(excludes=NO_LIST)
+    path, _ = place_of_list(
+        chosen, place.store, place.path, options, _as_listed(chosen, place.store, place.path, options)
+    )
+    if place.store.exists(path):
+        put_waiting(chosen, place, read_list(place.store, path).entries)
+        place.store.delete(path)
+
+
+def _require_none_waits(store: Store, path: str) -> None:
+    if store.exists(path):
+        what = "excluded samples were copied here, and their list is not there yet"
+        hint = "Run the command that makes these data again: it finishes"
+        raise PrepareError(what, path=path.removesuffix(WAITING), found=path, hint=hint)
 
 
 def _as_listed(chosen: Format, store: Store, path: str, options: OpenOptions) -> Source[Any]:
     plain = replace(options, columns=None, raw=True, vocab_size=None, validate_hash=None, image=None, excludes=None)
     flavor = "modalities" if chosen.name.startswith("jsonl") else options.flavor
+    real = linked_file(store, path)
+    if real is not None:  # what lies beside the file is known there
+        store, path = real.store, real.path
     return chosen.open(store, path, replace(plain, flavor=flavor, mask_tokens=None))
 
 
@@ -196,25 +299,45 @@ def _several(source: Any) -> _HasFiles | None:
     return text[0] if text is not None and hasattr(text[0], "path_at") else None
 
 
-def _of_several(chosen: Format, text: _HasFiles, options: OpenOptions, source: Any) -> Exclusions | None:
+def _of_several(options: OpenOptions, source: Any) -> Exclusions | None:
     """Each file is under its own list, beside it."""
-    if not isinstance(text.base, LocalStore):
-        return None
-    lists = sorted(with_lists(text.base, text.files))
+    listed = lists_of_files(source)
+    return exclusions({one.index: one for one in listed.entries}, listed, options) if listed.entries else None
+
+
+def list_paths(source: Any) -> dict[str, str]:
+    """Where the list of each of several JSONL files is → the file, of those that have one."""
+    text = _several(source)
+    found = with_lists(text.base, text.files) if text is not None and isinstance(text.base, LocalStore) else {}
+    return {listed: path for path, listed in sorted(found.items())}
+
+
+def lists_of_files(source: Any) -> ExcludeList:
+    """The lists beside JSONL files that are one source, as one list of that; raises `Corrupt` as for each."""
+    lists = list_paths(source)
     if not lists:
-        return None
-    found, read = dict[int, Entry](), list[Entry]()
-    firsts = _first_lines(text, source.line_ranges())
-    for path in lists:
-        listed = read_list(text.base, f"{path}.penstock{SUFFIX}")
+        return NO_LIST
+    text, read = source.text[0], list[Entry]()
+    firsts = {path: first for path, first, _ in files_of_lines(source)}
+    for list_path, path in lists.items():
+        listed = read_list(text.base, list_path)
         whole = _alone(source, text, path)
         _require_same(listed, listed.entries, whole, len(whole))
         # As entries of the whole, so that workers may be given one list.
         known = {"dataset": source.fingerprint, "split": None}
-        moved = [replace(one, index=one.index + firsts[path], **known) for one in listed.entries]
-        found |= {one.index: one for one in moved}
-        read += moved
-    return exclusions(found, ExcludeList(tuple(read), f"{lists[0]}.penstock{SUFFIX}"), options.mask_tokens)
+        read += [replace(one, index=one.index + firsts[path], **known) for one in listed.entries]
+    return ExcludeList(tuple(read), min(lists))
+
+
+def files_of_lines(source: Any) -> list[tuple[str, int, int]]:
+    """Path, first line and the one behind the last, of each of several JSONL files that are one source."""
+    text = _several(source)
+    if text is None:
+        return []
+    lines = source.line_ranges()
+    firsts = _first_lines(text, lines)
+    stops = [*firsts.values(), len(lines)][1:]
+    return [(path, first, stop) for (path, first), stop in zip(firsts.items(), stops, strict=True)]
 
 
 def _alone(source: Any, text: Any, path: str) -> Source[Any]:

@@ -43,6 +43,15 @@ def excluded_list(source: Any) -> ExcludeList:
     return found.exclusions.listed if isinstance(found, ExcludingSource | ExcludingTokens) else NO_LIST
 
 
+def carried_list(source: Any) -> ExcludeList:
+    """The entries of excluded samples by the indices that they have in this source, to be copied with them."""
+    if not isinstance(source, ExcludingTokens | ExcludingSource):
+        return NO_LIST
+    found = source.exclusions
+    pairs = zip(found.indices.tolist(), found.entries, strict=True)
+    return ExcludeList(tuple(replace(one, index=index) for index, one in pairs), found.listed.path)
+
+
 def whole_of(source: Any) -> Any:
     """The source with all of its samples, of what is kept of one."""
     return getattr(source, "whole", source)

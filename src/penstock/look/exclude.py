@@ -8,14 +8,21 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from penstock._secrets import redacted_repr
 from penstock.errors import ConfigError, NotFound
 from penstock.formats import find_format
-from penstock.formats._excluded import as_listed, place_of_list, require_whole
+from penstock.formats._excluded import (
+    as_listed,
+    files_of_lines,
+    list_paths,
+    lists_of_files,
+    place_of_list,
+    require_whole,
+)
 from penstock.look.digests import digests_of
 from penstock.look.find import Wanted, find
 from penstock.look.samples import Dataset, open_dataset, samples_of, stretches
@@ -23,6 +30,9 @@ from penstock.reshape.filter import read_indices
 from penstock.store.exclude_list import NO_LIST, Entry, ExcludeList, change_list, list_if_there
 from penstock.store.place import Given, Place, dataset_at, place_of
 from penstock.types import IntArray, OpenOptions
+
+Found: TypeAlias = dict[int, str | None]
+"""Index → key."""
 
 OPTIONS = ("format", "split", "layout", "eos_id", "trust", "follow_links")
 """Of opening, that `exclude` and `purge` take."""
@@ -34,13 +44,14 @@ class ExcludeReport:
     """What `exclude` did to a list.
 
     Attributes:
-        path: the list.
+        path: the list; of several JSONL files, which are each under a list of their own, what they were named by.
         added: samples that are excluded now and were not before.
         removed: samples that were excluded and are not any more.
         already: samples that were excluded before, or not, as was asked for.
         entries: samples that are excluded now.
         digest: of the list.
         also: the same of each dataset that was made of this one.
+        files: the same of each file whose list was changed, where they are several.
     """
 
     path: str
@@ -50,6 +61,7 @@ class ExcludeReport:
     entries: int
     digest: str
     also: tuple[ExcludeReport, ...] = ()
+    files: tuple[ExcludeReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +72,28 @@ class Listed:
         dataset: with all of its samples.
         fingerprint: by which its list knows it.
         split: by which entries are told apart.
-        place: of the list.
+        place: of the list; None for several JSONL files, which are each under a list of their own.
     """
 
     dataset: Dataset
     fingerprint: str
     split: str | None
-    place: Place
+    place: Place | None
+
+    @property
+    def list_path(self) -> str:
+        """Where its list is, for errors."""
+        return self.dataset.place.path if self.place is None else self.place.path
+
+    def read(self) -> ExcludeList:
+        """The list, which may be none; raises `Corrupt`."""
+        if self.place is not None:
+            return list_if_there(self.place)
+        return lists_of_files(self.dataset.source)
 
 
 def exclude(
-    target: str | os.PathLike[str],
+    target: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     key: str | Sequence[str] | None = None,
     indices: Sequence[int] | IntArray | Given | None = None,
@@ -90,7 +113,8 @@ def exclude(
     do this at once wait for one another.
 
     Args:
-        target: dataset in any format; path or URL.
+        target: dataset in any format; path or URL. Of a folder, a pattern or a list of JSONL files, each file is under
+            the list beside it: so what opens one of them, or some, goes by it too.
         key: of a sample, or several; see `penstock.find`.
         indices: from 0; or a file with one a line, or `.npy`.
         where: expression on the fields.
@@ -98,7 +122,7 @@ def exclude(
         list: file of the list; by default `<side file>.exclude.jsonl` beside the data, which is needed where these are
             not on this machine: `penstock.open(…, excludes=)` then names it.
         undo: take these, or all, off the list instead.
-        also: datasets of tokens that were packed from the target: their documents of these samples are excluded too.
+        also: datasets that were made of the target, such as tokens: their samples of these are excluded too.
         who: stands in each entry; by default the user of this process.
         key_field, format, split, layout, eos_id, trust, follow_links: as of `penstock.find`.
 
@@ -117,13 +141,14 @@ def exclude(
         return _undone(target, keys, indices, where, key_field, list, options)
     listed = open_listed(target, list, options)
     found = _chosen(listed, target, keys, indices, where, key_field, options)
-    others = [packed_from(one, target, listed, [*found]) for one in also]
+    parts = _by_file(listed, found, options)
+    others = [_packed_from(one, parts) for one in also]
     said = (str(reason), now(), who or user())
-    reports = [_add(one, said) for one in others]
-    return replace(_add((listed, found), said), also=tuple(reports))
+    reports = [_add(*one, said) for one in others]
+    return replace(_of_all(listed, [_add(*one, said) for one in parts]), also=tuple(reports))
 
 
-def excluded_samples(target: str | os.PathLike[str], *, list: Given | None = None, **options: Any) -> ExcludeList:
+def excluded_samples(target: Any, *, list: Given | None = None, **options: Any) -> ExcludeList:
     """The exclude list of a dataset; without entries where it has none.
 
     Args:
@@ -133,33 +158,42 @@ def excluded_samples(target: str | os.PathLike[str], *, list: Given | None = Non
         NotFound: no such dataset.
         Corrupt: the list can't be read.
     """
-    if list is not None:
-        place = place_of(list)
-        return list_if_there(place)
-    return list_if_there(open_listed(target, None, options).place)
+    return open_listed(target, None, options).read() if list is None else list_if_there(place_of(list))
 
 
-def open_listed(target: str | os.PathLike[str], given: Given | None, options: dict[str, Any]) -> Listed:
+def open_listed(target: Any, given: Given | None, options: dict[str, Any]) -> Listed:
     """A dataset with the place of its list; raises as `exclude`."""
+    if not isinstance(target, str | os.PathLike):
+        return _open_several(target, given, options)
     place = dataset_at(target, follow_links=bool(options.get("follow_links")))
     chosen = find_format(place, options.get("format"), OpenOptions())
     asked = {name: value for name, value in options.items() if name in OPTIONS and value not in (None, False)}
-    require_whole(place.store, place.path)
     dataset = open_dataset(target, {**asked, "format": chosen.name})
     opening = OpenOptions(**{name: value for name, value in asked.items() if name != "format"}, excludes=NO_LIST)
     whole = as_listed(chosen, place.store, place.path, opening)
+    if given is None:
+        require_whole(chosen, place.store, place.path, opening, whole)
     if len(whole) != len(dataset):
         raise ConfigError("opened like this, samples have other numbers", path=place.path, found=len(dataset),
                           expected=len(whole))  # fmt: skip
-    if chosen.name == "jsonl-files" and given is None:
-        what = "these are several files, each under its own list"
-        hint = "Exclude in each file: `penstock find` names it; or name one list with --list (list=)"
-        raise ConfigError(what, path=place.path, hint=hint)
     if given is None and not place.is_local:
         hint = "Name a file with --list (list=), and open the data with excludes="
         raise ConfigError("beside data that are not on this machine no list is looked for", path=place.path, hint=hint)
+    if chosen.name == "jsonl-files" and given is None:
+        return Listed(dataset, whole.fingerprint, None, None)
     path, split = place_of_list(chosen, place.store, place.path, opening, whole)
     return Listed(dataset, whole.fingerprint, split, Place(place.store, path) if given is None else place_of(given))
+
+
+def _open_several(paths: Sequence[str | os.PathLike[str]], given: Given | None, options: dict[str, Any]) -> Listed:
+    """Files that are named one by one."""
+    dataset = open_dataset(paths, {name: value for name, value in options.items() if value not in (None, False)})
+    if given is not None:
+        return Listed(dataset, dataset.source.fingerprint, None, place_of(given))
+    if not files_of_lines(dataset.source):
+        what = "files that are named one by one have a list each only where they are JSONL"
+        raise ConfigError(what, path=dataset.place.path, hint="Exclude in their folder; or name a list: --list (list=)")
+    return Listed(dataset, dataset.source.fingerprint, None, None)
 
 
 def _require_sense(keys: Sequence[str], indices: object, where: str | None, reason: str | None, *, undo: bool) -> None:
@@ -181,7 +215,7 @@ def _require_sense(keys: Sequence[str], indices: object, where: str | None, reas
 def _chosen(
     listed: Listed, target: Any, keys: Sequence[str], indices: Any, where: str | None, key_field: str | None,
     options: dict[str, Any],
-) -> dict[int, str | None]:  # fmt: skip
+) -> Found:  # fmt: skip
     """Index → key, of the samples that are meant."""
     dataset = listed.dataset
     asked = {name: value for name, value in options.items() if value not in (None, False)}
@@ -226,8 +260,30 @@ def _by_keys(
 # --- changing ------------------------------------------------------------------------------------------------------
 
 
-def _add(what: tuple[Listed, dict[int, str | None]], said: tuple[str, str, str]) -> ExcludeReport:
-    listed, found = what
+def _by_file(listed: Listed, found: Found, options: dict[str, Any]) -> list[tuple[Listed, Found]]:
+    """The same by the list that each sample is to stand in."""
+    if listed.place is not None:
+        return [(listed, found)]
+    parts: dict[str, Found] = {}
+    for path, first, stop in files_of_lines(listed.dataset.source):
+        here = {index - first: key for index, key in found.items() if first <= index < stop}
+        parts |= {path: here} if here else {}
+    how = {"follow_links": options.get("follow_links")}  # a file of theirs is opened by its own name
+    return [(open_listed(path, None, how), here) for path, here in parts.items()]
+
+
+def _of_all(listed: Listed, reports: Sequence[ExcludeReport]) -> ExcludeReport:
+    """What was done to all lists of a dataset."""
+    if listed.place is not None:
+        return reports[0]
+    after = listed.read()
+    added, removed, already = (sum(getattr(one, name) for one in reports) for name in ("added", "removed", "already"))
+    counts = (added, removed, already, len(after.entries))
+    return ExcludeReport(listed.list_path, *counts, after.digest, files=tuple(reports))
+
+
+def _add(listed: Listed, found: Found, said: tuple[str, str, str]) -> ExcludeReport:
+    place = _place_of(listed)
     new = [_entry(listed, index, key, said) for index, key in found.items()]
     added: list[int] = []
 
@@ -238,29 +294,43 @@ def _add(what: tuple[Listed, dict[int, str | None]], said: tuple[str, str, str])
         added.append(len(fresh))
         return [*before, *fresh]
 
-    after = change_list(listed.place, change)
-    return ExcludeReport(listed.place.path, added[-1], 0, len(new) - added[-1], len(after.entries), after.digest)
+    after = change_list(place, change)
+    return ExcludeReport(place.path, added[-1], 0, len(new) - added[-1], len(after.entries), after.digest)
+
+
+def _place_of(listed: Listed) -> Place:
+    if listed.place is None:
+        raise ConfigError("several files have no list of all", path=listed.dataset.place.path)
+    return listed.place
 
 
 def _undone(
     target: Any, keys: Sequence[str], indices: Any, where: str | None, key_field: str | None, given: Any,
     options: dict[str, Any],
 ) -> ExcludeReport:  # fmt: skip
-    place = place_of(given) if given is not None else open_listed(target, None, options).place
-    split = options.get("split")
-    if indices is not None:
-        gone = {int(one) for one in read_indices(indices)}
-    elif where is not None:
-        gone = {*_chosen(open_listed(target, given, options), target, (), None, where, key_field, options)}
+    every, split = not keys and indices is None and where is None, options.get("split")
+    if given is not None and where is None:  # the data are not needed for it
+        found = {} if indices is None else dict.fromkeys(read_indices(indices).tolist())
+        report = _taken_off(place_of(given), keys, found, split, every=every)
+        return replace(report, already=max(0, (len(found) or len(keys)) - report.removed))
+    listed = open_listed(target, given, options)
+    is_named = indices is not None or where is not None
+    found: Found = _chosen(listed, target, (), indices, where, key_field, options) if is_named else {}
+    if listed.place is None and not is_named:
+        lists = [(place_of(path), found) for path in list_paths(listed.dataset.source)]
     else:
-        gone = set[int]()
-    asked = len(gone) or len(keys)
+        lists = [(_place_of(one), here) for one, here in _by_file(listed, found, options)]
+    report = _of_all(listed, [_taken_off(place, keys, here, split, every=every) for place, here in lists])
+    return replace(report, already=max(0, (len(found) or len(keys)) - report.removed))
+
+
+def _taken_off(place: Place, keys: Sequence[str], gone: Found, split: str | None, *, every: bool) -> ExcludeReport:
     removed: list[int] = []
 
     def is_meant(one: Entry) -> bool:
         if split is not None and one.split not in (None, split):
             return False
-        return one.key in keys or one.index in gone or not (keys or indices is not None or where is not None)
+        return every or one.key in keys or one.index in gone
 
     def change(before: tuple[Entry, ...]) -> list[Entry]:
         kept = [one for one in before if not is_meant(one)]
@@ -268,8 +338,7 @@ def _undone(
         return kept
 
     after = change_list(place, change)
-    already = max(0, asked - removed[-1])
-    return ExcludeReport(place.path, 0, removed[-1], already, len(after.entries), after.digest)
+    return ExcludeReport(place.path, 0, removed[-1], 0, len(after.entries), after.digest)
 
 
 def _entry(listed: Listed, index: int, key: str | None, said: tuple[str, str, str]) -> Entry:
@@ -288,7 +357,7 @@ def _require_of(listed: Listed, entries: Sequence[Entry]) -> None:
     if other is not None:
         what = "the exclude list that is there is of other data"
         hint = "Move it away, or name another one with --list (list=)"
-        raise ConfigError(what, path=listed.place.path, found=other.dataset, expected=listed.fingerprint, hint=hint)
+        raise ConfigError(what, path=listed.list_path, found=other.dataset, expected=listed.fingerprint, hint=hint)
 
 
 def now() -> str:
@@ -307,9 +376,7 @@ def user() -> str:
 # --- what was made of it -------------------------------------------------------------------------------------------
 
 
-def packed_from(
-    tokens: str | os.PathLike[str], target: Any, listed: Listed, indices: Sequence[int]
-) -> tuple[Listed, dict[int, str | None]]:
+def _packed_from(tokens: str | os.PathLike[str], parts: Sequence[tuple[Listed, Found]]) -> tuple[Listed, Found]:
     """The documents of a token dataset that were made of samples of the target.
 
     Raises:
@@ -317,5 +384,7 @@ def packed_from(
     """
     from penstock.look.lineage import documents_made_of
 
-    other = open_listed(tokens, None, {})
-    return other, documents_made_of(other.dataset, place_of(target), len(listed.dataset), indices)
+    other, found = open_listed(tokens, None, {}), dict[int, str | None]()
+    for listed, here in parts:
+        found |= documents_made_of(other.dataset, listed.dataset, [*here])
+    return other, found

@@ -22,7 +22,7 @@ from penstock.look.exclude import OPTIONS, Listed, now, open_listed, user
 from penstock.look.samples import Dataset, open_dataset, stretches
 from penstock.reshape.merge import merge
 from penstock.reshape.rewrite import Progress
-from penstock.store.exclude_list import ExcludeList, indices_of, list_if_there
+from penstock.store.exclude_list import ExcludeList, indices_of
 from penstock.store.local import output_exists
 from penstock.store.place import Given, Place, dataset_at, place_of
 from penstock.store.put import put
@@ -90,7 +90,7 @@ def purge(
     if unknown := sorted(set(asked) - set(OPTIONS)):
         raise ConfigError(f"unknown option {', '.join(unknown)}", expected=", ".join(OPTIONS))
     listed = open_listed(target, list, asked)
-    found = list_if_there(listed.place)
+    found = listed.read()
     gone, place = _gone(listed, found, is_named="split" in asked), place_of(output).bare()
     certificate = place.beside(CERTIFICATE)
     before, kept = _digests(listed.dataset, gone)
@@ -117,16 +117,16 @@ def _gone(listed: Listed, found: ExcludeList, *, is_named: bool) -> IntArray:
     entries = found.of(listed.split)
     if not entries:
         what = "nothing is excluded: there is nothing to purge"
-        raise ConfigError(what, path=listed.dataset.place.path, found=f"no list at {listed.place.path}")
+        raise ConfigError(what, path=listed.dataset.place.path, found=f"no list at {listed.list_path}")
     others = sorted({one.split or "" for one in found.entries} - {listed.split or ""})
     if others and not is_named:
         what = "the list takes samples out of several splits, and a certificate is of one"
         hint = "Name it, and purge each into a dataset of its own: --split (split=)"
-        raise ConfigError(what, path=listed.place.path, found=", ".join([listed.split or "", *others]), hint=hint)
+        raise ConfigError(what, path=listed.list_path, found=", ".join([listed.split or "", *others]), hint=hint)
     wrong = next((one for one in entries if one.dataset != listed.fingerprint), None)
     if wrong is not None:
         what = "the exclude list is of other data than these"
-        raise Corrupt(what, path=listed.place.path, found=wrong.dataset, expected=listed.fingerprint)
+        raise Corrupt(what, path=listed.list_path, found=wrong.dataset, expected=listed.fingerprint)
     return indices_of(entries)
 
 

@@ -15,10 +15,13 @@ from penstock._limits import MOST_NODES, MOST_NODES_DEEP
 from penstock._secrets import redacted_repr
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats import open_source
+from penstock.formats.samples.webdataset.manifest import manifest_of_tars, side_path
+from penstock.formats.samples.webdataset.source import WebdatasetSource
 from penstock.prepare.tokens.inputs import describe_inputs
 from penstock.store.exclude_list import NO_LIST
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.place import Given, Place, place_of
+from penstock.store.side_file import recorded_fingerprints
 from penstock.types import Manifest
 
 State = Literal["output", "same", "changed", "not found"]
@@ -129,7 +132,8 @@ def _manifest_at(place: Place) -> Manifest | None:
     if not place.exists() and not place.folder().exists():
         raise NotFound("no such dataset", path=place.path, hint="Check the path")
     try:
-        manifest = getattr(open_source(place.path, excludes=NO_LIST), "manifest", None)
+        source: Any = open_source(place.path, excludes=NO_LIST)
+        manifest = manifest_of_tars(place.store, source.path) if _raw_of(source) else getattr(source, "manifest", None)
     except NotFound:
         raise
     except (PenstockError, OSError):
@@ -137,13 +141,33 @@ def _manifest_at(place: Place) -> Manifest | None:
     return manifest if isinstance(manifest, Manifest) else None
 
 
+def _raw_of(source: Any) -> WebdatasetSource | None:
+    """The stored samples of tars; None for other data."""
+    raw = getattr(source, "raw", source)
+    return raw if isinstance(raw, WebdatasetSource) else None
+
+
 def is_same(place: Place, digest: str) -> bool:
     """Whether what is there has the digest that a side file recorded of an input."""
+    return digest in digests_like(place, digest)
+
+
+def kind_of(digest: str) -> str:
+    """How a side file's digest of an input was made, which tells what it may be compared with."""
+    return _SAMPLE if digest.startswith(_SAMPLE) else "file" if ":" in digest else "dataset"
+
+
+def digests_like(place: Place, digest: str) -> tuple[str, ...]:
+    """What a side file may call what is there now, made as this digest was; nothing where it can't be read."""
+    kind = kind_of(digest)
     try:
-        if digest.startswith(_SAMPLE):
-            return digest == _SAMPLE + sample_fingerprint(place.store, "input", b"", [("", place.path)])
-        if ":" in digest:
-            return digest == describe_inputs([place])[0].digest
-        return digest == open_source(place.path, excludes=NO_LIST).fingerprint
+        if kind == _SAMPLE:
+            return (_SAMPLE + sample_fingerprint(place.store, "input", b"", [("", place.path)]),)
+        if kind == "file":
+            return (describe_inputs([place])[0].digest,)
+        source = open_source(place.path, excludes=NO_LIST)
+        raw = _raw_of(source)  # tars are told by what is stored, in one of their splits
+        of_splits = () if raw is None else recorded_fingerprints(place.store, side_path(raw.path)).values()
+        return (source.fingerprint, *(() if raw is None else (raw.fingerprint,)), *of_splits)
     except (PenstockError, OSError):
-        return False
+        return ()

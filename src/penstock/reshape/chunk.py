@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.abc import Store
 from penstock.errors import ConfigError
+from penstock.reshape.origins import all_rows
 from penstock.reshape.rewrite import Counter, Output, Progress, Written, append_rows, excluded_in, write_output
 from penstock.reshape.rows import open_rows
 from penstock.store.place import Given, place_of
@@ -21,6 +22,8 @@ def chunk(
     format: str | None = None,
     token_bytes: int | None = None,
     overwrite: bool = False,
+    keep_map: bool = False,
+    keep_excluded: bool = False,
     store: Store | None = None,
     progress: Progress | None = None,
     **options: Any,
@@ -38,6 +41,8 @@ def chunk(
         format: format of the source; found by sniffing where it is None.
         token_bytes: width of the ids, where it is to be wider than that of the source.
         overwrite: replace the target.
+        keep_map: write beside the target from which row of the source each is: 8 bytes each.
+        keep_excluded: copy excluded samples too, with their entries: they are excluded in the output.
         store: where all files are.
         progress: called after each run.
         options: what `penstock.open` takes for the source.
@@ -46,18 +51,20 @@ def chunk(
         ConfigError: no such chunk, or an output that exists.
         FormatError: the source is damaged.
     """
+    options["keep_excluded"] = keep_excluded
     require_chunk(chunk_id, num_chunks)
     rows, place = open_rows(source, format=format, store=store, **options), place_of(target, store).bare()
     first, stop = chunk_range(len(rows), chunk_id, num_chunks)
     counter = Counter(stop - first, progress)
     made_by = {"command": "chunk", "chunk_id": chunk_id, "num_chunks": num_chunks}
-    output, width = Output(place, to, overwrite, token_bytes), token_bytes or rows.dtype.itemsize
+    output, width = Output(place, to, overwrite, token_bytes, keep_map=keep_map), token_bytes or rows.dtype.itemsize
     manifest = write_output(
         output,
         [rows],
         made_by,
         lambda writer: append_rows(writer, rows, first, stop, width, counter.add),
         stop - first,
+        lambda: all_rows(first, stop),
     )
     return Written.of(place, manifest, excluded_in([rows]))
 

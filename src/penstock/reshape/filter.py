@@ -23,9 +23,10 @@ from penstock.formats.jsonl.scan import fault_of
 from penstock.formats.jsonl.source import decode_line
 from penstock.reshape.expression import compile_expression, compile_pattern
 from penstock.reshape.field_names import names_in, require_fields
+from penstock.reshape.origins import Seen, refuse_along
 from penstock.reshape.pieces import Groups, Range, Workers, hands_for, pieces_for, ranges_of
 from penstock.reshape.reorder import grouped
-from penstock.reshape.rewrite import Counter, Output, Progress, Written, append_made, write_output, write_rows
+from penstock.reshape.rewrite import Counter, Output, Progress, Written, append_made, numbered, write_output, write_rows
 from penstock.reshape.rows import AnyRows, LineRows, RowsAt, SampleRows, TokenRows, open_rows, read_run, rows_at, runs
 from penstock.reshape.shares import Asked, is_shared, share
 from penstock.reshape.time_limit import Clock, TookTooLong, each_at_most
@@ -59,8 +60,9 @@ def filter(
     match: str | None = None, field: str = "text", where: str | None = None,
     indices: Sequence[int] | IntArray | Given | None = None, invert: bool = False, to: str | None = None,
     format: str | None = None, token_bytes: int | None = None, overwrite: bool = False, dry_run: bool = False,
-    store: Store | None = None, progress: Progress | None = None, executor: AnyExecutor | None = None,
-    workers: int | None = None,
+    keep_map: bool = False, keep_excluded: bool = False,
+    store: Store | None = None, progress: Progress | None = None,
+    executor: AnyExecutor | None = None, workers: int | None = None,
     part: tuple[int, int] | None = None, finish: bool = False, no_work: bool = False, restart: bool = False,
     **options: Any,
 ) -> FilterReport:  # fmt: skip
@@ -80,6 +82,8 @@ def filter(
         token_bytes: width of the ids, where it is to be wider than that of the source.
         overwrite: replace the target.
         dry_run: refuse what would be refused, count what would be written, and write nothing.
+        keep_map: write beside the target from which row of the source each is: 8 bytes each.
+        keep_excluded: copy excluded samples too, with their entries: they are excluded in the output.
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
@@ -91,8 +95,11 @@ def filter(
         PrepareError: the expression fails on a line, which it names.
         FormatError: the source is damaged.
     """
+    options["keep_excluded"] = keep_excluded
     sharing = Sharing(part, finish, no_work, restart)
     shares = is_shared(sharing, dry_run=dry_run)
+    if shares:
+        refuse_along(options, keep_map, "shares are written by many")
     with keeping_nothing(dry_run):
         rows, place = open_rows(source, format=format, store=store, **options), place_of(target, store).bare()
     chosen = _chosen(indices)
@@ -104,7 +111,9 @@ def filter(
     made_by: dict[str, Any] = {"command": "filter"} | {
         name: value for name, value in given.items() if value is not None
     }
-    output = _known_by(Output(place, to, overwrite, token_bytes, dry_run=dry_run), chosen, {**given, "field": field})
+    output = _known_by(
+        Output(place, to, overwrite, token_bytes, dry_run=dry_run, keep_map=keep_map), chosen, {**given, "field": field}
+    )
     wanted = None if chosen is None else _wanted(rows, chosen)
     hands = hands_for(executor, workers, dry_run=dry_run)
     work = _Work(rows, rows_at(rows, options), conditions, wanted, hands)
@@ -135,22 +144,26 @@ def _share(work: _Work, output: Output, made_by: Mapping[str, Any], sharing: Sha
 
 
 def _write_kept(work: _Work, output: Output, made_by: Mapping[str, Any], counter: Counter) -> FilterReport:
-    rows, wanted = work.rows, work.wanted
+    rows, wanted, seen = work.rows, work.wanted, Seen.of(1)
+    numbers = output.keep_map or bool(rows.taken_out.carried.entries)
 
     def fill(writer: Writer) -> None:
         if work.workers.are_alone:
             for first, stop in runs(rows):
                 some = None if wanted is None else wanted[first:stop]
-                for _, data, lengths in work.conditions.kept(rows, first, stop, some):
-                    write_rows(writer, rows, data, lengths)
+                for group, data, lengths in work.conditions.kept(rows, first, stop, some, numbers=numbers):
+                    if group:
+                        seen.parts[0].append(lengths)
+                    else:
+                        write_rows(writer, rows, data, lengths)
                 counter.add(stop - first)
             return
         width = output.token_bytes or rows.dtype.itemsize
         with pieces_for(work.workers, output.place) as pieces:
-            made = pieces.made([work.rows_at], _Kept(work.conditions), _tasks(rows, wanted), width)
-            append_made(made, writer, [rows], counter)
+            made = pieces.made([work.rows_at], _Kept(work.conditions, numbers), _tasks(rows, wanted), width)
+            append_made(made, writer, [rows], counter, seen)
 
-    manifest = write_output(output, [rows], made_by, fill)
+    manifest = write_output(output, [rows], made_by, fill, rows=seen.rows(0))
     written = Written.of(output.place, manifest, len(rows.taken_out))
     return FilterReport(written, len(rows) - manifest.num_samples)
 
@@ -213,7 +226,9 @@ class Conditions:
         made = [] if self.match is None else [_field_matches(compile_pattern(self.match), tuple(self.field.split(".")))]
         return made if self.where is None else [*made, compile_expression(self.where)]
 
-    def kept(self, rows: AnyRows, first: int, stop: int, wanted: NDArray[np.bool_] | None) -> Groups:
+    def kept(
+        self, rows: AnyRows, first: int, stop: int, wanted: NDArray[np.bool_] | None, *, numbers: bool = False
+    ) -> Groups:
         """What fits of the rows `[first, stop)`, as one group.
 
         Args:
@@ -221,6 +236,7 @@ class Conditions:
             first: index of the first row.
             stop: index behind the last one.
             wanted: bool[stop - first]: what else must hold.
+            numbers: give the numbers of these rows too, as `numbered`.
         """
         found = self.fits()
         for at, end in runs(rows, first, stop):
@@ -232,7 +248,9 @@ class Conditions:
                 fits = fits & (lengths >= low) & (lengths <= high)
             if found and not isinstance(rows, TokenRows):
                 fits = fits & self._by_content(rows, at, data, lengths, found)
-            yield from grouped(data, lengths, (~fits if self.invert else fits).astype(np.int64) - 1)
+            groups = (~fits if self.invert else fits).astype(np.int64) - 1
+            found_here = grouped(data, lengths, groups)
+            yield from numbered(found_here, at, groups, 1) if numbers else found_here
 
     def _by_content(
         self, rows: LineRows | SampleRows, first: int, data: NDArray[Any], lengths: IntArray, conditions: list[Fits]
@@ -255,10 +273,13 @@ class _Kept:
     """What a worker does: gives what fits of a range, whose `bits` say what else must hold."""
 
     conditions: Conditions
+    numbers: bool = False
 
     def __call__(self, rows: AnyRows, task: Range, /) -> Groups:
         bits = np.unpackbits(np.frombuffer(task.bits, np.uint8), count=task.stop - task.first) if task.bits else None
-        return self.conditions.kept(rows, task.first, task.stop, None if bits is None else bits.astype(np.bool_))
+        return self.conditions.kept(
+            rows, task.first, task.stop, None if bits is None else bits.astype(np.bool_), numbers=self.numbers
+        )
 
 
 def _tasks(rows: AnyRows, wanted: NDArray[np.bool_] | None) -> Iterator[Range]:

@@ -19,6 +19,7 @@ from penstock.executors import AnyExecutor
 from penstock.formats.shards.codecs import registered_name
 from penstock.formats.shards.merge import FileCopy, copy_shards, merge_parts
 from penstock.reshape.in_place import InPlace, in_place
+from penstock.reshape.origins import all_rows, refuse_along
 from penstock.reshape.pieces import (
     Copied,
     Pieces,
@@ -48,7 +49,7 @@ from penstock.reshape.rows import AnyRows, TokenRows, is_tars, open_rows, rows_a
 from penstock.reshape.samples import SampleRows
 from penstock.reshape.shares import Asked, is_shared, refuse_tars, share
 from penstock.store._keeping import keeping_nothing
-from penstock.store.place import Given, Place, place_of
+from penstock.store.place import Given, Place, distinct_names, place_of
 from penstock.work.sharing import Sharing
 
 
@@ -71,7 +72,8 @@ class MergeReport:
 def merge(
     sources: Sequence[Given], target: Given, *, to: str | None = None, format: str | None = None,
     token_bytes: int | None = None, mix_tokenizers: bool = False, no_copy: bool = False,
-    overwrite: bool = False, dry_run: bool = False, store: Store | None = None,
+    overwrite: bool = False, dry_run: bool = False, keep_map: bool = False, keep_excluded: bool = False,
+    store: Store | None = None,
     progress: Progress | None = None, executor: AnyExecutor | None = None, workers: int | None = None,
     part: tuple[int, int] | None = None, finish: bool = False, no_work: bool = False, restart: bool = False,
     **options: Any,
@@ -92,6 +94,8 @@ def merge(
         no_copy: shards of samples stay where they are, below the target: only one index over all of them is written.
         overwrite: replace the target.
         dry_run: refuse what would be refused, count what would be written, and write nothing.
+        keep_map: write beside the target from which row of which source each is: 8 bytes each.
+        keep_excluded: copy excluded samples too, with their entries: they are excluded in the output.
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
@@ -102,6 +106,7 @@ def merge(
         ConfigError: no source, an output that exists, or sources that don't fit together.
         FormatError: a source is damaged.
     """
+    options["keep_excluded"] = keep_excluded
     if isinstance(sources, str | os.PathLike | Place):
         raise ConfigError("merge takes a list of datasets", found=str(sources), hint="Put it in brackets: [source]")
     if not sources:
@@ -109,6 +114,8 @@ def merge(
     places, place = [place_of(source, store) for source in sources], place_of(target, store).bare()
     hands, sharing = Workers(executor, workers), Sharing(part, finish, no_work, restart)
     shares = is_shared(sharing, dry_run=dry_run)
+    if no_copy or shares or is_tars(places[0], format):
+        refuse_along(options, keep_map, "shards, tars or shares are written as a whole")
     if no_copy:
         asked = {"to": to, "format": format, "token_bytes": token_bytes, "mix_tokenizers": mix_tokenizers}
         asked |= {"dry_run": dry_run, "part": part, "finish": finish, "restart": restart, **options}
@@ -122,12 +129,13 @@ def merge(
         return MergeReport(*merge_tars(places, place, hands, to=to, **how, **options))
     with keeping_nothing(dry_run):
         opened = [open_rows(one, format=format, **options) for one in places]
-    output = Output(place, to, overwrite, token_bytes, mix_tokenizers, dry_run=dry_run)
+    output = Output(place, to, overwrite, token_bytes, mix_tokenizers, dry_run=dry_run, keep_map=keep_map)
     samples = [rows for rows in opened if isinstance(rows, SampleRows)]
     hands = hands_for(executor, workers, dry_run=dry_run)
     if shares:
         return _share(opened, options, output, hands, sharing, progress)
-    if len(samples) == len(opened) and not excluded_in(opened):  # shards go over whole
+    carried = any(rows.taken_out.carried.entries for rows in opened)
+    if len(samples) == len(opened) and not (excluded_in(opened) or carried or keep_map):  # shards go over whole
         return _merge_samples(samples, output, hands)
     return _merge_rows(opened, options, output, hands, progress)
 
@@ -149,10 +157,16 @@ def _share(
         there = in_place(rows, output.place.store, width)
         laid += ranges_of(number, rows) if there is None else [there]
     at, counter = [rows_at(rows, options) for rows in opened], Counter(sum(map(len, opened)), progress)
-    made_by, digest = {"command": "merge"}, _joined_digest(opened)
+    made_by, digest = _made_by(opened), _joined_digest(opened)
     asked = Asked(output.place, [output], opened, at, made_by, Copied(), laid, sharing, workers, counter, digest)
     (written,) = share(asked)
     return MergeReport(written, tuple((rows.place.path, len(rows)) for rows in opened))
+
+
+def _made_by(sources: Sequence[AnyRows]) -> dict[str, Any]:
+    """For the side file: the order of several sources too, as the digests of inputs stand there by name."""
+    names = distinct_names([rows.place for rows in sources])
+    return {"command": "merge", "sources": names} if len(names) > 1 else {"command": "merge"}
 
 
 def _merge_index(
@@ -192,7 +206,7 @@ def _merge_rows(
             made = pieces.made([rows_at(rows, options) for rows in opened], Copied(), tasks, width)
             append_made(made, writer, opened, counter)
 
-    manifest = write_output(output, opened, {"command": "merge"}, fill, counter.total)
+    manifest = write_output(output, opened, _made_by(opened), fill, counter.total, lambda: all_rows(0, counter.total))
     written = Written.of(output.place, manifest, excluded_in(opened))
     return MergeReport(written, tuple((rows.place.path, len(rows)) for rows in opened))
 
@@ -219,7 +233,7 @@ def _merge_samples(sources: Sequence[SampleRows], output: Output, workers: Worke
         raise Unsupported(
             what, path=place.path, found=f"--to {output.to}", hint="Use `penstock convert` before or after it"
         )
-    made_by = {"command": "merge"}
+    made_by = _made_by(sources)
     if output.dry_run:
         rehearse(output, sources, made_by)
         counts = (sum(map(len, sources)), None, sum(map(total_units, sources)))

@@ -16,7 +16,8 @@ from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats import files_at, formats_of_name, get_format
 from penstock.formats._kept import whole_of
 from penstock.reshape.once import once_dataset
-from penstock.reshape.pieces import Range, Segment, sweep_pieces
+from penstock.reshape.origins import Along, Rows, Seen, recorded
+from penstock.reshape.pieces import Groups, Range, Segment, sweep_pieces
 from penstock.reshape.rows import AnyRows, LineRows, TokenRows, read_run, runs, total_units
 from penstock.reshape.samples import SampleRows
 from penstock.reshape.tally import Tally
@@ -95,6 +96,7 @@ class Output:
         reads: further local files that the work reads, such as a list of indices.
         what: what else decides the bytes, as plain JSON, and is not in the side file.
         dry_run: write nothing, and count what would be written.
+        keep_map: write beside it from which row of which source each of its rows is.
     """
 
     place: Place
@@ -105,6 +107,7 @@ class Output:
     reads: Sequence[Place] = ()
     what: Mapping[str, Any] = field(default_factory=dict[str, Any])
     dry_run: bool = False
+    keep_map: bool = False
 
 
 def write_output(
@@ -113,6 +116,7 @@ def write_output(
     made_by: Mapping[str, Any],
     fill: Callable[[Writer], object],
     num_samples: int | None = None,
+    rows: Rows | None = None,
 ) -> Manifest:
     """Make an output, unless a run of the same work has, and was killed right after that.
 
@@ -122,9 +126,11 @@ def write_output(
         made_by: verb and options, for the side file.
         fill: writes all rows.
         num_samples: how many these are, where that is known.
+        rows: which of the sources' rows these are, once they are written; needed where something goes along.
 
     Raises: as `open_writer`.
     """
+    made_by = recorded(made_by, sources, keep_map=output.keep_map)
     if output.dry_run:
         rehearse(output, sources, made_by)
         width = output.token_bytes or sources[0].dtype.itemsize
@@ -133,12 +139,35 @@ def write_output(
         return tally.commit()
     sweep_pieces(output.place)
     once = once_of(output, sources, made_by, num_samples)
-    made = None if output.overwrite else once.made()
+    along = along_with(output, sources, made_by, rows)
+    made = made_before(output, once, along)
     if made is not None:
         return made
     with open_writer(output, sources, made_by) as writer:
         fill(writer)
-        return once.commit(writer.commit)
+        return along.commit(once, writer.commit)
+
+
+def along_with(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any], rows: Rows | None) -> Along:
+    """What goes along with an output; arguments as of `write_output`."""
+    known = lineage(sources, made_by)
+    if isinstance(sources[0], TokenRows):
+        known |= {
+            "tokenizer_digest": _token_options([one for one in sources if isinstance(one, TokenRows)], output)[
+                "tokenizer_digest"
+            ]
+        }
+    return Along(output.place, format_for(output, sources), sources, known, rows or (lambda: ()), output.keep_map)
+
+
+def made_before(output: Output, once: Once[Manifest], along: Along) -> Manifest | None:
+    """What a run of the same work made before it was killed, with what goes along."""
+    if output.overwrite and not along.has_list:
+        return None
+    made = once.published(None) if once.is_begun() else None
+    if made is not None:
+        along.settled(made)
+    return once.made()
 
 
 def rehearse(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any]) -> None:
@@ -294,6 +323,7 @@ def append_made(
     writer: Writer | Sequence[Writer],
     sources: Sequence[AnyRows],
     counter: Counter,
+    seen: Seen | None = None,
 ) -> None:
     """Append what workers made.
 
@@ -302,11 +332,29 @@ def append_made(
         writer: what `open_writer` gave, or one for each group.
         sources: by number.
         counter: told of the rows of the input.
+        seen: gets the numbers of the rows, which stand in groups behind those of the writers; see `numbered`.
     """
     for task, segments in made:
         for one in segments:
+            if seen is not None and one.group >= len(seen.parts):
+                seen.parts[one.group - len(seen.parts)].append(one.lengths.copy())
+                continue
             append_segment(writer[one.group] if isinstance(writer, Sequence) else writer, sources[task.source], one)
         counter.add(task.stop - task.first)
+
+
+def numbered(groups: Groups, first: int, of_rows: IntArray, count: int) -> Groups:
+    """Groups of rows, and behind them the numbers of these rows, as lengths of no data, in groups from `count` on.
+
+    Args:
+        groups: of a run of rows.
+        first: number of its first row.
+        of_rows: int64[n_rows]: the group of each, negative for none.
+        count: how many groups there can be.
+    """
+    yield from groups
+    for group in np.unique(of_rows[of_rows >= 0]).tolist():
+        yield count + group, np.empty(0, np.uint8), first + np.flatnonzero(of_rows == group)
 
 
 def append_segment(writer: Writer, source: AnyRows, one: Segment, place: Place | None = None) -> None:

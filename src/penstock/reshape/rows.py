@@ -23,8 +23,9 @@ from penstock.codec.tokens import dtype_for
 from penstock.errors import Truncated, Unsupported
 from penstock.formats import find_format, get_format, sniff
 from penstock.formats._door import open_at
+from penstock.formats._excluded import require_list_named
 from penstock.formats._excluding import stored
-from penstock.formats._kept import excluded_list, kept
+from penstock.formats._kept import carried_list, excluded_list, kept
 from penstock.formats.shards.source import ShardSource
 from penstock.reshape.samples import NOTHING_TAKEN_OUT, SampleRows, TakenOut
 from penstock.store.mapped import MappedFile
@@ -381,13 +382,16 @@ class JoinedRows:
         return self._parts[part], int(self._bases[part])
 
 
-def open_rows(given: Given, *, format: str | None = None, store: Store | None = None, **options: Any) -> AnyRows:
+def open_rows(
+    given: Given, *, format: str | None = None, store: Store | None = None, keep_excluded: bool = False, **options: Any
+) -> AnyRows:
     """The documents, lines or samples of a dataset, but for those that its exclude list takes out.
 
     Args:
         given: file, folder or URL.
         format: its format; found by sniffing where it is None.
         store: where it is; follows from the path where it is None.
+        keep_excluded: these too; see `TakenOut.carried`.
         options: what `penstock.open` takes.
 
     Raises:
@@ -399,7 +403,10 @@ def open_rows(given: Given, *, format: str | None = None, store: Store | None = 
     known = OpenOptions(read="pread", **options)
     chosen = find_format(place, format, known)
     seen = open_at(chosen, place.store, place.path, known)
+    require_list_named(chosen, place.store, place.path, known, seen)
     source, taken_out = stored(seen), TakenOut(excluded_of(seen), excluded_list(seen))
+    if keep_excluded:
+        seen, taken_out = source, TakenOut(carried=carried_list(seen))
     if is_token_source(source):
         return TokenRows(kept(seen), place, chosen.name, taken_out)
     if isinstance(source, Lines):

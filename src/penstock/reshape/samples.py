@@ -13,8 +13,9 @@ from penstock.codec.fields import mds_field
 from penstock.errors import ConfigError
 from penstock.formats.shards.codecs import CODECS
 from penstock.formats.shards.files import Folder, offset_table, read_whole
+from penstock.formats.shards.find_index import index_folder
 from penstock.formats.shards.merge import Part, common_layout
-from penstock.formats.shards.source import ShardSource, index_folder
+from penstock.formats.shards.source import ShardSource
 from penstock.store.exclude_list import NO_LIST, ExcludeList
 from penstock.store.network import on_network
 from penstock.store.place import Place
@@ -28,10 +29,12 @@ class TakenOut:
     Attributes:
         indices: int64[k], rising: in the whole dataset; None for nothing.
         listed: the exclude list that says so.
+        carried: of those that are excluded and stay among the rows: their entries, by the indices that they have.
     """
 
     indices: IntArray | None = None
     listed: ExcludeList = NO_LIST
+    carried: ExcludeList = NO_LIST
 
     def __len__(self) -> int:
         return 0 if self.indices is None else len(self.indices)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ from penstock.abc import Store, Writer
 from penstock.errors import ConfigError, Unsupported
 from penstock.executors import AnyExecutor
 from penstock.reshape.cost import Announce, cost_of_places, cost_of_rows
+from penstock.reshape.origins import refuse_along, rows_in_order
 from penstock.reshape.pieces import PIECE_BYTES, Copied, Range, Workers, pieces_for, ranges_of
 from penstock.reshape.reorder import (
     Bucketed,
@@ -38,6 +39,7 @@ from penstock.reshape.rewrite import (
 from penstock.reshape.rows import AnyRows, Rows, RowsAt, is_tars, open_rows, rows_at
 from penstock.reshape.shares import Asked, is_shared, refuse_excluded, refuse_tars, share
 from penstock.store.place import Given, place_of
+from penstock.types import IntArray
 from penstock.work.sharing import Sharing
 
 _LEAST_MEMORY_BYTES = 1 << 20
@@ -53,6 +55,8 @@ def shuffle(
     token_bytes: int | None = None,
     memory_bytes: int | None = None,
     overwrite: bool = False,
+    keep_map: bool = False,
+    keep_excluded: bool = False,
     store: Store | None = None,
     progress: Progress | None = None,
     executor: AnyExecutor | None = None,
@@ -79,6 +83,8 @@ def shuffle(
         memory_bytes: for the rows held at once, by default 48 to 112 MB; more is faster for data larger than memory. No
             influence on the output.
         overwrite: replace the target.
+        keep_map: write beside the target from which row of the source each is: 8 bytes each.
+        keep_excluded: copy excluded samples too, with their entries: they are excluded in the output.
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
@@ -92,12 +98,15 @@ def shuffle(
         ConfigError: the output exists, or an option can't be.
         FormatError: the source is damaged.
     """
+    options["keep_excluded"] = keep_excluded
     if memory_bytes is not None and memory_bytes < _LEAST_MEMORY_BYTES:
         least = f"{_LEAST_MEMORY_BYTES} or more"
         raise ConfigError("too little memory to shuffle in", found=memory_bytes, expected=least)
     dataset, place = place_of(source, store), place_of(target, store).bare()
     by, sharing = Workers(executor, workers), Sharing(part, finish, no_work, restart)
     shares = is_shared(sharing)
+    if shares or is_tars(dataset, format):
+        refuse_along(options, keep_map, "tars or shares are written as a whole")
     if is_tars(dataset, format):
         from penstock.reshape.tars import merge_tars  # slow
 
@@ -106,7 +115,7 @@ def shuffle(
         how |= {"token_bytes": token_bytes, "memory_bytes": memory_bytes}
         return merge_tars([dataset], place, by, to=to, seed=seed, **how, **options)[0]
     rows = open_rows(dataset, format=format, **options)
-    output = Output(place, to, overwrite, token_bytes)
+    output = Output(place, to, overwrite, token_bytes, keep_map=keep_map)
     order = SeededOrder(len(rows), seed) if len(rows) else None
     hands = Hands(by, rows_at(rows, options), token_bytes or rows.dtype.itemsize, announce)
     made_by = {"command": "shuffle", "seed": seed}
@@ -205,7 +214,10 @@ def write_in_order(
                 write_rows(writer, sources[0], data, lengths, rows.place)
                 counter.add(len(lengths))
 
-    manifest = write_output(output, sources, made_by, fill, len(rows))
+    def places() -> Iterator[IntArray]:
+        return iter(()) if order is None else rows_in_order(order.rows_at, len(rows))
+
+    manifest = write_output(output, sources, made_by, fill, len(rows), places)
     return Written.of(output.place, manifest, excluded_in(sources))
 
 

@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import xxhash
@@ -22,6 +22,7 @@ from penstock.formats import get_format
 from penstock.formats._last_files import last_file
 from penstock.order.permutation import unpermute
 from penstock.reshape.once import once_parts
+from penstock.reshape.origins import Along, Seen, recorded, refuse_along
 from penstock.reshape.pieces import Groups, Range, Workers, hands_for, pieces_for, ranges_of, sweep_pieces
 from penstock.reshape.reorder import grouped
 from penstock.reshape.rewrite import (
@@ -29,7 +30,9 @@ from penstock.reshape.rewrite import (
     Output,
     Progress,
     Written,
+    along_with,
     append_made,
+    numbered,
     once_of,
     open_writer,
     rehearse,
@@ -68,7 +71,8 @@ Parts = Callable[[int, int, NDArray[Any], IntArray], IntArray]
 def split(
     source: Given, folder: Given, *, ratio: Sequence[float], names: Sequence[str] | None = None,
     seed: int = 0, by: By = "position", to: str | None = None, format: str | None = None,
-    overwrite: bool = False, dry_run: bool = False, store: Store | None = None,
+    overwrite: bool = False, dry_run: bool = False, keep_map: bool = False, keep_excluded: bool = False,
+    store: Store | None = None,
     progress: Progress | None = None, executor: AnyExecutor | None = None, workers: int | None = None,
     part: tuple[int, int] | None = None, finish: bool = False, no_work: bool = False, restart: bool = False,
     **options: Any,
@@ -91,6 +95,8 @@ def split(
         to, format: of the parts, by default that of the source; and of the source, found by sniffing where it is None.
         overwrite: replace parts that are there.
         dry_run: refuse what would be refused, count what would be written, and write nothing.
+        keep_map: write beside each part from which row of the source each of its rows is: 8 bytes each.
+        keep_excluded: copy excluded samples too, with their entries: they are excluded in the output.
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
@@ -101,12 +107,15 @@ def split(
         ConfigError: shares or names that can't be, or a part that exists; then none is made.
         FormatError: the source is damaged.
     """
+    options["keep_excluded"] = keep_excluded
     shares = _checked_shares(ratio, by)
     names = _checked_names(names, len(shares))
     dataset, target = place_of(source, store), place_of(folder, store)
     made_by = {"command": "split", "ratio": shares, "seed": seed, "by": by}
     hands, sharing = Workers(executor, workers), Sharing(part, finish, no_work, restart)
     in_shares = is_shared(sharing, dry_run=dry_run)
+    if in_shares or is_tars(dataset, format):
+        refuse_along(options, keep_map, "tars or shares are written as a whole")
     if is_tars(dataset, format):
         from penstock.reshape.tars import require_tars, split_tars  # slow
 
@@ -122,7 +131,9 @@ def split(
     parts = ByPosition(len(rows), shares, seed) if by == "position" else by_content
     hands = hands_for(executor, workers, dry_run=dry_run)
     work = _Work(rows, rows_at(rows, options), parts, hands, target.child(rows.place.name))
-    outputs = [Output(place, to or rows.format, overwrite) for place in _places(rows, target, names, to)]
+    outputs = [
+        Output(place, to or rows.format, overwrite, keep_map=keep_map) for place in _places(rows, target, names, to)
+    ]
     if dry_run:
         return _rehearsed(work, outputs, made_by, Counter(len(rows), progress))
     if in_shares:
@@ -144,16 +155,25 @@ class _Work:
 
 def _written(work: _Work, outputs: Sequence[Output], made_by: dict[str, Any], counter: Counter) -> tuple[Written, ...]:
     """All parts, which a run of the same work may have made, all or some, before it was killed."""
-    rows = work.rows
+    rows, seen = work.rows, Seen.of(len(outputs))
+    made_by = recorded(made_by, [rows], keep_map=outputs[0].keep_map)
+    along = [along_with(output, [rows], made_by, seen.rows(part)) for part, output in enumerate(outputs)]
     sweep_pieces(work.beside)
     known = [once_of(output, [rows], made_by) for output in outputs]
     what = made_by | {"source": rows.place.shown, "rows": len(rows), "units": total_units(rows)}
     once = once_parts(work.beside, what, known)
-    manifests = None if outputs[0].overwrite else once.made()
+    there = [part.published(None) for part in known] if once.is_begun() else []
+    if all(there):
+        for one, manifest in zip(along, there, strict=False):
+            one.settled(cast(Manifest, manifest))
+    manifests = None if outputs[0].overwrite and not along[0].has_list else once.made()
     if manifests is None:
+        for one, manifest in zip(along, there, strict=False):
+            if manifest is not None:
+                one.waits_again()
         if once.is_begun():
             outputs = [_goes_on(output, part, rows) for output, part in zip(outputs, known, strict=True)]
-        manifests = _deal(work, outputs, made_by, once, counter)
+        manifests = _deal(work, outputs, made_by, _Outputs(once, known, along, seen), counter)
     pairs = zip(outputs, manifests, strict=True)
     return tuple(Written.of(output.place, manifest, len(rows.taken_out)) for output, manifest in pairs)
 
@@ -224,28 +244,48 @@ def _deal(
     work: _Work,
     outputs: Sequence[Output],
     made_by: dict[str, Any],
-    once: Once[tuple[Manifest, ...]],
+    parts: _Outputs,
     counter: Counter,
 ) -> tuple[Manifest, ...]:
+    numbers, seen = outputs[0].keep_map or parts.along[0].has_list, parts.seen
     with contextlib.ExitStack() as stack:
         # All writers begin first: a part that exists is refused before anything is written.
         rows = work.rows
         writers = [stack.enter_context(open_writer(output, [rows], made_by)) for output in outputs]
         if not work.workers.are_alone:
             with pieces_for(work.workers, work.beside) as pieces:
-                made = pieces.made([work.rows_at], _Dealt(work.parts), ranges_of(0, rows), rows.dtype.itemsize)
-                append_made(made, writers, [rows], counter)
+                deal = _Dealt(work.parts, len(outputs) if numbers else 0)
+                made = pieces.made([work.rows_at], deal, ranges_of(0, rows), rows.dtype.itemsize)
+                append_made(made, writers, [rows], counter, seen)
         for first, stop in runs(rows) if work.workers.are_alone else ():
-            for part, data, lengths in _dealt(rows, work.parts, first, stop):
-                write_rows(writers[part], rows, data, lengths)
+            for part, data, lengths in _dealt(rows, work.parts, first, stop, len(outputs) if numbers else 0):
+                if part < len(outputs):
+                    write_rows(writers[part], rows, data, lengths)
+                else:
+                    seen.parts[part - len(outputs)].append(lengths)
             counter.add(stop - first)
-        return once.commit(lambda: tuple(writer.commit() for writer in writers), goes_on=True)
+        for one, known in zip(parts.along, parts.known, strict=True):
+            stack.enter_context(one.written(known.published))
+        pairs = list(zip(parts.along, writers, strict=True))
+        return parts.once.commit(lambda: tuple(one.settled(writer.commit()) for one, writer in pairs), goes_on=True)
 
 
-def _dealt(rows: AnyRows, parts: Parts, first: int, stop: int) -> Groups:
-    """The rows of one run by part."""
+@dataclass(frozen=True, slots=True)
+class _Outputs:
+    """All parts as one piece of work, each by itself, what goes along with each, and its rows."""
+
+    once: Once[tuple[Manifest, ...]]
+    known: Sequence[Once[Manifest]]
+    along: Sequence[Along]
+    seen: Seen
+
+
+def _dealt(rows: AnyRows, parts: Parts, first: int, stop: int, count: int) -> Groups:
+    """The rows of one run by part; where their numbers are wanted, `count` is that of the parts, else 0."""
     data, lengths = read_run(rows, first, stop)
-    return grouped(data, lengths, parts(first, stop, data, lengths))
+    groups = parts(first, stop, data, lengths)
+    found = grouped(data, lengths, groups)
+    return numbered(found, first, groups, count) if count else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,10 +293,11 @@ class _Dealt:
     """What a worker does: gives the rows of a range by part."""
 
     parts: Parts
+    count: int = 0
 
     def __call__(self, rows: AnyRows, task: Range, /) -> Groups:
         for first, stop in runs(rows, task.first, task.stop):
-            yield from _dealt(rows, self.parts, first, stop)
+            yield from _dealt(rows, self.parts, first, stop, self.count)
 
 
 @dataclass(frozen=True, slots=True)

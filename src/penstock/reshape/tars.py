@@ -19,11 +19,12 @@ from penstock._digest import digest
 from penstock._resolved import excluded_of
 from penstock._secrets import redact
 from penstock.codec import energon_yaml
-from penstock.errors import ConfigError, Unsupported
+from penstock.errors import ConfigError, PenstockError, Unsupported
 from penstock.formats import create_dry, get_format
 from penstock.formats._door import open_at
+from penstock.formats._manifest import Provenance
 from penstock.formats.samples.webdataset.find import find_shards
-from penstock.formats.samples.webdataset.manifest import side_path, webdataset_facts
+from penstock.formats.samples.webdataset.manifest import manifest_of_tars
 from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
     INFO_JSON,
@@ -41,9 +42,9 @@ from penstock.reshape.pieces import ALONE, Pieces, Workers, leave, pieces_for, s
 from penstock.reshape.reorder import SeededOrder
 from penstock.reshape.rewrite import Counter, Progress, Written
 from penstock.store.dry import dry_place
+from penstock.store.exclude_list import NO_LIST
 from penstock.store.outputs import require_other
-from penstock.store.place import Place, dataset_at
-from penstock.store.side_file import fitting_manifest
+from penstock.store.place import Place, dataset_at, distinct_names
 from penstock.store.unfinished import Once
 from penstock.types import IntArray, Manifest, OpenOptions, Sample
 
@@ -217,7 +218,9 @@ def merge_tars(
     if made is not None:
         return Written.of(target, made, excluded), inputs
     counter = Counter(sum(counts), progress)
-    with _writer(target, given | typing[0], overwrite) as writer:
+    made_by = {"command": "merge"} if seed is None else {"command": "shuffle", "seed": seed}
+    noted = _lineage([one for one, _ in opened], split, made_by, excluded)
+    with _writer(target, given | typing[0], overwrite, noted) as writer:
         if announce is not None:
             announce(_cost([samples for _, splits in opened for samples in splits.values()]))
         with pieces_for(workers, target) as pieces:
@@ -228,6 +231,16 @@ def merge_tars(
                 _write(writer, samples, _in_order(len(samples), order), _or_none(pieces), counter)
         manifest = once.commit(writer.commit)
     return Written.of(target, manifest, excluded), inputs
+
+
+def _lineage(sources: Sequence[Place], split: str | None, made_by: Mapping[str, Any], excluded: int) -> Provenance:
+    """What the side file says of where samples come from; of folders that were never prepared, nothing is known."""
+    inputs: dict[str, str] = {}
+    for name, place in zip(distinct_names(sources), sources, strict=True):
+        with contextlib.suppress(PenstockError):
+            options = OpenOptions(split=split, raw=True, excludes=NO_LIST)
+            inputs[name] = get_format(_FORMAT).open(place.store, place.path, options).fingerprint
+    return Provenance(inputs=inputs, options={**made_by, **({"excluded": excluded} if excluded else {})})
 
 
 def _excluded_in(opened: Sequence[tuple[Place, dict[str, TarSamples]]]) -> tuple[int, dict[str, str]]:
@@ -306,8 +319,9 @@ def split_tars(
         counter = Counter(len(samples), progress)
         with contextlib.ExitStack() as stack:
             # All writers begin first: a part that exists is refused before anything is written.
+            noted = _lineage([dataset], split, made_by, samples.excluded)
             writers = [
-                found or stack.enter_context(_writer(place, writer_options, overwrite))
+                found or stack.enter_context(_writer(place, writer_options, overwrite, noted))
                 for place, found in zip(places, own, strict=True)
             ]
             with pieces_for(workers, beside) as pieces:
@@ -376,13 +390,7 @@ def _write(
 
 def _once(place: Place, what: dict[str, Any], num_samples: int) -> Once[Manifest]:
     store, root = place.store, place.path.rstrip("/") or place.path
-
-    def side_file() -> Manifest | None:
-        return fitting_manifest(
-            store, side_path(root), lambda: webdataset_facts(store, root, read_info(store, root).counts)
-        )
-
-    return once_dataset(Place(store, root), _FORMAT, what, {}, num_samples, side_file)
+    return once_dataset(Place(store, root), _FORMAT, what, {}, num_samples, lambda: manifest_of_tars(store, root))
 
 
 def _known(options: dict[str, Any]) -> dict[str, Any]:
@@ -393,10 +401,11 @@ def _known(options: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _writer(place: Place, options: dict[str, Any], overwrite: bool) -> WebdatasetWriter:
+def _writer(place: Place, options: dict[str, Any], overwrite: bool, noted: Provenance) -> WebdatasetWriter:
     made = get_format(_FORMAT).create(place.store, place.path, options, overwrite=overwrite)
     if not isinstance(made, WebdatasetWriter):
         raise TypeError(f"{_FORMAT} has another writer: {type(made).__name__}")
+    made.note(noted)
     return made
 
 

@@ -33,15 +33,18 @@ from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, NotFound, TooLarge
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
-from penstock.store.place import Place
+from penstock.store.place import Place, place_of
 from penstock.store.put import put
 from penstock.types import IntArray
 
 SUFFIX = ".exclude.jsonl"
 """Behind the name of a side file."""
 
-OURS = (".penstock" + SUFFIX, f".penstock{SUFFIX}.lock")
-"""How names of lists, and of what locks them, end: they are no data."""
+WAITING = f".penstock{SUFFIX}.next"
+"""Behind the name of data whose list is not there yet."""
+
+OURS = (".penstock" + SUFFIX, f".penstock{SUFFIX}.lock", WAITING)
+"""How names of lists, of what locks them and of what waits end: they are no data."""
 
 _MOST_BYTES = 1 << 30
 _AGAIN = "Restore it, or take it away and make it again: penstock exclude"
@@ -201,19 +204,66 @@ def require_no_list(store: Store, side: str, why: str = "new data here would not
         raise ConfigError(what, path=path, hint=hint)
 
 
-def with_lists(store: Store, paths: Iterable[str]) -> set[str]:
-    """The files that have an exclude list of their own beside them; a folder of several is listed once."""
+def list_above(paths: Iterable[str], own: str | None = None) -> str | None:
+    """A list in a folder above files and folders of this machine, up to the root, but for their `own`; or None."""
+    own = None if own is None else os.path.realpath(own)
+    bare = {one.rstrip("/") or one for one in paths}
+    folders = {os.path.realpath(os.path.dirname(one) or ".") for one in bare}
+    folders |= {os.path.dirname(os.path.realpath(one)) for one in bare if os.path.islink(one)}
+    for folder in list(folders):
+        while (above := os.path.dirname(folder)) not in folders:
+            folders.add(folder := above)
+    lists = (os.path.join(folder, OURS[0]) for folder in sorted(folders))
+    return next((one for one in lists if one != own and os.path.lexists(one)), None)
+
+
+def linked_file(store: Store, path: str) -> Place | None:
+    """Where the file or folder is to which a link leads; None where this is none."""
+    bare = path.rstrip("/") or path
+    return place_of(os.path.realpath(bare)) if isinstance(store, LocalStore) and os.path.islink(bare) else None
+
+
+def list_beside(store: Store, side: str) -> str:
+    """Path of the list of a dataset with this side file: beside the file itself, where it is named by a link.
+
+    Raises:
+        ConfigError: the link has another one beside it.
+    """
+    data = side.removesuffix(".penstock")
+    if not isinstance(store, LocalStore) or data.endswith("/") or not os.path.islink(data):
+        return side + SUFFIX
+    real = f"{os.path.realpath(data)}.penstock{SUFFIX}"
+    if os.path.lexists(side + SUFFIX):
+        what, hint = "an exclude list lies beside a link", f"Exclude these in the file that it leads to: {data}"
+        raise ConfigError(what, path=side + SUFFIX, expected=real, hint=f"{hint}, and take the list away")
+    return real
+
+
+def with_lists(store: Store, paths: Iterable[str]) -> dict[str, str]:
+    """File → exclude list of its own, of those that have one; a folder of several is listed once."""
     folders: dict[str, list[str]] = {}
     for path in paths:
         folders.setdefault(Place(store, path).folder().path, []).append(path)
-    found = set[str]()
+    found: dict[str, str] = {}
     for folder, files in folders.items():
-        if len(files) == 1:
-            found.update(path for path in files if store.exists(f"{path}.penstock{SUFFIX}"))
-            continue
-        names = set(Place(store, folder).names())
-        found.update(path for path in files if f"{Place(store, path).name}.penstock{SUFFIX}" in names)
+        names, links = _names_in(store, folder, len(files))
+        for path in files:
+            own, name = f"{path}.penstock{SUFFIX}", Place(store, path).name
+            listed = list_beside(store, f"{path}.penstock") if links is None or name in links else own
+            is_there = store.exists(listed) if names is None or listed != own else f"{name}.penstock{SUFFIX}" in names
+            found |= {path: listed} if is_there else {}
     return found
+
+
+def _names_in(store: Store, folder: str, num_asked: int) -> tuple[set[str] | None, set[str] | None]:
+    """The names in a folder, and which of them are links; None where asking for each file is less."""
+    if num_asked == 1:
+        return None, None
+    if not isinstance(store, LocalStore):
+        return set(Place(store, folder).names()), set()
+    with os.scandir(folder) as entries:
+        kinds = {one.name: one.is_symlink() for one in entries}
+    return set(kinds), {name for name, is_link in kinds.items() if is_link}
 
 
 def list_if_there(place: Place) -> ExcludeList:

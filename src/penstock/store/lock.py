@@ -10,6 +10,8 @@ import stat
 from collections.abc import Generator
 from typing import Any
 
+from penstock.store._named import named
+
 _ANOTHER_THING = {errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV}
 
 
@@ -49,7 +51,12 @@ def locked_file(path: str, *, wait: bool = True, shared: bool = False) -> Genera
             os.close(fd)
             raise
         had = True
-        if _is_file_of(fd, path):
+        try:
+            is_ours = _is_file_of(fd, path)
+        except BaseException:
+            os.close(fd)
+            raise
+        if is_ours:
             break
         os.close(fd)
     try:
@@ -100,3 +107,5 @@ def _is_file_of(fd: int, path: str) -> bool:
         return os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False))
     except FileNotFoundError:
         return False
+    except OSError as error:
+        raise named(error, path) from None

@@ -121,6 +121,10 @@ class JsonlWriter:
         for values in zip(*batch.values(), strict=True):
             self.write(dict(zip(names, values, strict=True)))
 
+    def note(self, given: Provenance) -> None:
+        """Record its inputs and options in the side file."""
+        self._given = given
+
     def write_run(self, data: NDArray[np.uint8], lengths: IntArray, /) -> None:
         """Add lines as they are; whether they are JSON is not looked at.
 

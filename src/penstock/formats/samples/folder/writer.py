@@ -13,6 +13,7 @@ from penstock.abc import Store
 from penstock.codec.hashes import BlockHasher
 from penstock.codec.parts import NO_PART, encode_part
 from penstock.errors import ConfigError
+from penstock.formats._manifest import Provenance
 from penstock.formats._writers import leave, require_open
 from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, part_of, require_name
 from penstock.store.outputs import open_folder, output_path
@@ -46,13 +47,13 @@ def own_files(store: Store, folder: str) -> list[str] | None:
     return [*manifest.block_digests, INDEX, f"{INDEX}{SIDE_SUFFIX}", SIDE_SUFFIX]
 
 
-def folder_manifest(digests: Mapping[str, tuple[str, ...]], size_bytes: int, options: Mapping[str, Any]) -> Manifest:
+def folder_manifest(digests: Mapping[str, tuple[str, ...]], size_bytes: int, given: Provenance) -> Manifest:
     """The side file of a folder.
 
     Args:
         digests: name of each file → digests of its blocks.
         size_bytes: of all files.
-        options: what is recorded.
+        given: what is recorded of inputs and options.
     """
     return Manifest(
         format="folder",
@@ -60,7 +61,8 @@ def folder_manifest(digests: Mapping[str, tuple[str, ...]], size_bytes: int, opt
         size_bytes=size_bytes,
         block_digests=dict(digests),
         binding=digest(sorted(digests, key=os.fsencode)),
-        options=dict(options),
+        inputs=dict(given.inputs),
+        options=dict(given.options),
         tool=f"penstock {penstock.__version__}",
     )
 
@@ -76,7 +78,7 @@ class FolderWriter:
         self._folder = folder
         self._digests: dict[str, tuple[str, ...]] = {}
         self._size_bytes = 0
-        self._noted: dict[str, Any] = {}
+        self._given = Provenance()
         self._open = True
 
     def write(self, sample: Sample, /) -> None:
@@ -101,15 +103,15 @@ class FolderWriter:
         for values in zip(*batch.values(), strict=True):
             self.write(dict(zip(names, values, strict=True)))
 
-    def note(self, options: Mapping[str, Any]) -> None:
-        """Record this in the side file."""
-        self._noted |= options
+    def note(self, given: Provenance) -> None:
+        """Record its inputs and options in the side file."""
+        self._given = given
 
     def commit(self) -> Manifest:
         """Make the folder visible, durably."""
         require_open(self._open, self._path)
         self._open = False
-        manifest = folder_manifest(self._digests, self._size_bytes, self._noted)
+        manifest = folder_manifest(self._digests, self._size_bytes, self._given)
         try:
             with aborting(self._folder.stage(SIDE_SUFFIX)) as side:
                 side.write(encode_manifest(manifest))

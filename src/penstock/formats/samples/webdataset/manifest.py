@@ -29,7 +29,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
 from penstock.formats.samples.webdataset.shards import index_path
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.powers import Readable
-from penstock.store.side_file import Facts, file_binding, replace_side_file
+from penstock.store.side_file import Facts, file_binding, fitting_manifest, replace_side_file
 from penstock.types import Manifest, OpenOptions
 
 SIDE_NAME = ".penstock"
@@ -90,6 +90,13 @@ def split_fingerprints(
             places = [(name, folder + name) for name in dict.fromkeys(chosen)]
             found[name] = sample_fingerprint(files, "webdataset", index.encode(), places)
     return found
+
+
+def manifest_of_tars(store: Store, root: str) -> Manifest | None:
+    """The side file that fits the shards of a prepared dataset; None where there is none. Raises as `read_info`."""
+    return fitting_manifest(
+        store, side_path(root), lambda: webdataset_facts(store, root, read_info(store, root).counts)
+    )
 
 
 def own_files(store: Store, root: str) -> list[str]:

@@ -11,7 +11,7 @@ import penstock
 from penstock.abc import Staged, Store
 from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, Corrupt
-from penstock.formats._manifest import FileDigests
+from penstock.formats._manifest import FileDigests, Provenance
 from penstock.formats._writers import leave, require_known, require_open
 from penstock.formats.samples.webdataset.key_index import KEYS, KeyRuns
 from penstock.formats.samples.webdataset.manifest import SIDE_NAME, dataset_binding, own_files, split_fingerprints
@@ -155,7 +155,7 @@ class WebdatasetWriter:
         self._scratch: LocalStaged | None = None
         self._builder: SqliteBuilder | None = None
         self._keys = KeyRuns()
-        self._noted: dict[str, Any] = {}
+        self._noted = Provenance()
         self._open = True
         try:
             self._sqlite = folder.stage(f"{FOLDER}/{SQLITE}")
@@ -205,9 +205,9 @@ class WebdatasetWriter:
         for row in zip(*batch.values(), strict=True):
             self.write(dict(zip(batch, row, strict=True)))
 
-    def note(self, options: Mapping[str, Any]) -> None:
-        """Record this in the side file, besides the writer's own options."""
-        self._noted |= options
+    def note(self, given: Provenance) -> None:
+        """Record its inputs and options in the side file, besides the writer's own options."""
+        self._noted = given
 
     def add_shard(self, done: WrittenShard) -> None:
         """Take a shard that is in the folder already, with its index; shards come in the order of their names."""
@@ -296,13 +296,15 @@ class WebdatasetWriter:
             self._put(f"{FOLDER}/{name}", content)
         self._put(f"{FOLDER}/{DATASET_YAML}", energon_yaml.dump(given.dataset or CRUDE).encode())
         self._put(f"{FOLDER}/{INFO_JSON}", info)
+        shape = {"maxcount": given.maxcount, "maxsize": given.maxsize, "pattern": given.pattern}
         manifest = Manifest(
             format="webdataset",
             num_samples=sum(self._counts.values()),
             size_bytes=self._size_bytes,
             block_digests=self._block_digests,
             binding=dataset_binding(self._counts, [*self._bindings[:1], *self._bindings[-1:]]),
-            options={**self._noted, "maxcount": given.maxcount, "maxsize": given.maxsize, "pattern": given.pattern},
+            inputs=dict(self._noted.inputs),
+            options={**self._noted.options, **shape},
             fingerprints=split_fingerprints(self._folder, self._counts, [(part, {}) for part in parts.values()], uuid),
             tool=f"penstock {penstock.__version__}",
         )

@@ -122,7 +122,7 @@ class FoundFiles:
         self._args = (store, format, paths, options)
         self._store = store
         self._options = replace(options, vocab_size=None)
-        self._paths = paths
+        self.paths = paths
         self.format = format
         survey(store, paths)
 
@@ -130,11 +130,11 @@ class FoundFiles:
         return (FoundFiles, self._args)
 
     def __len__(self) -> int:
-        return len(self._paths)
+        return len(self.paths)
 
     def path(self, number: int) -> str:
         """Where file `number` is."""
-        return self._paths[number]
+        return self.paths[number]
 
     @property
     def tokens(self) -> IntArray:
@@ -160,7 +160,7 @@ class FoundFiles:
     def size_bytes(self) -> int:
         """Bytes of all."""
         store = self._store
-        names = (name for path in self._paths for name in data_names(self.format, path))
+        names = (name for path in self.paths for name in data_names(self.format, path))
         folders = {name: store.is_folder(name) for name in names}
         files = (file for name, is_folder in folders.items() for file in (store.list(name) if is_folder else (name,)))
         return sum(map(store.size, files))
@@ -214,10 +214,10 @@ class FoundFiles:
             return ask(cast(TokenSource, get_format(self.format).open(self._store, path, self._options)))
 
         if isinstance(self._store, LocalStore):
-            found = list(map(look, self._paths))
+            found = list(map(look, self.paths))
         else:
             with Pool(_AT_ONCE, "penstock-count") as pool:
-                found = list(pool.map(look, self._paths))
+                found = list(pool.map(look, self.paths))
         return np.array(found, np.int64).reshape(len(found), -1).T.reshape(-1)
 
     def _sample(self) -> NDArray[Any]:
@@ -238,7 +238,7 @@ class FoundFiles:
             return find()
         known = [f"{one.size_bytes} {one.mtime_ns} {one.version}" for one in states]
         options = self._options
-        paths = map(os.path.abspath, self._paths) if near else self._paths
+        paths = map(os.path.abspath, self.paths) if near else self.paths
         key = digest(self.format, str(options.layout), *paths, *known)
         folder = self._store.folder if isinstance(self._store, CopyingStore) else None
         return DerivedCache(folder).array(f"{_VERSION}-{what}-{key}", dtype, find)
@@ -246,9 +246,9 @@ class FoundFiles:
     @cached_property
     def _states(self) -> list[FileState]:
         if self.format != "flat-tokens":
-            files = (_index_of(path) if self.format == "megatron" else path for path in self._paths)
+            files = (_index_of(path) if self.format == "megatron" else path for path in self.paths)
             return states_at_opening(Place(self._store, path) for path in files)
-        return states_at_opening(place for path in self._paths for place in self._metadata_of(path))
+        return states_at_opening(place for path in self.paths for place in self._metadata_of(path))
 
     def _metadata_of(self, path: str) -> Iterator[Place]:
         """The metadata of a group's arrays, or all of it where it is one file."""
