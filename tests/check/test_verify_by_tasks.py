@@ -168,9 +168,24 @@ def test_marks_of_another_check_and_of_data_that_changed_are_refused(tmp_path: P
         verify_shared(path, work=work)
     (mark,) = work.rglob("*.part")
     flip(mark, 3)
-    with pytest.raises(Corrupt, match="a mark of shared work is damaged"):
+    with pytest.raises(Corrupt, match=r"a mark of shared work is damaged.*Check anew: restart \(--finish --restart\)"):
         verify_shared(path, work=work)
     assert not (path / ".work").exists()
+    with pytest.raises(ConfigError, match=r"found restart.*once, with --finish --no-work --restart"):
+        verify_shared(path, work=work, part=(1, 2), restart=True)
+    assert verify_shared(path, work=work, no_work=True, restart=True).missing == (0,)
+    verify_shared(path, work=work, part=(0, 3))  # by another N, as nothing is left
+    (mark,) = work.rglob("*.part")
+    flip(mark, 3)
+    assert verify_shared(path, work=work, restart=True, depth="full").findings == []
+    assert not list(work.rglob("*"))
+
+
+def test_what_goes_with_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = mds(tmp_path)
+    for words in ((), ("--finish",), ("--part", "0/2"), ("--work", tmp_path / "marks")):
+        assert cli(capsys, "verify", path, "--restart", *words)[0] == ConfigError.exit_status
+    assert cli(capsys, "verify", path, "--restart", "--finish", "--work", tmp_path / "marks")[0] == 0
 
 
 def test_a_share_checks_its_share_and_no_more(tmp_path: Path) -> None:

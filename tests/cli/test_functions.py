@@ -34,7 +34,7 @@ OTHERWISE: dict[str, dict[str, str | None]] = {
     "verify": {
         "format_name": "format",
         **dict.fromkeys(("write_manifest", "replace_manifest"), None),  # write_side_file
-        **dict.fromkeys(("part", "finish", "no_work", "work"), None),  # verify_shared
+        **dict.fromkeys(("part", "finish", "no_work", "restart", "work"), None),  # verify_shared
     },
     "repair": {"format_name": "format"},
 }

@@ -155,6 +155,15 @@ def test_create_and_open(tmp_path: Path) -> None:
         penstock.create(path, format="pbin", token_bytes=2)
 
 
+@pytest.mark.parametrize(
+    ("format", "hint"), [("pbin", "--file-tokens N"), ("megatron", "data.idx"), ("jsonl", "data.jsonl")]
+)
+def test_a_slash_is_no_name_of_a_file(tmp_path: Path, format: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match=hint):
+        penstock.create(f"{tmp_path}/out/", format=format, **({} if format == "jsonl" else {"token_bytes": 2}))
+    assert not list(tmp_path.iterdir())
+
+
 def test_create_in_a_format_that_only_reads(plug_in: PlugIn, tmp_path: Path) -> None:
     with pytest.raises(Unsupported) as caught:
         penstock.create(tmp_path / "a", format="plug-in")

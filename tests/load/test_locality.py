@@ -105,7 +105,7 @@ def test_what_is_expected_changes_no_sample(server: FileServer, tmp_path: Path) 
 def test_copies_beyond_those_that_are_mapped_are_not_fetched_again(
     server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.store.cache._MOST_MAPPED", 2)
+    monkeypatch.setattr("penstock.store._published._MOST_MAPPED", 2)
     source, store = opened(server, tmp_path)
     source.prefetch(np.arange(len(source)).reshape(-1, BATCH), whole=True)
     everything = np.arange(len(source))

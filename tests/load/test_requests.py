@@ -9,13 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import obstore.store
+import pyarrow
+import pyarrow.parquet
 import pytest
+from tests.store.objects import counted_requests
 
 import penstock as ps
 from penstock.formats import get_format
+from penstock.store import _objects
 from penstock.store.cache import CachedStore
+from penstock.store.place import place_of
+from penstock.store.put import put
 from penstock.store.remote import RemoteStore
 from penstock.testing import FileServer
+from penstock.testing.cluster import upload
 from penstock.types import OpenOptions
 
 PER_SHARD, HOSTS = 4, 64
@@ -117,6 +125,93 @@ def test_no_size_is_asked_for_a_shard(what: str, serve: Any, tmp_path: Path) -> 
     assert heads[0] == heads[1] <= 2, heads
 
 
+@pytest.fixture
+def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A bucket in memory, by the client that asks servers."""
+    kept = obstore.store.MemoryStore()
+    monkeypatch.setattr(_objects, "_open", lambda *given, **more: kept)
+    return f"s3://{tmp_path.name.replace('_', '-')}"
+
+
+def folder_of(path: Path, what: str, files: int) -> Path:
+    """A folder of so many files; of token files by our index, or as others leave them."""
+    kind, _, how = what.partition(", ")
+    if how:
+        path.mkdir()
+        write_tokens(path / "in.pbin", "pbin", files, token_bytes=2)
+        if how == "compressed":
+            return write_tokens(path / "set", kind, files, split="train", chunk_tokens=300, compressor="zstd")
+        ps.convert(path / "in.pbin", path / "set", to=kind, file_tokens=300, executor="inline")
+        return path / "set"
+    (path / "set").mkdir(parents=True)
+    for number in range(files):
+        name = path / "set" / f"{number:04}"
+        if kind == "parquet":
+            table = pyarrow.table({"text": [f"{number} {row} {TEXT}" for row in range(6)]})
+            pyarrow.parquet.write_table(table, f"{name}.parquet")
+        elif kind == "jsonl":
+            Path(f"{name}.jsonl").write_text("".join(f'{{"text": "{row}"}}\n' for row in range(6)))
+        else:
+            write_tokens(Path(f"{name}.{kind.replace('megatron', 'bin')}"), kind, 1, token_bytes=2)
+    return path / "set"
+
+
+def write_tokens(path: Path, kind: str, times: int, **options: Any) -> Path:
+    with ps.create(path, format=kind, **options) as writer:
+        for number in range(6 * times):
+            writer.write({"tokens": np.arange(50 * number, 50 * number + 50, dtype=np.uint16) % 300})
+    return path
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        *("pbin", "megatron", "parquet"),
+        *("pbin, ours", "megatron, ours", "flat-tokens, compressed"),
+    ],
+)
+def test_no_size_is_asked_for_a_file_of_a_folder(
+    what: str, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by the first rank of a host, and not by one that comes later, which asks for no data either."""
+    made = counted_requests(monkeypatch)
+    found: list[list[Counter[str]]] = []
+    for files in (4, 24):
+        monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / f"cache-{files}"))
+        url = f"{bucket}/{files}"
+        upload(folder_of(tmp_path / f"{files}", what, files), url)
+        found.append([])
+        for _ in range(2):
+            made.clear()
+            source = ps.open(url)
+            assert len(source) == 6 * files
+            read_all(source)
+            found[-1].append(Counter(made))
+    few, many = found
+    for rank in range(2):
+        assert many[rank]["head"] == few[rank]["head"] <= 16, (few, many)
+        assert many[rank]["list"] == few[rank]["list"] <= 24, (few, many)
+        assert many[rank]["heads"] == few[rank]["heads"] <= 2, (few, many)
+    assert many[0]["read"] >= 24
+    assert many[1]["read"] == 0, many
+
+
+def test_a_file_that_is_replaced_is_another_one_for_who_opens_the_folder_then(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a listing says is of that opening: an older one tells of the change, a later one reads what is there."""
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    url = f"{bucket}/set"
+    upload(folder_of(tmp_path, "parquet", 6), url)
+    before = ps.open(url)
+    text = before[35]["text"]
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["new"] * 6}), tmp_path / "set/0005.parquet")
+    place = place_of(f"{url}/0005.parquet")
+    put(place.store, place.path, (tmp_path / "set/0005.parquet").read_bytes())
+    assert before[35]["text"] == text
+    assert ps.open(url)[35]["text"] == "new"
+
+
 @pytest.mark.parametrize(("shard_bytes", "worlds"), [(1 << 19, (1, 8, HOSTS)), (1 << 21, (8,))])
 def test_many_hosts_fetch_the_dataset_once_with_their_first_state(
     shard_bytes: int, worlds: tuple[int, ...], tmp_path: Path
@@ -140,8 +235,22 @@ def test_many_hosts_fetch_the_dataset_once_with_their_first_state(
             assert len(server.log) - asked.total() <= 8 * hosts, hosts  # index and side file, and the other rank
 
 
-def hosts_read(server: FileServer, hosts: int, host: int, cache: Path) -> int:
-    """Bytes of all kinds that a host fetches for an epoch and its state; the state asks for no data."""
+def test_hosts_of_foreign_data_fetch_it_once_with_what_their_first_state_samples(tmp_path: Path) -> None:
+    """Without a side file each samples 64 places of 4 KiB: a tenth of 2.6 MB. Two hosts stand for eight."""
+    with ps.create(tmp_path / "set", format="mds", columns={"data": "bytes"}, size_limit=1 << 19) as writer:
+        for number in range(8 * HOSTS):
+            writer.write({"data": bytes([number % 251]) * (70_000 + number * 7919 % 20_000)})
+    (tmp_path / "set/.penstock").unlink()
+    with FileServer() as server:
+        for path in (tmp_path / "set").iterdir():
+            server.files[f"set/{path.name}"] = path.read_bytes()
+        total_bytes = sum(map(len, server.files.values()))
+        fetched_bytes = [hosts_read(server, 8, host, tmp_path / f"{host}", samples=True) for host in (1, 6)]
+        assert 4 * sum(fetched_bytes) <= 1.1 * total_bytes, (fetched_bytes, total_bytes)
+
+
+def hosts_read(server: FileServer, hosts: int, host: int, cache: Path, *, samples: bool = False) -> int:
+    """Bytes of all kinds that a host fetches for an epoch and its state, which asks for no data but `samples`."""
     source = opened(server, "mds", cache)
     stream = ps.Shuffle(source, seed=3, mode="blocks", lanes=HOSTS)
     with ps.Loader(stream, HOSTS, rank=host, world=hosts, workers=0) as loader:
@@ -150,7 +259,7 @@ def hosts_read(server: FileServer, hosts: int, host: int, cache: Path) -> int:
             next(batches)
         before = len(server.log)
         loader.state_dict()
-        assert not [one for one in server.log[before:] if is_data(one[1])]
+        assert samples == any(is_data(one[1]) for one in server.log[before:])
         fetched_bytes: int = source.folder.store.stats().fetched_bytes
     other = opened(server, "mds", cache)  # another rank of the host
     before = len(server.log)

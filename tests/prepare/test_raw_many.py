@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,20 @@ def test_another_writer_is_named(root: Path) -> None:
         ps.index(root)
     held.release()
     assert len(list(root.rglob("*.idx"))) == 6
+
+
+def test_a_share_that_runs_twice_at_once(root: Path) -> None:
+    """It waits for itself, whether it makes indexes or replaces them."""
+    ps.index(root)
+    before = files_in(root)
+    for how in ({}, {"overwrite": True}):
+        (root / "0.idx").unlink()
+        held = place_of(root / "0.idx").store.claim(str(root / "0.idx"))  # type: ignore[attr-defined]
+        other = threading.Timer(0.2, held.release)
+        other.start()
+        assert ps.index(root, part=(0, 1), executor="inline", **how).num_lines == 28  # type: ignore[arg-type]
+        other.join()
+        assert files_in(root) == before
 
 
 def test_cost_of_a_file_does_not_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

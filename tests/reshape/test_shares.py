@@ -21,13 +21,15 @@ from penstock.executors import InlineExecutor, ProcessExecutor
 from penstock.formats._manifest import FileDigests
 from penstock.formats.shards.find_index import read_index
 from penstock.formats.shards.writer import ShardWriter
-from penstock.reshape import pieces, rows, share_layout, share_shards, share_tasks, shares, shuffle
+from penstock.reshape import pieces, rows, share_shards, shares, shuffle
 from penstock.reshape.rewrite import Written
 from penstock.store import compose
 from penstock.store.place import place_of
 from penstock.store.put import put
 from penstock.work.parts import PartName
 from penstock.work.status import status_of
+from penstock.work.tokens import blocks
+from penstock.work.tokens import layout as layouts
 
 Verb = Callable[..., list[Written]]
 
@@ -106,9 +108,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def small_blocks(monkeypatch: pytest.MonkeyPatch, block_bytes: int, block_tokens: int) -> None:
-    for module in (share_tasks, share_layout, shares):
+    for module in (blocks, layouts, shares):
         monkeypatch.setattr(module, "BLOCK_BYTES", block_bytes)
-    for module in (share_tasks, hashes):
+    for module in (blocks, hashes):
         monkeypatch.setattr(module, "BLOCK_TOKENS", block_tokens)
     monkeypatch.setitem(FileDigests.__init__.__kwdefaults__, "block_bytes", block_bytes)
 
@@ -336,7 +338,7 @@ def test_a_block_names_only_what_it_lies_in(tmp_path: Path) -> None:
     place, counts = place_of(str(tmp_path)), list[int]()
     for size in (100, 1000):
         laid = [PartName(task, 0, True, 1, 300, 0, "0" * 16) for task in range(size)]
-        layout = share_layout.Layout.of(laid, place, 2, 2, 0, lambda _: b"h" * 12)
+        layout = layouts.Layout.of(laid, place, 2, 2, 0, lambda _: b"h" * 12)
         counts.append(sum(len(block.stretches) for block in layout.blocks()))
     assert counts[1] <= 12 * counts[0]
 

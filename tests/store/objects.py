@@ -33,6 +33,6 @@ def counted_requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return call
 
-    for name in ("head", "read", "list", "put", "copy", "delete"):
+    for name in ("head", "heads", "read", "list", "put", "copy", "delete"):
         monkeypatch.setattr(Objects, name, counted(name))
     return made

@@ -26,7 +26,8 @@ from penstock.work.parts import PartName
 from penstock.work.plan import Plan, require_same
 from penstock.work.shared import SharedWork, open_shared, work_folder
 
-_OVER = "Name another folder for the marks: work= (--work)"
+_APART = "Name another folder for the marks: work= (--work)"
+_OVER = "Check anew: restart (--finish --restart), or name another folder for the marks: work= (--work)"
 
 
 class _Mark(msgspec.Struct):
@@ -62,6 +63,7 @@ def check_in_shares(
     part: tuple[int, int] | None,
     *,
     no_work: bool,
+    restart: bool,
 ) -> SharedReport:
     """Do a share of a check, or finish it.
 
@@ -72,12 +74,13 @@ def check_in_shares(
         plan: what is checked, and how.
         part: `(i, n)`: the share; None: finish.
         no_work: finish only where no share is missing.
+        restart: throw away what marks there are.
 
     Raises:
         ConfigError: the folder holds marks of another check, or shares disagree on how many they are.
         Corrupt: a mark is damaged, or the dataset changed between two shares.
     """
-    with open_shared(place, work_folder(place, inside=True), restart=False, shared=True) as work:
+    with open_shared(place, work_folder(place, inside=True), restart=restart, shared=True) as work:
         require_same(work.plan, plan, place.path)
         if part is not None:
             work.begin(plan, part[1])
@@ -205,5 +208,5 @@ def require_apart(marks: Place, dataset: Place) -> None:
     """Refuse marks that would lie in the dataset; raises `ConfigError`."""
     if f"{marks.absolute.rstrip('/')}/".startswith(f"{dataset.absolute.rstrip('/')}/"):
         raise ConfigError(
-            "the folder of the marks lies in the dataset, which a check never writes to", path=marks.path, hint=_OVER
+            "the folder of the marks lies in the dataset, which a check never writes to", path=marks.path, hint=_APART
         )

@@ -23,6 +23,7 @@ from penstock.store.outputs import claimed
 from penstock.store.place import Given, Place, dataset_at, place_of
 from penstock.types import Depth, Finding, OpenOptions
 from penstock.work.plan import CHECK, Plan
+from penstock.work.sharing import Sharing
 
 _CONTRADICTIONS = ("changed", "digest", "side-file", "added")
 """What codes of findings end in that say that data are not those of their side file."""
@@ -97,6 +98,7 @@ def verify_shared(
     work: Given,
     part: tuple[int, int] | None = None,
     no_work: bool = False,
+    restart: bool = False,
     depth: Depth = "sample",
     format: str | None = None,
     workers: int | None = None,
@@ -112,11 +114,13 @@ def verify_shared(
         work: folder or URL for marks; never in the dataset.
         part: `(i, n)`: do the i-th (from 0) of n shares; None: finish, and do what is missing.
         no_work: finish where nothing is missing, else say what is.
+        restart: throw away what marks there are, when finishing.
 
     Raises:
         ConfigError: the check of this format has no tasks to share, or `work` holds marks of another check.
         Corrupt: the dataset changed between two shares.
     """
+    Sharing(part, part is None, no_work, restart).require_sense()
     given, marks = _asked(depth, options), place_of(work).bare()
     place = dataset_at(path, follow_links=given.follow_links)
     require_apart(marks, place)
@@ -136,7 +140,7 @@ def verify_shared(
             by_tasks = functools.partial(chosen.check_by_tasks, place.store, place.path, given, depth, run)
             return _told(chosen, place, given, depth, by_tasks)
 
-        return check_in_shares(check, pool.map, marks, plan, part, no_work=no_work)
+        return check_in_shares(check, pool.map, marks, plan, part, no_work=no_work, restart=restart)
 
 
 def _asked(depth: str, options: Mapping[str, Any]) -> OpenOptions:

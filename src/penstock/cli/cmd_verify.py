@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from penstock._printable import printable
 from penstock.cli._executors import optional_executor_options
 from penstock.cli._output import counted, emit, follow_links_option, json_option
-from penstock.cli._sharing import missing_text, sharing_options
+from penstock.cli._sharing import missing_text, restart_option, sharing_options
+
+if TYPE_CHECKING:
+    from penstock.work.sharing import Sharing
 
 
 @click.command()
@@ -26,6 +29,7 @@ from penstock.cli._sharing import missing_text, sharing_options
     help="The same, also where the data contradict the existing side file: the data are taken to be right.",
 )
 @click.option("--work", metavar="DIR", help="Folder or URL for the marks of --part and --finish; never in the dataset.")
+@restart_option
 @sharing_options
 @optional_executor_options
 @follow_links_option
@@ -42,6 +46,7 @@ def command(
     part: tuple[int, int] | None,
     finish: bool,
     no_work: bool,
+    restart: bool,
     work: str | None,
     **options: Any,
 ) -> int:
@@ -53,13 +58,15 @@ def command(
 
     from penstock.check import verify
     from penstock.check.verify import is_contradiction, verify_shared, write_side_file
+    from penstock.work.sharing import Sharing
 
-    _require_together(part, finish=finish, no_work=no_work, work=work, writes=write_manifest or replace_manifest)
+    sharing = Sharing(part, finish, no_work, restart)
+    _require_together(sharing, work, writes=write_manifest or replace_manifest)
     how: dict[str, Any] = {"depth": depth, "format": format_name, "workers": workers, "executor": executor, **options}
     if work is None:
         findings = verify(path, **how)
     else:
-        report = verify_shared(path, work=work, part=part, no_work=no_work, **how)
+        report = verify_shared(path, work=work, part=part, no_work=no_work, restart=restart, **how)
         if report.findings is None:
             return _say_unfinished(path, work, report, as_json=as_json)
         findings = report.findings
@@ -81,20 +88,17 @@ def command(
     return 1 if errors else 0
 
 
-def _require_together(
-    part: tuple[int, int] | None, *, finish: bool, no_work: bool, work: str | None, writes: bool
-) -> None:
+def _require_together(sharing: Sharing, work: str | None, *, writes: bool) -> None:
     """That what is said of sharing goes together; raises `ConfigError`."""
     from penstock.errors import ConfigError
 
-    if (part is not None or finish) != (work is not None):
+    if (sharing.joins or sharing.restart) != (work is not None) or (sharing.restart and not sharing.joins):
         what, hint = "shares of a check leave marks in a folder", "Give --work DIR with --part or --finish, or neither"
-        raise ConfigError(what, hint=hint)
-    if part is not None and (finish or writes):
-        what = "--finish" if finish else "--write-manifest or --replace-manifest"
-        raise ConfigError("a part does its share of the check alone", found=what, hint="Leave out one of the two")
-    if no_work and not finish:
-        raise ConfigError("--no-work says how to finish", hint="Add --finish")
+        raise ConfigError(what, found="--restart alone" if sharing.restart else None, hint=hint)
+    sharing.require_sense()
+    if sharing.part is not None and writes:
+        what, hint = "a part does its share of the check alone", "Leave out one of the two"
+        raise ConfigError(what, found="--write-manifest or --replace-manifest", hint=hint)
 
 
 def _say_unfinished(path: str, work: str, report: Any, *, as_json: bool) -> int:

@@ -19,6 +19,7 @@ import numpy as np
 import xxhash
 
 from penstock._buffers import byte_view
+from penstock._kinds import JoinsRows
 from penstock.abc import Executor
 from penstock.codec.tokens import check_ids, dtype_for
 from penstock.convert.documents import runs_of
@@ -45,6 +46,7 @@ from penstock.work.sharing import join, kept_or_not, plain_errors, wait_for_anot
 from penstock.work.tokens.assemble import FileJob, append_range, as_parts
 from penstock.work.tokens.files import TokenFiles, end_killed_commit, held_folder, sweep_killed_tokens
 from penstock.work.tokens.join import PartRange
+from penstock.work.tokens.one import joined_file
 from penstock.work.tokens.runs import DocumentRuns
 
 _PRELOAD = ("penstock.convert.parts",)
@@ -281,13 +283,25 @@ class _Pass:
             return self._told([], listed, missing)
         if plan.file_tokens:
             return self._into_files(listed)
+        output = plan.output
+        about = (dict(output.options), plan.token_bytes, work, self.pool, sharing.takes)
+        joined = None if output.split is not None else joined_file(plan.to, output.place, *about)
         if sharing.part is not None:
-            return self._told(list(self._parts(listed)), listed)
-        with plan.output.create() as writer:
-            parts, names = as_parts(writer), list[PartName]()
+            names = list(self._parts(listed))
+            there = work.listed()
+            if joined is not None and len(there) == len(self.tasks):
+                joined.digest([there[task][0] for task in sorted(there)])
+            return self._told(names, listed)
+        if joined is not None:
+            output = replace(output, dataset=replace(output.dataset, place=joined.output))
+        with output.create() as writer:
+            names = list[PartName]()
             for name in self._parts(listed):
-                append_range(parts, work.parts, PartRange(name, 0, name.documents), plan.token_bytes)
+                if joined is None:
+                    append_range(as_parts(writer), work.parts, PartRange(name, 0, name.documents), plan.token_bytes)
                 names.append(name)
+            if joined is not None and isinstance(writer, JoinsRows):
+                joined.write(writer, names)
             manifest = writer.commit()
         return replace(self._told(names, listed), digest=manifest.digest, manifest=manifest)
 

@@ -27,6 +27,7 @@ from penstock.formats._unrecognised import unrecognised as _unrecognised
 from penstock.store.exclude_list import ExcludeList
 from penstock.store.local import LocalStore
 from penstock.store.place import Place, dataset_at
+from penstock.store.powers import CopyingStore
 from penstock.store.resolve import resolve
 from penstock.types import OpenOptions, ReadMode, Sample
 
@@ -88,6 +89,12 @@ _MARKS = {
 }
 """A file in a folder → the formats that have it there: they are asked before others are imported."""
 
+_ONE_FILE = ("jsonl", "pbin", "megatron")
+"""Formats of which no dataset is a folder."""
+
+_INDEX, _MOST_SURVEYED = "index.json", 1000
+"""What has this is not asked for much else; of other folders with up to so many files one listing tells all."""
+
 _NEEDS = {
     "split": ("splits", "splits"),
     "layout": ("layouts", "layouts to choose from"),
@@ -138,10 +145,11 @@ def formats_of_name(path: str, broken: list[str] | None = None) -> list[str]:
     return _built_in_of_name(path) + _plug_ins_of_name(path, [] if broken is None else broken)
 
 
-def sniff(store: Store, path: str) -> Format:
+def sniff(store: Store, path: str, *, to_read: bool = False) -> Format:
     """The format of what stands at `path`.
 
-    Formats whose suffix fits are asked first; the others are not even imported where one of these says yes.
+    Formats whose suffix fits are asked first; the others are not even imported where one of these says yes. Where it is
+    `to_read`, a far folder without an index is listed: of what is there, or is not, its store need not ask any more.
 
     Raises:
         NotFound: nothing is there.
@@ -153,7 +161,7 @@ def sniff(store: Store, path: str) -> Format:
     broken: list[str] = []
     # What a link leads to may tell the format: it is refused, by name, when it is read.
     store = store.within(None) if isinstance(store, LocalStore) else store
-    for name in _by_likelihood(store, path):
+    for name in _by_likelihood(store, path, to_read=to_read):
         one = usable_format(name, broken)
         if one is None:
             continue
@@ -177,7 +185,7 @@ def find_format(place: Place, name: str | None, options: OpenOptions) -> Format:
         Unsupported: no format recognises it.
         ConfigError: no format has this name, or data of this one can't follow an option.
     """
-    chosen = get_format(name) if name else sniff(place.store, place.path)
+    chosen = get_format(name) if name else sniff(place.store, place.path, to_read=True)
     require_taken(chosen, place.path, options)
     return chosen
 
@@ -297,12 +305,20 @@ def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False
         options: options of the format, such as `token_bytes=` and `eos_id=` of `pbin`.
 
     Raises:
-        ConfigError: the output exists, or an option is unknown.
+        ConfigError: the output exists, an option is unknown, or a slash at the end says folder of a file.
         Unsupported: the format is read-only.
     """
     chosen = get_format(format)
     if not chosen.traits.write:
         raise Unsupported(f"the format {format!r} is read-only", path=path, hint=_instead_of(chosen))
+    given = os.fspath(path)
+    if format in _ONE_FILE and given.endswith("/") and format not in _built_in_of_name(given):
+        hint = f"Name the file, such as {given}data{SUFFIXES[format][0]}"
+        if format in _LISTS:
+            hint += "; `penstock convert FILE FOLDER/ --file-tokens N` makes a folder of token files of it"
+        raise ConfigError(
+            f"a slash names a folder, and a dataset of the format {format!r} is a file", path=path, hint=hint
+        )
     store, root = resolve(path)
     return chosen.create(store, root, options, overwrite=overwrite)
 
@@ -348,21 +364,23 @@ def _built_in_of_name(path: str) -> list[str]:
     return [name for name, suffixes in SUFFIXES.items() if path.rstrip("/").endswith(suffixes)]
 
 
-def _by_likelihood(store: Store, path: str) -> Iterator[str]:
+def _by_likelihood(store: Store, path: str, *, to_read: bool) -> Iterator[str]:
     """All names: built-in formats whose suffix fits, those of a file in the folder, plug-ins, the others."""
     asked: set[str] = set()
     of_name = partial(_plug_ins_of_name, broken=[])  # what is broken is said when its turn comes
-    for find in (_built_in_of_name, partial(_marked, store), of_name, _any_name):
+    for find in (_built_in_of_name, partial(_marked, store, to_read=to_read), of_name, _any_name):
         for name in find(path):
             if name not in asked:
                 asked.add(name)
                 yield name
 
 
-def _marked(store: Store, path: str) -> Iterator[str]:
+def _marked(store: Store, path: str, *, to_read: bool) -> Iterator[str]:
     for mark, names in _MARKS.items():  # lazily: each question is a request to a remote store
         if store.exists(f"{path}/{mark}"):
             yield from names
+        if to_read and mark == _INDEX and isinstance(store, CopyingStore):
+            store.survey(path, _MOST_SURVEYED)  # what has no index is asked for much else
 
 
 def _any_name(path: str) -> list[str]:

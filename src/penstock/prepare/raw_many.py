@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock._secrets import logger, redacted_repr
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.energon import energon_index_path, read_energon_index
@@ -29,7 +29,7 @@ from penstock.store.place import Given, Place, place_of
 from penstock.store.resolve import absolute
 from penstock.store.state import states_of
 from penstock.store.unfinished import mark_path, remove_mark
-from penstock.work.sharing import Sharing
+from penstock.work.sharing import Sharing, wait_for_writer
 
 _log = logger()
 _LARGE_BYTES = 1 << 28
@@ -124,7 +124,7 @@ def index(
     files = _files_of([os.fspath(one.path if isinstance(one, Place) else one) for one in given], follow_links)
     chosen = [file for number, file in enumerate(files) if sharing.takes(number)]
     sizes = [state.size_bytes for state in states_of(chosen)]
-    job = _Job(**how, no_work=no_work)
+    job = _Job(**how, no_work=no_work, joins=sharing.joins)
     done = _index_all(job, chosen, sizes, workers, executor, progress or _silent)
     _raise_first([one for one in done if isinstance(one, Exception)], len(done))
     made = [one for one in done if isinstance(one, _Done)]
@@ -163,13 +163,19 @@ def _files_of(given: Sequence[str], follow_links: bool) -> list[Place]:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """The arguments of `build_index` that all files share; with `no_work` it is only asked whether one is there."""
+    """The arguments of `build_index` that all files share.
+
+    Attributes:
+        no_work: it is only asked whether an index is there.
+        joins: others may do the same: one who writes an index is waited for, as a share may run twice.
+    """
 
     flavor: str
     on_error: OnError
     validate: bool
     overwrite: bool
     no_work: bool = False
+    joins: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +262,13 @@ def _index_some(task: _Task) -> list[_Result]:
 
 def _index_one(job: _Job, file: Place, executor: AnyExecutor, workers: int | None = None) -> _Result:
     """The index of a file, made unless it is there and fits; or why there is none."""
+    result = _try_index(job, file, executor, workers)
+    while job.joins and isinstance(result, PrepareError) and wait_for_writer(_index_of(job, file)):
+        result = _try_index(job, file, executor, workers)
+    return result
+
+
+def _try_index(job: _Job, file: Place, executor: AnyExecutor, workers: int | None) -> _Result:
     how: dict[str, Any] = {"flavor": job.flavor, "on_error": job.on_error, "validate": job.validate}
     try:
         there = None if job.overwrite else _there(job, file)
@@ -277,7 +290,7 @@ def _index_one(job: _Job, file: Place, executor: AnyExecutor, workers: int | Non
 def _there(job: _Job, file: Place) -> IndexReport | None:
     """The index that is there, which has to fit the file; None where there is none."""
     require_flavor(file.path, job.flavor)
-    index = Place(file.store, (energon_index_path if job.flavor == "energon" else index_path_for)(file.path))
+    index = _index_of(job, file)
     if not index.exists():
         return None
     store, size_bytes = file.store, file.store.size(file.path)
@@ -289,6 +302,10 @@ def _there(job: _Job, file: Place) -> IndexReport | None:
         sweep_killed(store, [index.path])
         remove_mark(store, index.path)
     return IndexReport(file.path, index.path, size_bytes, store.size(index.path), num_lines, 0, ())
+
+
+def _index_of(job: _Job, file: Place) -> Place:
+    return Place(file.store, (energon_index_path if job.flavor == "energon" else index_path_for)(file.path))
 
 
 def _raise_first(errors: Sequence[PenstockError | OSError], num_files: int) -> None:

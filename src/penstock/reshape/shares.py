@@ -38,7 +38,6 @@ from penstock.reshape.rewrite import (
 )
 from penstock.reshape.rows import AnyRows, LineRows, RowsAt, TokenRows, total_units
 from penstock.reshape.samples import SampleRows
-from penstock.reshape.share_layout import Layout, marks_in
 from penstock.reshape.share_shards import (
     ShardJob,
     ShardPlan,
@@ -48,7 +47,7 @@ from penstock.reshape.share_shards import (
     plan_shards,
     write_shards,
 )
-from penstock.reshape.share_tasks import BlockJob, BlockMark, PartJob, digest_block, make_parts
+from penstock.reshape.share_tasks import PartJob, make_parts
 from penstock.store.joining import joining
 from penstock.store.local import output_exists
 from penstock.store.place import Place, distinct_names
@@ -60,6 +59,8 @@ from penstock.work.parts import PartName
 from penstock.work.plan import Plan, PlannedInput
 from penstock.work.shared import HEAD_NAME, SharedWork, is_complete, open_shared, work_folder
 from penstock.work.sharing import Sharing, join, plain_errors, wait_for_another
+from penstock.work.tokens.blocks import BlockJob, BlockMark, digest_block
+from penstock.work.tokens.layout import Layout, marks_in
 
 _PRELOAD = ("penstock.reshape.share_tasks", "penstock.reshape.share_shards")
 _ALONE = "Leave --part and --finish (part=, finish=) out: one process then writes it, and --executor reads for it"
@@ -384,7 +385,7 @@ class _Wave(Protocol):
 
 
 class _Blocks:
-    """Outputs of one file, whose blocks are digested; see `share_layout`."""
+    """Outputs of one file, whose blocks are digested; see `work/tokens/layout.py`."""
 
     def __init__(self, asked: Asked, work: SharedWork) -> None:
         self._asked = asked

@@ -98,6 +98,11 @@ class HelperTransport:
         """Keys under a folder."""
         return self._call("list", key, first_only=first_only, start=start)[0]["result"]
 
+    def heads(self, key: str, most: int) -> list[tuple[str, Head]] | None:
+        """Keys under a folder, and what a listing says of them."""
+        found = self._call("heads", key, most)[0]["result"]
+        return None if found is None else [(name, Head(*head)) for name, head in found]
+
     def put(self, key: str, local_path: str, *, create: bool) -> bool:
         """Upload a file."""
         return self._call("put", key, local_path, create=create)[0]["result"]
@@ -139,6 +144,8 @@ def _answer(message: dict[str, Any]) -> tuple[dict[str, Any], Sequence[Buffer]]:
     result = getattr(objects, message["name"])(*message["given"], **message["named"])
     if isinstance(result, Reply):
         return {"result": [dataclasses.astuple(result.head), result.requests]}, result.data
+    if message["name"] == "heads" and result is not None:
+        return {"result": [(name, dataclasses.astuple(head)) for name, head in result]}, []
     return {"result": dataclasses.astuple(result) if isinstance(result, Head) else result}, []
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
 
-from penstock.errors import Corrupt, Truncated
+from penstock.errors import Corrupt, NotFound, Truncated
 from penstock.store._noted import note, noted
 from penstock.store._objects import Head
 
@@ -17,7 +18,7 @@ class Heads:
 
     Attributes:
         sizes: path → size that an index states.
-        guesses: path → size that it has at least, and roughly.
+        guesses: path → size that it has roughly, of a file that something else names, such as an index.
 
     Args:
         ask: requests size and version of a file.
@@ -34,6 +35,7 @@ class Heads:
         "_known",
         "_noted",
         "_opened_s",
+        "_surveyed",
         "guesses",
         "sizes",
     )
@@ -47,15 +49,50 @@ class Heads:
         self._asked: set[str] = set()
         self._noted: set[str] = set()
         self._changed: set[str] = set()
+        self._surveyed: dict[str, list[str]] = {}
         self.sizes: dict[str, int] = {}
         self.guesses: dict[str, int] = {}
 
     def __contains__(self, path: str) -> bool:
         return path in self._known
 
+    def survey(self, folder: str, found: Mapping[str, Head]) -> None:
+        """Keep what a listing says of all files under a folder."""
+        for path, head in found.items():
+            if path not in self._changed:
+                self._known.setdefault(path, head)
+        self._surveyed[folder.rstrip("/")] = sorted(found)
+
+    def lacks(self, path: str) -> bool:
+        """Whether a listing says that nothing is there, neither a file nor a folder."""
+        names = self._listing_of(path.rpartition("/")[0])
+        if names is None or path in self._changed:
+            return False
+        place = bisect_left(names, path)
+        return names[place : place + 1] != [path] and not self.is_folder(path)
+
+    def is_folder(self, path: str) -> bool | None:
+        """Whether a listing says that files are under a path; None where none does."""
+        start = f"{path.rstrip('/')}/"
+        names = self._listing_of(start[:-1])
+        if names is None or path in self._changed:
+            return None
+        place = bisect_left(names, start)
+        return any(one.startswith(start) for one in names[place : place + 1])
+
+    def _listing_of(self, folder: str) -> list[str] | None:
+        """All files under a folder, or under one above it, as a listing told them."""
+        while folder:
+            if folder in self._surveyed:
+                return self._surveyed[folder]
+            folder = folder.rpartition("/")[0]
+        return None
+
     def head(self, path: str) -> Head:
         """Size and version of a file, requested once; raises `NotFound`."""
         found = self._known.get(path)
+        if found is None and self.lacks(path):
+            raise NotFound("no such file or folder", path=path, hint="Check the URL")
         if found is None:
             found = self._ask(path)
             self.remember(path, found)
@@ -100,13 +137,17 @@ class Heads:
         if path in self._changed:
             return None
         size_bytes = self.sizes.get(path)
-        found, is_young = noted(self._folder(), path, size_bytes, self._opened_s)
+        found, is_young = noted(self._folder(), path, size_bytes, self._opened_s, decides=not self._is_named(path))
         if found is not None and not is_young:
             found = self._ask(path)
             note(self._folder(), path, found)
         if found is not None:
             self.remember(path, found)
         return found
+
+    def _is_named(self, path: str) -> bool:
+        """Whether something else says which data these are, so that this file need not."""
+        return path in self.sizes or path in self.guesses
 
     def note_seen(self, path: str, head: Head) -> None:
         """Say to other processes what was seen, once: only when the copy is there, lest they fetch it too."""

@@ -2,8 +2,8 @@
 
 `<name>.seen` in the folder of the copies says size and version of a file, and when a server named them. It counts for a
 store that was opened before, or at most a minute after; of an older one the version is asked for once more, for all.
-The name is a digest of the URL. Where no index states the size of a file, it may be the one that says which dataset
-this is: then the note counts for stores that were opened before alone. One that is lost or torn costs a request.
+The name is a digest of the URL. A file that no index names may be the one that says which dataset this is: then the
+note counts for stores that were opened before alone. One that is lost or torn costs a request.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class _Seen(msgspec.Struct, frozen=True):
     seen_s: float
 
 
-def noted(folder: str, url: str, size_bytes: int | None, opened_s: float) -> tuple[Head | None, bool]:
+def noted(
+    folder: str, url: str, size_bytes: int | None, opened_s: float, *, decides: bool = False
+) -> tuple[Head | None, bool]:
     """What was seen of a file, None where there is no note; and whether it counts for a store opened at `opened_s`."""
     with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         fd = os.open(_path(folder, url), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -52,7 +54,7 @@ def noted(folder: str, url: str, size_bytes: int | None, opened_s: float) -> tup
         finally:
             os.close(fd)
         if one.url == digest(url) and size_bytes in (None, one.size_bytes) and (one.version or one.modified):
-            before_s = 0.0 if size_bytes is None else _BEFORE_S
+            before_s = 0.0 if decides else _BEFORE_S
             is_young = opened_s - before_s <= one.seen_s <= time.time() + _CLOCK_S
             return Head(one.size_bytes, one.version, one.modified), is_young
     return None, False

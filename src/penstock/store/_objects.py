@@ -111,6 +111,10 @@ class Transport(Protocol):
         """Keys under a folder whose names in it begin so, in no order; with `first_only` at least one, if any is."""
         ...
 
+    def heads(self, key: str, most: int) -> Sequence[tuple[str, Head]] | None:
+        """`(key, size and version)` of all under a folder; None where there are more than `most`."""
+        ...
+
     def put(self, key: str, local_path: str, *, create: bool) -> bool:
         """Upload a file in one piece or none; false where `create` and the key exists."""
         ...
@@ -196,6 +200,19 @@ class Objects:
                 found += these
                 if (first_only and found) or (first and not these):  # pages are in order
                     break
+            return found
+
+        return self._try(key, pages)[0]
+
+    def heads(self, key: str, most: int) -> list[tuple[str, Head]] | None:
+        """Keys under a folder, and what a listing says of them."""
+
+        def pages() -> list[tuple[str, Head]] | None:
+            found: list[tuple[str, Head]] = []
+            for page in self._obstore.list(self._store, key or None, chunk_size=1000):
+                found += [(one["path"], _head(one)) for one in page if one["path"] != key]
+                if len(found) > most:
+                    return None
             return found
 
         return self._try(key, pages)[0]
@@ -380,7 +397,8 @@ def _first_lines(error: Exception) -> str:
 
 
 def _head(meta: Any) -> Head:
-    modified = meta["last_modified"].isoformat() if meta["last_modified"].timestamp() else ""
+    # In whole seconds, as in headers: listings of some servers say more.
+    modified = meta["last_modified"].replace(microsecond=0).isoformat() if meta["last_modified"].timestamp() else ""
     return Head(meta["size"], strong(meta["e_tag"] or ""), modified)
 
 

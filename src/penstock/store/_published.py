@@ -14,6 +14,8 @@ import contextlib
 import json
 import os
 import stat
+import time
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +30,8 @@ from penstock.store.put import aborting
 
 DIGEST = "xxh3_128"
 _MOST_RECORD_BYTES = 1 << 16
+_MOST_MAPPED = 128
+_TOUCH_S = 30.0
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -134,9 +138,64 @@ def _identity(status: os.stat_result) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Mapped:
+class _Mapped:
     """A copy that is mapped, whether all of it was checked, and when its use was noted."""
 
     copy: Published
     whole: bool
     noted: float
+
+
+class InUse:
+    """The copies that a process has mapped, of those used last, and the files of which it looked for one on the disk.
+
+    A mapping holds a file open, so their number is bounded.
+    """
+
+    __slots__ = ("_looked", "_mapped")
+
+    def __init__(self) -> None:
+        self._mapped: OrderedDict[str, _Mapped] = OrderedDict()
+        self._looked: set[str] = set()
+
+    def get(self, path: str, *, whole: bool) -> Published | None:
+        """The mapped copy of a file; with `whole` one of which all was checked."""
+        known = self._mapped.get(path)
+        return known.copy if known is not None and (known.whole or not whole) else None
+
+    def used(self, path: str) -> Published | None:
+        """The mapped copy of a file, whose use is noted now and then."""
+        known = self._mapped.get(path)
+        if known is None:
+            return None
+        if time.monotonic() - known.noted > _TOUCH_S:
+            note_use(self.keep(path, known.copy, whole=known.whole).path)
+        return known.copy
+
+    def keep(self, path: str, copy: Published, *, whole: bool) -> Published:
+        """Note a copy that is mapped, and whether all of it was checked."""
+        self._mapped[path] = _Mapped(copy, whole, time.monotonic())
+        while len(self._mapped) > _MOST_MAPPED:
+            dropped, _ = self._mapped.popitem(last=False)
+            self._looked.discard(dropped)  # its copy may still be on the disk
+        return copy
+
+    def is_first_look(self, path: str) -> bool:
+        """Whether nobody asked this of a file yet: a copy is looked for on the disk once."""
+        is_first = path not in self._looked
+        self._looked.add(path)
+        return is_first
+
+    def look_again(self) -> None:
+        """Have copies looked for on the disk once more."""
+        self._looked.clear()
+
+    def forget(self, path: str) -> None:
+        """Know nothing of the copy of a file."""
+        self._mapped.pop(path, None)
+        self._looked.discard(path)
+
+    def clear(self) -> None:
+        """Know nothing of any."""
+        self._mapped.clear()
+        self._looked.clear()

@@ -20,7 +20,6 @@ import json
 import multiprocessing
 import os
 import time
-from collections import OrderedDict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -29,24 +28,25 @@ from numpy.typing import NDArray
 from penstock._pool import Pool
 from penstock._secrets import logger
 from penstock.abc import Staged
-from penstock.errors import Truncated
+from penstock.errors import NotFound, Truncated
 from penstock.store._copies import RUN, Copies, NoCopy, copy_name, in_memory, share_run
+from penstock.store._costs import Beginnings, Costs
 from penstock.store._forgetting import Forgetting
 from penstock.store._heads import Heads
 from penstock.store._noted import deciding_path, drop_lock
 from penstock.store._objects import Head, RangesIgnored
-from penstock.store._published import Mapped, Published, note_use
-from penstock.store._ranges import Range, plan_requests, require_inside
+from penstock.store._published import InUse, Published
+from penstock.store._ranges import Range, require_inside
 from penstock.store._remote_options import REQUEST_BYTES, whole_number
 from penstock.store._sweep import sweep_folder, sweep_output
 from penstock.store._traffic import Traffic
 from penstock.store.lock import hold_lock
-from penstock.store.powers import FetchesStarts, PeekingStore, Remote
+from penstock.store.powers import FetchesStarts, ListsHeads, PeekingStore, Remote
 from penstock.types import Buffer
 
-_MOST_MAPPED = 128
+_MOST_SURVEYED = 1 << 16
+_BEGIN_BYTES = 1 << 16
 _AT_ONCE_BYTES = 1 << 26
-_TOUCH_S = 30.0
 _AGAIN_S = 60.0  # a cache folder that took no copy is asked again then
 _IN_MEMORY_BYTES = 1 << 30  # up to here a file that is needed whole and does not fit the cache folder is in memory
 _log = logger()
@@ -64,8 +64,8 @@ class CachedStore:
     """
 
     __slots__ = (
-        *("_args", "_checking", "_coming", "_copies", "_heads", "_looked", "_mapped", "_no_copies"),
-        *("_first", "_ranges_ignored", "_run", "_spent", "_stated", "_versionless", "remote"),
+        *("_args", "_begun", "_checking", "_copies", "_costs", "_first", "_heads", "_in_use", "_no_copies"),
+        *("_ranges_ignored", "_run", "_stated", "_versionless", "remote"),
     )
 
     def __init__(self, remote: Remote, folder: str | None = None, budget_bytes: int | None = None) -> None:
@@ -73,16 +73,15 @@ class CachedStore:
         self._args = (remote, folder, budget_bytes)
         self._copies: Copies | None = None
         self._heads = Heads(remote.head, lambda: self._folder.folder, self._forget_all)
-        self._spent: dict[str, int] = {}
-        self._coming: dict[str, int] = {}
+        self._costs = Costs()
         self._stated: dict[str, Mapping[str, str]] = {}
         self._checking = False
         self._no_copies = 0.0
-        self._looked: set[str] = set()
-        self._mapped: OrderedDict[str, Mapped] = OrderedDict()
+        self._in_use = InUse()
         self._ranges_ignored = False
         self._run = RUN
         self._first: dict[str, bytes] = {}
+        self._begun = Beginnings()
         self._versionless = False
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -110,11 +109,13 @@ class CachedStore:
         """One bytes object for each `(start_bytes, stop_bytes)`; raises `Truncated`."""
         asked_bytes = sum(max(0, stop - start) for start, stop in ranges)
         self.remote.counters.mine.asked_bytes += asked_bytes
+        if (begun := self._begun.get_ranges(path, ranges)) is not None:
+            return begun
         if path not in self._heads and asked_bytes > 0:
             if not self._ranges_ignored and (path in self._heads.sizes or path in self._heads.guesses):
                 first = self._unseen_ranges(path, ranges)
             else:
-                small = path not in self._coming and asked_bytes <= REQUEST_BYTES
+                small = not self._costs.is_hinted(path) and asked_bytes <= REQUEST_BYTES
                 first = self._first_look(path, ranges) if small and self._heads.seen(path) is None else None
             if first is not None:
                 return first
@@ -175,23 +176,28 @@ class CachedStore:
         known = self._stated.get(path, {})
         if not hashes.items() <= known.items():
             self._stated[path] = {**known, **hashes}
-            self._mapped.pop(path, None)  # it was not held against these
-            self._looked.discard(path)
+            self._in_use.forget(path)  # it was not held against these
 
     def check_copies(self) -> None:
         """Check every copy against its digest before it is used, whatever its record says."""
         self._checking = True
-        self._mapped.clear()
-        self._looked.clear()
+        self._in_use.clear()
+
+    def survey(self, folder: str, most: int) -> None:
+        """List a folder that will be read; see `store.powers.CopyingStore`."""
+        if isinstance(self.remote, ListsHeads) and self._heads.is_folder(folder) is None:
+            found = self.remote.heads_under(folder, min(most, _MOST_SURVEYED))
+            if found is not None:
+                self._heads.survey(folder, found)
 
     def head(self, path: str) -> Head:
         """Size and version of a file, requested once; raises `NotFound`."""
+        self._begin(path)
         return self._heads.head(path)
 
     def prefetch(self, reads: Mapping[str, tuple[int, int]]) -> None:
         """Hint what `get_ranges` will read; see `store.powers.CopyingStore`."""
-        for path, (requests, size_bytes) in reads.items():
-            self._coming[path] = self._coming.get(path, 0) + size_bytes + requests * REQUEST_BYTES
+        self._costs.hint(reads)
 
     def peek(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
         """`get_ranges` that is no reason to fetch the file whole; see `penstock.store.powers.CopyingStore`."""
@@ -226,15 +232,21 @@ class CachedStore:
 
     def size(self, path: str) -> int:
         """Size in bytes; raises `NotFound`."""
+        if path not in self._heads.sizes:
+            self._begin(path)
         return self._heads.size(path)
 
     def exists(self, path: str) -> bool:
         """Whether a file or a folder of this name is there."""
-        return path in self._heads or self.remote.exists(path)
+        with contextlib.suppress(NotFound):
+            self._begin(path)
+        known = path in self._heads or self._heads.is_folder(path)
+        return known or (not self._heads.lacks(path) and self.remote.exists(path))
 
     def is_folder(self, path: str) -> bool:
         """Whether a folder of this name is there."""
-        return self.remote.is_folder(path)
+        known = self._heads.is_folder(path)
+        return self.remote.is_folder(path) if known is None else known
 
     def list(self, prefix: str) -> Iterator[str]:
         """All files under the folder `prefix`, in byte order of their paths."""
@@ -272,15 +284,15 @@ class CachedStore:
     def forget(self, path: str) -> None:
         """Forget what is known of a file."""
         self._heads.forget(path)
-        for known in (self._spent, self._coming, self._mapped, self._stated, self._first):
+        for known in (self._stated, self._first):
             known.pop(path, None)
-        self._looked.discard(path)
+        for kept in (self._in_use, self._costs, self._begun):
+            kept.forget(path)
 
     def _forget_all(self) -> None:
         """Forget what is cheap to find out again."""
-        self._spent.clear()
-        self._coming.clear()
-        self._looked.clear()
+        self._costs.clear()
+        self._in_use.look_again()
 
     # --- inside --------------------------------------------------------------------------------------------------
 
@@ -298,7 +310,7 @@ class CachedStore:
         if self._ranges_ignored:
             return None
         if (found := self._fetched(path, ranges)) is not None:
-            self._spend(path, ranges)
+            self._costs.add(path, ranges)
         return found
 
     def _fetched(self, path: str, ranges: Sequence[Range]) -> list[bytes] | None:
@@ -310,6 +322,19 @@ class CachedStore:
             return None
         self._heads.remember(path, head)
         return found
+
+    def _begin(self, path: str) -> None:
+        """Read the beginning of a file that something names, rather than ask for its size: that is read first."""
+        guess_bytes = self._heads.guesses.get(path)
+        if guess_bytes is None or path in self._heads or self._ranges_ignored:
+            return
+        if guess_bytes <= _BEGIN_BYTES:  # all of it, for all processes of the host
+            self._learn(path)
+        elif isinstance(self.remote, FetchesStarts) and self._heads.seen(path) is None:
+            with contextlib.suppress(RangesIgnored):
+                found, head = self.remote.fetch_start(path, _BEGIN_BYTES)
+                self._heads.remember(path, head)
+                self._begun.put(path, found)
 
     def _learn(self, path: str) -> None:
         """Read the beginning of a file of which nothing is known, rather than ask for its size: its copy begins so."""
@@ -382,16 +407,11 @@ class CachedStore:
 
     def _known_copy(self, path: str, head: Head) -> NDArray[np.uint8] | None:
         """The copy that is mapped here, or that some process made."""
-        known = self._mapped.get(path)
+        known = self._in_use.used(path)
         if known is not None:
-            # Its use has to be noted now and then.
-            if time.monotonic() - known.noted > _TOUCH_S:
-                self._keep(path, known.copy, known.whole)
-                note_use(known.copy.path)
-            return known.copy.data
-        if path in self._looked:  # looked for on the disk once a file
+            return known.data
+        if not self._in_use.is_first_look(path):
             return None
-        self._looked.add(path)
         found = self._find(path, self._heads.identified(path, head), whole=False)
         return None if found is None else found.data
 
@@ -402,16 +422,8 @@ class CachedStore:
         is_copied = path in self._heads and self._known_copy(path, self._heads.head(path)) is not None
         return self._mapped[path].copy.path if is_copied else None
 
-    def _keep(self, path: str, copy: Published, whole: bool) -> Published:
-        # A mapping holds a file open, so their number is bounded.
-        self._mapped[path] = Mapped(copy, whole, time.monotonic())
-        while len(self._mapped) > _MOST_MAPPED:
-            dropped, _ = self._mapped.popitem(last=False)
-            self._looked.discard(dropped)  # its copy may still be on the disk
-        return copy
-
     def _is_whole_cheaper(self, path: str, head: Head, ranges: Sequence[Range]) -> bool:
-        spent_bytes = self._spend(path, ranges) + self._coming.get(path, 0)
+        spent_bytes = self._costs.add(path, ranges)
         fits = self._fits(head) and time.monotonic() >= self._no_copies
         return fits and spent_bytes >= head.size_bytes + REQUEST_BYTES
 
@@ -419,20 +431,11 @@ class CachedStore:
         budget_bytes = self._folder.budget_bytes
         return budget_bytes is None or head.size_bytes <= budget_bytes // 2
 
-    def _spend(self, path: str, ranges: Sequence[Range]) -> int:
-        """Add the cost of ranges of a file to its sum, in bytes; returns the sum."""
-        requests = plan_requests(ranges, gap_bytes=REQUEST_BYTES, part_bytes=1 << 62)
-        cost_bytes = sum(stop - start + REQUEST_BYTES for start, stop in requests)
-        self._spent[path] = self._spent.get(path, 0) + cost_bytes
-        if path in self._coming:
-            self._coming[path] = max(0, self._coming[path] - cost_bytes)
-        return self._spent[path]
-
     def _copy(self, path: str, head: Head, *, whole: bool) -> Published:
         """The copy of a file, made where there is none; raises `NoCopy` where it can't be."""
-        known = self._mapped.get(path)
-        if known is not None and (known.whole or not whole):
-            return known.copy
+        known = self._in_use.get(path, whole=whole)
+        if known is not None:
+            return known
         return self._copy_on_disk(path, head, whole=whole)
 
     def _copy_on_disk(self, path: str, head: Head, *, whole: bool) -> Published:
@@ -441,7 +444,7 @@ class CachedStore:
         if found is None:
             name, hashes = self._name(path, head), self._stated.get(path, {})
             made = self._folder.make(name, path, head.size_bytes, hashes, lambda: self._parts(path, head))
-            found = self._keep(path, made, whole=True)
+            found = self._in_use.keep(path, made, whole=True)
         self._heads.note_seen(path, head)
         return found
 
@@ -449,7 +452,7 @@ class CachedStore:
         whole = whole or self._checking
         hashes = self._stated.get(path, {})
         found = self._folder.find(self._name(path, head), path, head.size_bytes, hashes, whole=whole)
-        return None if found is None else self._keep(path, found, whole)
+        return None if found is None else self._in_use.keep(path, found, whole=whole)
 
     def _name(self, path: str, head: Head) -> str:
         """The name of a file's copy: of its version, or of the hashes that it must have."""
@@ -473,8 +476,7 @@ class CachedStore:
     def _parts(self, path: str, head: Head) -> Iterator[Buffer]:
         """The bytes of a file in order, some parts at once."""
         self.remote.counters.mine.copies += 1
-        self._spent.pop(path, None)
-        self._coming.pop(path, None)
+        self._costs.forget(path)
         first = self._first.pop(path, None)
         if first is not None:
             yield first

@@ -95,6 +95,18 @@ def _stream(store: Store, ranges: Sequence[Extent], target: str, here: str) -> N
         staged.commit()
 
 
+def can_compose(store: Store) -> bool:
+    """Whether a store makes objects of ranges of others by itself, and what asks it to is installed."""
+    remote = store.remote if isinstance(store, CachedStore) else store
+    if not isinstance(remote, RemoteStore) or not remote.base.startswith("s3://"):
+        return False
+    try:
+        require("boto3", extra="s3")
+    except MissingExtra:
+        return False
+    return True
+
+
 def compose(
     store: Store, parts: Sequence[Extent], target: str, *, here: str | None = None, create: bool = True
 ) -> bool:
@@ -118,15 +130,12 @@ def compose(
         Unreachable: the store refused a part; what was uploaded is removed.
     """
     remote = store.remote if isinstance(store, CachedStore) else store
-    if not isinstance(remote, RemoteStore) or not remote.base.startswith("s3://"):
+    if not isinstance(remote, RemoteStore) or not can_compose(store):
         return False
     planned = plan_parts(parts, here)
     if not planned or len(planned) > MOST_PARTS:
         return False
-    try:
-        client = _client(remote.base.removeprefix("s3://"))
-    except MissingExtra:
-        return False
+    client = _client(remote.base.removeprefix("s3://"))
     try:
         _Composition(client, remote, target, here).make(planned, create=create)
     except Unreachable as error:

@@ -17,9 +17,12 @@ from penstock.store._links import LinkGuard
 from penstock.store.exclude_list import OURS as LISTS
 from penstock.store.local import LocalStore
 from penstock.store.place import place_of
-from penstock.store.powers import PeekingStore
+from penstock.store.powers import CopyingStore, PeekingStore
 from penstock.store.remote import base_of
 from penstock.store.resolve import absolute, is_url, local_path
+
+_WORTH_A_LISTING, _LISTED_AT_ONCE, _SPARSE = 4, 1000, 4
+"""From so many files on, a listing of so many names, or so many names a file, costs less than a question for each."""
 
 
 def find_files(
@@ -86,6 +89,14 @@ def one_store(paths: Sequence[str]) -> Store:
     if len({(type(one.store), base_of(one.path) if is_url(one.path) else "") for one in places}) > 1:
         raise ConfigError("paths of several stores", hint="Open each by itself, and join them: ps.Concat")
     return places[0].store
+
+
+def survey(store: Store, files: Sequence[str]) -> None:
+    """Have sizes and versions of far files, that will all be read, told by a listing, rather than ask for each."""
+    if isinstance(store, CopyingStore) and len(files) >= _WORTH_A_LISTING:
+        scheme, _, _ = files[0].partition("://")
+        above = os.path.commonpath([file.removeprefix(f"{scheme}:/").rpartition("/")[0] for file in files])
+        store.survey(f"{scheme}:/{above}", max(_LISTED_AT_ONCE, _SPARSE * len(files)))
 
 
 def files_of_all(paths: Sequence[str], suffixes: Sequence[str], what: str, *, follow_links: bool) -> list[str]:

@@ -41,7 +41,14 @@ class CopyingStore(Protocol):
     def expect_size(self, path: str, size_bytes: int, *, exact: bool = True) -> None:
         """Set the size that an index states for a file: it is not asked for, and held against the first answer.
 
-        Without `exact` it is what the file has at least, and roughly: by it the way to read it is chosen.
+        Without `exact` it is about that, of a file that an index names: by it the way to read it is chosen.
+        """
+        ...
+
+    def survey(self, folder: str, most: int) -> None:
+        """List a folder that will be read, of up to so many files: of what is there, or is not, nothing more is asked.
+
+        Not for writers.
         """
         ...
 
@@ -117,8 +124,17 @@ class Remote(Store, Protocol):
 class FetchesStarts(Protocol):
     """A remote store that gives the beginning of a file of which nothing is known, and what it is, by one request."""
 
-    def fetch_start(self, path: str, /) -> tuple[bytes, Head]:
+    def fetch_start(self, path: str, length_bytes: int | None = None, /) -> tuple[bytes, Head]:
         """The first bytes, all of a small file, and size and version; raises `NotFound` and `RangesIgnored`."""
+        ...
+
+
+@runtime_checkable
+class ListsHeads(Protocol):
+    """A remote store whose listings say of each file what an answer would."""
+
+    def heads_under(self, folder: str, most: int, /) -> Mapping[str, Head] | None:
+        """Path → size and version of all files under a folder; None where there are more than `most`, or unknown."""
         ...
 
 

@@ -100,15 +100,19 @@ class RemoteStore:
         require_inside(path, ranges, reply.head.size_bytes)
         return cut_answers(ranges, requests, reply.data), reply.head
 
-    def fetch_start(self, path: str) -> tuple[bytes, Head]:
+    def fetch_start(self, path: str, length_bytes: int | None = None) -> tuple[bytes, Head]:
         """The first bytes of a file, all of a small one, and what the server says of it; by one request.
+
+        Args:
+            path: of the file.
+            length_bytes: how many; by default as many as one request asks for.
 
         Raises:
             NotFound: no such file.
             RangesIgnored: the server sends whole files only.
         """
         try:
-            reply = self._count(self._transport.read(self._key(path), [(0, self.options.part_bytes)]))
+            reply = self._count(self._transport.read(self._key(path), [(0, length_bytes or self.options.part_bytes)]))
         except (NotFound, Denied, RangesIgnored):
             raise
         except OSError:
@@ -157,6 +161,14 @@ class RemoteStore:
         for key in sorted(found, key=str.encode):
             if not is_staged_name(key.rpartition("/")[2]):
                 yield f"{self.base}/{key}"
+
+    def heads_under(self, folder: str, most: int) -> dict[str, Head] | None:
+        """Files under a folder, and what a listing says of them; see `penstock.store.powers.ListsHeads`."""
+        if not self.base.startswith("s3://"):  # what others list was not seen to be what they answer with
+            return None
+        self.counters.mine.requests += 1
+        found = self._transport.heads(self._key(folder), most)
+        return None if found is None else {f"{self.base}/{key}": head for key, head in found}
 
     def first_names(self, path: str) -> list[str]:
         """Up to 1000 files under a folder; see `penstock.store.powers.PeekingStore`."""

@@ -44,6 +44,19 @@ def state_of(file: Place, statuses: Mapping[str, os.stat_result] = _NONE) -> Fil
     return FileState(store.size(file.path), 0, "")
 
 
+def states_at_opening(files: Iterable[Place]) -> list[FileState]:
+    """What files are now, or, where they are far away, were when their store was opened or asked for them last."""
+
+    def state(file: Place) -> FileState:
+        if not isinstance(file.store, CachedStore):
+            return state_of(file)
+        head = file.store.head(file.path)
+        return FileState(head.size_bytes, 0, head.identity)
+
+    with Pool(_AT_ONCE, "penstock-states") as pool:
+        return list(pool.map(state, files))
+
+
 def states_of(files: Iterable[Place], statuses: Mapping[str, os.stat_result] = _NONE) -> list[FileState]:
     """The same of many, some at once: a request each, where they are far away."""
     with Pool(_AT_ONCE, "penstock-states") as pool:

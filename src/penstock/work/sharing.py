@@ -97,6 +97,14 @@ def wait_for_another(output: Place, folder: WorkFolder, sharing: Sharing) -> boo
     return waited
 
 
+def wait_for_writer(output: Place) -> bool:
+    """Wait while another writer holds an output; whether one did."""
+    waited = False
+    while _is_held(output) and not sleep(_LOOK_S):
+        waited = True
+    return waited
+
+
 def _is_held(output: Place) -> bool:
     try:
         claim(output.store, output.path).release()

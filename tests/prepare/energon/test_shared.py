@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -10,11 +12,13 @@ from typing import Any
 
 import pytest
 from tests.shared_work import Dying, files_of
+from tests.store.between import between
 
 import penstock as ps
 from penstock.cli.main import main
 from penstock.errors import ConfigError, Corrupt, PrepareError
 from penstock.executors.inline import InlineExecutor
+from penstock.prepare.energon import run as run_module
 from penstock.prepare.energon.request import PrepareSummary
 from penstock.prepare.energon.run import prepare_webdataset
 from penstock.store.place import place_of
@@ -77,6 +81,54 @@ def test_an_array_with_a_killed_a_doubled_and_a_missing_part(root: str, whole: d
         again = share(root, **late)
         assert (again.was_complete, again.shard_counts, again.uuid) == (True, report.shard_counts, report.uuid)
     assert files_of(root) == whole
+    assert status_of(place_of(root)).complete
+
+
+@pytest.mark.parametrize("options", [{}, {"tar_index_only": True}], ids=["anew", "indexes"])
+def test_a_late_share_of_what_is_replaced(root: str, options: dict[str, Any]) -> None:
+    """It is done, as without `overwrite`; but not where a tar is another one since, or a file of the metadata."""
+    share(root)
+    asked = {"split_ratio": None, **options} if options else {"split_ratio": (1, 1, 5), "overwrite": True}
+    share(root, part=(1, 3), **asked)
+    report = share(root, finish=True, **asked)
+    assert (report.num_reused, report.was_complete) == (2, False)
+    before = files_of(root)
+    for late in ({"part": (0, 3)}, {"finish": True}, {"finish": True, "no_work": True}):
+        again = share(root, **late, **asked)
+        assert (again.was_complete, again.shard_counts, again.uuid) == (True, report.shard_counts, report.uuid)
+    assert files_of(root) == before
+    assert status_of(place_of(root)).complete
+    assert not share(root, finish=True, restart=True, **asked).was_complete
+    keys = place_of(root).child(".nv-meta/index.keys")
+    keys.store.delete(keys.path)
+    assert not share(root, part=(0, 3), **asked).was_complete
+    assert not share(root, finish=True, **asked).was_complete
+    if not root.startswith("s3"):
+        os.utime(f"{root}/s_3.tar", (5, 5))
+        assert not share(root, part=(0, 3), **asked).was_complete
+        share(root, finish=True, **asked)
+    assert files_of(root).keys() == before.keys()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_share_that_looked_before_the_end_and_began_after_it(
+    root: str, overwrite: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it would begin then nobody would end."""
+    if overwrite:
+        share(root)
+    asked: dict[str, Any] = {"split_ratio": (1, 1, 5), "overwrite": overwrite}
+    share(root, part=(0, 2), **asked)
+    opened = run_module.open_shared
+
+    def after_the_end(*given: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        share(root, finish=True, **asked)
+        return opened(*given, **options)
+
+    monkeypatch.setattr(run_module, "open_shared", after_the_end)
+    assert share(root, part=(1, 2), **asked).was_complete
+    assert not place_of(root).child(OF_METADATA).exists()
     assert status_of(place_of(root)).complete
 
 
@@ -186,4 +238,51 @@ def test_the_command(bare: Path, whole: dict[str, bytes], capsys: pytest.Capture
 def test_the_facade(bare: Path, whole: dict[str, bytes]) -> None:
     assert ps.prepare(bare, split_ratio=[5, 1, 1], part=(0, 2)).part == (0, 2)  # type: ignore[union-attr]
     ps.prepare(bare, split_ratio=[5, 1, 1], finish=True)
+    assert files_in(bare) == whole
+
+
+@pytest.mark.parametrize("every", [4, 7])
+def test_faults_of_a_store_all_the_way(
+    bare: Path, whole: dict[str, bytes], every: int, s3_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_REMOTE_BACKOFF_S", "0.01")
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    url = f"s3://bucket/{tmp_path.name}/set"
+    upload(bare, url)
+    kinds: list[Any] = ["503", "unanswered", "cut", "500", "expired", "half"]
+    seen: list[str] = []
+
+    def chosen(method: str, path: str) -> Any:
+        seen.append(path)
+        return kinds[len(seen) // every % len(kinds)] if len(seen) % every == 0 else ""
+
+    with between(s3_server) as proxy:
+        monkeypatch.setenv("S3_ENDPOINT_URL", proxy.url)
+        proxy.fault = chosen
+        share(url, part=(0, 2))
+        share(url, finish=True)
+        proxy.fault = lambda method, path: ""
+        assert files_of(url) == whole
+    assert len(seen) > 5 * every
+
+
+@pytest.mark.parametrize("call", ["fsync", "link", "rename"])
+@pytest.mark.parametrize("left", [1, 4, 9, 20])
+def test_a_full_disk(
+    bare: Path, whole: dict[str, bytes], call: str, left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, calls = getattr(os, call), [left]
+
+    def full(*given: Any, **how: Any) -> Any:
+        calls[0] -= 1
+        if calls[0] == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return original(*given, **how)
+
+    for part in ((0, 2), (1, 2), None):
+        with monkeypatch.context() as patch, contextlib.suppress(OSError):
+            patch.setattr(os, call, full)
+            share(bare, part=part, finish=part is None)
+    for part in ((0, 2), (1, 2), None):
+        share(bare, part=part, finish=part is None)
     assert files_in(bare) == whole

@@ -299,6 +299,23 @@ def test_an_array_with_a_killed_a_doubled_and_a_missing_part(
     assert status_of(place_of(root)).complete
 
 
+def test_a_share_that_looked_before_the_end_and_began_after_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it would begin then nobody would end."""
+    monkeypatch.setattr(tasks, "FILES_A_TASK", 1)
+    opened = media_run.open_shared
+
+    def after_the_end(*given: Any, **options: Any) -> Any:
+        monkeypatch.setattr(media_run, "open_shared", opened)
+        prepare_media(folder, finish=True, executor="inline")
+        return opened(*given, **options)
+
+    prepare_media(folder, part=(0, 2), executor="inline")
+    monkeypatch.setattr(media_run, "open_shared", after_the_end)
+    assert prepare_media(folder, part=(1, 2), executor="inline").num_read == 0
+    assert status_of(place_of(folder)).complete
+    assert not (folder / ".nv-meta.work").exists()
+
+
 def test_alone_goes_on_but_with_other_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "FILES_A_TASK", 1)
     prepare_media(folder, part=(0, 2), executor="inline")

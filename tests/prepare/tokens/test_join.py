@@ -15,7 +15,10 @@ from tests.store.between import Between, between
 
 import penstock as ps
 from penstock.check.verify import write_side_file
+from penstock.codec import hashes
 from penstock.codec.joined_digest import documents_digest_v2
+from penstock.convert import plan as plan_of_tokens
+from penstock.formats._manifest import FileDigests
 from penstock.formats.tokens import joined
 from penstock.prepare.tokens.assemble import writer_options
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
@@ -24,6 +27,7 @@ from penstock.store.cache import CachedStore
 from penstock.store.place import Place, place_of
 from penstock.testing.datasets import files_in
 from penstock.work.parts import DocumentRun, PartMeta, PartName, encode_end
+from penstock.work.tokens import blocks, layout
 from penstock.work.tokens.assemble import FileJob, FileTask, assemble_file
 from penstock.work.tokens.join import PartRange
 
@@ -175,3 +179,30 @@ def test_ids_are_held_against_the_vocabulary(tmp_path: Path) -> None:
     with pytest.raises(ps.errors.TooLarge, match="does not fit"):
         assemble_file(job, FileTask(0, (PartRange(names[0], 0, 2),)))
     assert "out" not in os.listdir(tmp_path)
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("end", [".pbin", ".bin"])
+def test_one_file_in_a_bucket_is_joined_there(
+    end: str, tmp_path: Path, s3: Between, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shares digest what a side file needs; through the process that commits go neither tokens up nor down."""
+    for module in (blocks, layout):
+        monkeypatch.setattr(module, "BLOCK_BYTES", 1 << 17)
+    for module in (blocks, hashes):
+        monkeypatch.setattr(module, "BLOCK_TOKENS", 50_000)
+    monkeypatch.setitem(FileDigests.__init__.__kwdefaults__, "block_bytes", 1 << 17)  # type: ignore[index]
+    monkeypatch.setattr(plan_of_tokens, "TASK_TOKENS", 1 << 17)
+    tokens = np.random.default_rng(1).integers(1, 60_000, (256, DOC_TOKENS), np.uint16)
+    with ps.create(tmp_path / "in.pbin", format="pbin", token_bytes=2) as writer:
+        writer.write_batch({"tokens": list(tokens)})
+    ps.convert(tmp_path / "in.pbin", tmp_path / f"local/out{end}", executor="inline")
+    output = f"s3://bucket/{tmp_path.name}/out{end}"
+    for part in (0, 1, 0, 1):  # the parts, then their digests
+        ps.convert(tmp_path / "in.pbin", output, part=(part, 2), executor="inline")
+    s3.up_bytes = 0
+    ps.convert(tmp_path / "in.pbin", output, finish=True, executor="inline")
+    assert s3.up_bytes < tokens.nbytes // 4
+    folder = place_of(output).folder()
+    made = {name: folder.store.get(folder.child(name).path) for name in folder.names()}
+    assert made == files_in(tmp_path / "local")

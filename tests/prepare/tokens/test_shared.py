@@ -30,7 +30,7 @@ import penstock as ps
 from penstock.cli._sharing import array_expression
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.prepare import PackReport, pack
-from penstock.prepare.tokens import understand
+from penstock.prepare.tokens import pipeline, understand
 from penstock.store._replaced import mark_path
 from penstock.store.compose import _client
 from penstock.store.local import LocalStore
@@ -335,6 +335,31 @@ def test_other_work_is_refused(tmp_path: Path, share: Pack, corpus: Path) -> Non
     with pytest.raises(ConfigError, match="no such part"):
         share(part=(3, 3))
     assert share(restart=True).reused_tasks == 0
+
+
+@pytest.mark.parametrize("output", ["out/", "out.pbin"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_share_that_looked_before_the_end_and_began_after_it(
+    tmp_path: Path, share: Pack, corpus: Path, output: str, overwrite: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it would begin then nobody would end."""
+    how: dict[str, Any] = {"output": f"{tmp_path}/{output}", "overwrite": overwrite}
+    how |= {"file_tokens": FILE_TOKENS if output == "out/" else None}
+    if overwrite:
+        share(**how, inputs=write_lines(tmp_path / "b.jsonl", [{"text": "only"}]))
+    share(**how, part=(0, 2))
+    opened = pipeline.open_shared
+
+    def after_the_end(*given: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        share(**how, finish=True)
+        return opened(*given, **options)
+
+    monkeypatch.setattr(pipeline, "open_shared", after_the_end)
+    assert share(**how, part=(1, 2)).was_complete
+    assert status_of(place_of(how["output"])).complete
+    assert not list(tmp_path.glob("**/*.work"))
+    assert not ps.verify(how["output"], depth="full")
 
 
 def test_workers_that_disagree(tmp_path: Path, share: Pack) -> None:

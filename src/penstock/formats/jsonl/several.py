@@ -20,7 +20,7 @@ from penstock.formats._read_only import refuse_to_create, repair_nothing
 from penstock.formats.jsonl.check import NO_INDEX, check_file
 from penstock.formats.jsonl.source import JsonlSource, open_text
 from penstock.formats.jsonl.text import COMPRESSED, Text
-from penstock.store.find import files_of_all, find_files, one_store
+from penstock.store.find import files_of_all, find_files, one_store, survey
 from penstock.store.place import place_of
 from penstock.store.resolve import absolute
 from penstock.types import Depth, Finding, OpenOptions, Sniff, Traits
@@ -41,6 +41,7 @@ def open_several(store: Store, given: str | Sequence[str], options: OpenOptions)
     one = given if isinstance(given, str) else None
     paths = [given] if isinstance(given, str) else given
     files = files_of_all(paths, SUFFIXES, "JSONL", follow_links=options.follow_links)
+    survey(store, files)
     root = one.rstrip("/") if one is not None else os.path.commonpath([absolute(path) for path in files])
     return open_text(Text(store, root, files), given, options)
 

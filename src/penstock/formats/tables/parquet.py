@@ -32,7 +32,7 @@ from penstock.formats.tables.arrow import (
     require_same_schema,
 )
 from penstock.store._links import walk_files
-from penstock.store.find import files_of_all, find_files, one_store
+from penstock.store.find import files_of_all, find_files, one_store, survey
 from penstock.store.local import LocalStore
 from penstock.store.powers import PeekingStore
 from penstock.store.resolve import absolute
@@ -106,6 +106,7 @@ def open_several(paths: Sequence[str], options: OpenOptions) -> ArrowSource:
     """
     store = one_store(paths)
     files = files_of_all(paths, SUFFIXES, "Parquet", follow_links=options.follow_links)
+    survey(store, files)
     root, mapped = os.path.commonpath([os.path.dirname(absolute(file)) for file in files]), options.read != "pread"
     again, given = (open_several, (tuple(paths), options)), paths[0] if len(paths) == 1 else list(paths)
     load = functools.partial(_load, store, files, mapped)

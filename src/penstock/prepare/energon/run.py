@@ -26,6 +26,7 @@ from penstock.formats.samples.media_index import MediaFilter
 from penstock.formats.samples.webdataset.key_index import KEYS
 from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
+    DONE,
     ENERGON_VERSION,
     INFO_JSON,
     INFO_YAML,
@@ -51,7 +52,7 @@ from penstock.prepare.energon.plan import (
 )
 from penstock.prepare.energon.request import Asked, How, PrepareSummary, Progress, Request
 from penstock.prepare.energon.scan import MediaReader, ShardTask, scan_task
-from penstock.prepare.energon.share import folder_of, forget, plan_of, take_over
+from penstock.prepare.energon.share import done_mark, folder_of, forget, is_done, plan_of, take_over
 from penstock.prepare.raw import IndexReport, build_index
 from penstock.store.outputs import claimed
 from penstock.store.place import Given, Place, dataset_at
@@ -133,7 +134,14 @@ def _prepare_again(folder: Place, asked: Asked, how: How) -> PrepareSummary:
         )
     before = read_info(folder.store, folder.path)
     recorded = {"--tar-index-only": True, "--overwrite": True, **how.recorded()}
-    return _prepare(Request(_known_plan(folder, before), MetaFiles({}), before, how, recorded, None))
+    request = Request(_known_plan(folder, before), MetaFiles({}), before, how, recorded, None)
+    try:
+        return _done_by_others(request) or _prepare(request)
+    except (PenstockError, OSError):
+        made = _done_by_others(request)
+        if made is None:
+            raise
+        return made
 
 
 def _prepare_anew(folder: Place, asked: Asked, how: How) -> PrepareSummary:
@@ -161,8 +169,10 @@ def _request(plan: EnergonPlan, asked: Asked, how: How) -> Request:
 
 def _known_again(plan: EnergonPlan, asked: Asked, how: How) -> PrepareSummary | None:
     """What a killed run of the same had finished, or other workers of the same plan have."""
-    if asked.overwrite or how.sharing.restart:
+    if how.sharing.restart:
         return None
+    if asked.overwrite:
+        return _done_by_others(_request(plan, asked, how)) if plan.is_prepared and how.sharing.joins else None
     made = _once(plan, asked.recorded(how)).made()
     may_be_late = how.sharing.joins or folder_of(plan.dataset).is_there()
     if made is not None or not may_be_late or not plan.is_prepared:
@@ -178,10 +188,29 @@ def _known_again(plan: EnergonPlan, asked: Asked, how: How) -> PrepareSummary | 
         return None
     with contextlib.suppress(PrepareError):  # others are still about to end
         forget(plan.dataset)
-    told = _unfinished(request, {}, ())
-    splits, uuid = _split_sizes(request.meta, counts), contents[UUID].decode(errors="replace")
+    return _complete(request)
+
+
+def _done_by_others(request: Request) -> PrepareSummary | None:
+    """What workers of the same plan have put in the place of what was there."""
+    sharing = request.how.sharing
+    if not sharing.joins or sharing.restart or not is_done(request):
+        return None
+    with contextlib.suppress(PrepareError):  # others are still about to end
+        forget(request.plan.dataset, plan_of(request))
+    return _complete(request)
+
+
+def _complete(request: Request) -> PrepareSummary:
+    """What there is to say where all was there."""
+    counts, uuid = read_info(request.store, request.plan.path).counts, request.meta_file(UUID)
     return dataclasses.replace(
-        told, shard_counts=counts, num_samples=sum(counts.values()), splits=splits, uuid=uuid, was_complete=True
+        _unfinished(request, {}, ()),
+        shard_counts=counts,
+        num_samples=sum(counts.values()),
+        splits=_split_sizes(request.meta, counts),
+        uuid=uuid.store.get(uuid.path).decode(errors="replace"),
+        was_complete=True,
     )
 
 
@@ -261,6 +290,7 @@ def _run(request: Request, work: SharedWork) -> PrepareSummary:
     if not sharing.joins:
         take_over(work, plan)
     join(work, plan, len(plan.inputs), sharing)
+    _require_unmade(request, work)
     if sharing.no_work and (missing := work.missing()):
         return _unfinished(request, {}, work.shares_of(missing))
     with _executor(request, work) as pool:
@@ -270,7 +300,21 @@ def _run(request: Request, work: SharedWork) -> PrepareSummary:
             return _unfinished(request, names, (), sum(number in known for number in names))
         with scratch(work.place.child(SCRATCH)) as here:
             indexes = make_indexes(request, work, [names[number] for number in range(len(names))], here, pool)
-            return _commit(request, work, names, indexes, len(known))
+            return _commit(request, work, plan, names, indexes, len(known))
+
+
+def _require_unmade(request: Request, work: SharedWork) -> None:
+    """That other workers have not ended this work since it was looked for: else it would be begun anew here.
+
+    Raises:
+        PrepareError: they have.
+    """
+    if not request.how.sharing.joins or request.how.sharing.restart:
+        return
+    replaces = request.options["--overwrite"]
+    if is_done(request) if replaces else any(map(Place.exists, map(request.meta_file, (INFO_JSON, INFO_YAML)))):
+        work.clear()
+        raise PrepareError("another run has prepared this dataset meanwhile", path=request.plan.path)
 
 
 def _scan(
@@ -318,7 +362,7 @@ def _unfinished(
 
 
 def _commit(
-    request: Request, work: SharedWork, names: Mapping[int, PartName], indexes: Indexes, reused: int
+    request: Request, work: SharedWork, plan: Plan, names: Mapping[int, PartName], indexes: Indexes, reused: int
 ) -> PrepareSummary:
     """Make it visible; the list of shards last."""
     staged: list[Staged] = []
@@ -326,7 +370,7 @@ def _commit(
     told = _unfinished(request, names, (), reused)
     counts = told.shard_counts
     try:
-        staged += _stage_meta(request, counts, indexes, wrote)
+        staged += _stage_meta(request, plan, counts, indexes, wrote)
         index = request.meta_file(SQLITE)
         if not request.how.sqlite and index.exists():
             request.store.delete(index.path)
@@ -368,7 +412,9 @@ def _executor(request: Request, work: SharedWork) -> AbstractContextManager[Exec
     )
 
 
-def _stage_meta(request: Request, counts: dict[str, int], indexes: Indexes, wrote: list[str]) -> Iterator[Staged]:
+def _stage_meta(
+    request: Request, plan: Plan, counts: dict[str, int], indexes: Indexes, wrote: list[str]
+) -> Iterator[Staged]:
     """The files of `.nv-meta` in the order in which they become visible."""
     store = request.store
     for name, made in indexes.files.items():
@@ -377,6 +423,8 @@ def _stage_meta(request: Request, counts: dict[str, int], indexes: Indexes, wrot
         staged.append_file(made.path)
         wrote.append(name)
     files: dict[str, bytes] = {UUID: indexes.uuid.encode(), **request.meta.files, **_info_files(request, counts)}
+    if request.how.sharing.joins and request.options["--overwrite"]:
+        files = {DONE: done_mark(request, plan, indexes.files, files), **files}
     for name, content in files.items():
         path = request.meta_file(name).path
         if name != INFO_JSON and store.exists(path) and store.get(path) == content:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Mapping
 
+from penstock._digest import digest
 from penstock._printable import recordable
+from penstock.errors import NotFound
+from penstock.formats.samples.webdataset.key_index import KEYS
+from penstock.formats.samples.webdataset.nvmeta import DONE, INFO_JSON, SQLITE, UUID
 from penstock.prepare.energon.request import Request
 from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed
 from penstock.store.place import Place
 from penstock.store.put import put_new
-from penstock.store.side_file import file_binding
+from penstock.store.side_file import EDGE_BYTES, edge_binding, file_binding
 from penstock.store.state import FileState
 from penstock.work.folder import WorkFolder
 from penstock.work.plan import Plan, PlannedInput
@@ -24,8 +30,12 @@ def folder_of(dataset: Place) -> WorkFolder:
     return work_folder(dataset, inside=True, name=OF_METADATA)
 
 
-def forget(dataset: Place) -> None:
+def forget(dataset: Place, done: Plan | None = None) -> None:
     """Remove what a run left that was killed after the dataset was complete.
+
+    Args:
+        dataset: its folder.
+        done: a plan of which it is known that it is done.
 
     Raises:
         PrepareError: another run is at work there.
@@ -37,7 +47,9 @@ def forget(dataset: Place) -> None:
         with open_shared(dataset, folder, restart=False, shared=False) as work:
             # In an object store nothing tells whether others are still at it, who replace what is there.
             is_live = not dataset.is_local and work.plan is not None and work.plan.options.get("--overwrite")
-            if work.plan is None or (work.plan.options.get(_VERB) == "prepare" and not is_live):
+            is_ours = work.plan is not None and work.plan.options.get(_VERB) == "prepare"
+            is_done = done is not None and work.head is not None and work.head.digest == done.digest()
+            if work.plan is None or is_done or (is_ours and not is_live):
                 work.clear()
 
 
@@ -55,6 +67,39 @@ def planned_input(name: str, file: Place, state: FileState) -> PlannedInput:
     """A file as a plan knows it: by the version that its store gives it, or by its first and last 4 KiB."""
     digest = state.version or file_binding(file.store, file.path)
     return PlannedInput(recordable(name), state.size_bytes, digest, state.mtime_ns)
+
+
+def done_mark(request: Request, plan: Plan, made: Mapping[str, Place], contents: Mapping[str, bytes]) -> bytes:
+    """What `DONE` holds where the work of a plan has replaced what was there: a digest of the plan and its files.
+
+    Args:
+        request: what was asked for.
+        plan: of it.
+        made: files of `.nv-meta` that become visible, by where they are.
+        contents: others of them, by what they hold; what is in neither stays as it is.
+
+    Raises:
+        NotFound: such a file is not there.
+    """
+
+    def binding(name: str) -> str:
+        if name in contents:
+            data = contents[name]
+            return edge_binding(len(data), data[:EDGE_BYTES], data[-EDGE_BYTES:])
+        file = made.get(name, request.meta_file(name))
+        return file_binding(file.store, file.path)
+
+    names = [KEYS, UUID, INFO_JSON, *request.meta.files, *([SQLITE] if request.how.sqlite else [])]
+    times = [one.mtime_ns for one in plan.inputs]
+    return digest(plan.digest(), times, {name: binding(name) for name in names}).encode()
+
+
+def is_done(request: Request) -> bool:
+    """Whether what is there is what workers of this plan put in the place of what was there before them."""
+    mark = request.meta_file(DONE)
+    with contextlib.suppress(NotFound):
+        return mark.exists() and mark.store.get(mark.path) == done_mark(request, plan_of(request), {}, {})
+    return False
 
 
 def take_over(work: SharedWork, plan: Plan) -> None:

@@ -12,7 +12,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock._secrets import redacted_repr
 from penstock.errors import ConfigError, NotFound, PenstockError
@@ -29,6 +29,7 @@ from penstock.prepare.media.units import Unit, folder_units, newest, tar_units
 from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed
 from penstock.store.place import Given, Place, dataset_at
+from penstock.store.side_file import file_binding
 from penstock.work.parts import PartName
 from penstock.work.plan import Plan, PlannedInput
 from penstock.work.shared import OF_METADATA, SharedWork, open_shared, work_folder
@@ -133,15 +134,22 @@ def _prepare(root: Place, chosen: MediaFilter, sharing: Sharing, how: _How, *, i
             return files.summary((), part=sharing.part)
         with open_shared(root, folder, restart=sharing.restart, shared=sharing.joins) as work:
             take_part(work, files.plan(), len(files.tasks), sharing)
-            if sharing.no_work and (missing := work.missing()):
-                return files.summary((), missing=work.shares_of(missing))
-            names = _results(work, files.tasks, sharing, how)
-            if sharing.part is not None:
-                return files.summary(names.values(), part=sharing.part)
-            summary = _finish(files, work, names)
-            with contextlib.suppress(OSError, PenstockError):
-                work.clear()  # what can't be removed now is removed by the next run
-            return summary
+            if not (sharing.joins and files.is_outdated()):
+                return _take_part(files, work, sharing, how)
+            work.clear()  # others have ended it meanwhile, and nobody would end this
+    return _prepare(root, chosen, replace(sharing, restart=False), how, is_tars=is_tars)
+
+
+def _take_part(files: _Files, work: SharedWork, sharing: Sharing, how: _How) -> MediaSummary:
+    if sharing.no_work and (missing := work.missing()):
+        return files.summary((), missing=work.shares_of(missing))
+    names = _results(work, files.tasks, sharing, how)
+    if sharing.part is not None:
+        return files.summary(names.values(), part=sharing.part)
+    summary = _finish(files, work, names)
+    with contextlib.suppress(OSError, PenstockError):
+        work.clear()  # what can't be removed now is removed by the next run
+    return summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +182,11 @@ class _Files:
     def is_made(self) -> bool:
         """Whether the index that is there is by this filter too."""
         return any(one == self.chosen for one, _ in self.old.filters)
+
+    def is_outdated(self) -> bool:
+        """Whether another index has taken the place of the one that was there."""
+        place = self.root.child(INDEX)
+        return (file_binding(place.store, place.path) if place.exists() else None) != self.old.binding
 
     def plan(self) -> Plan:
         """What is new, by size, and time of change or version; and the index that is to be replaced."""

@@ -12,11 +12,11 @@ from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.formats.tokens.folder.side import read_manifest
 from penstock.prepare.tokens.report import PackReport
 from penstock.prepare.tokens.rows import settle_rows
-from penstock.prepare.tokens.understand import Request, material_of, named_inputs, recorded_of_output
+from penstock.prepare.tokens.understand import Material, Request, material_of, named_inputs, recorded_of_output
 from penstock.store.local import output_exists
 from penstock.store.outputs import sweep_killed
 from penstock.types import Manifest, OpenOptions
-from penstock.work.shared import open_shared, work_folder
+from penstock.work.shared import SharedWork, open_shared, work_folder
 from penstock.work.tokens.files import end_killed_commit, sweep_killed_tokens
 
 
@@ -40,6 +40,22 @@ def made_by_another(request: Request) -> PackReport | None:
         published = _published(request)
         return None if published is None else _known_again(request, published)
     return None
+
+
+def require_unmade(request: Request, material: Material, work: SharedWork) -> None:
+    """That other workers have not made the output since it was looked for: else its work would be begun anew here.
+
+    Raises:
+        PrepareError: they have.
+    """
+    if not request.sharing.joins or request.sharing.restart:
+        return
+    manifest = None
+    with contextlib.suppress(PenstockError, OSError):
+        manifest = _published(request)
+    if manifest is not None and _is_asked(request, material, manifest):
+        work.clear()
+        raise PrepareError("another run has made this output meanwhile", path=request.output.path)
 
 
 def _published(request: Request) -> Manifest | None:
@@ -67,10 +83,7 @@ def _known_again(request: Request, manifest: Manifest) -> PackReport:
     output = request.output
     sweep_killed_tokens(output, request.to, is_folder=request.is_folder)
     material = material_of(request, named_inputs(request))
-    recorded = recorded_of_output(request, material)
-    told = {name: manifest.options.get(name) for name in recorded["options"]}
-    asked = {"tokenizer_digest": manifest.tokenizer_digest, "inputs": dict(manifest.inputs), "options": told}
-    if asked != recorded:
+    if not _is_asked(request, material, manifest):
         _forget_complete_work(request, manifest)
         raise output_exists(output.path)
     settle_rows(request, manifest)
@@ -98,6 +111,17 @@ def _known_again(request: Request, manifest: Manifest) -> PackReport:
         part=request.sharing.part,
         was_complete=True,
     )
+
+
+def _is_asked(request: Request, material: Material, manifest: Manifest) -> bool:
+    """Whether a side file tells of what is asked for."""
+    recorded = recorded_of_output(request, material)
+    told = {name: manifest.options.get(name) for name in recorded["options"]}
+    return recorded == {
+        "tokenizer_digest": manifest.tokenizer_digest,
+        "inputs": dict(manifest.inputs),
+        "options": told,
+    }
 
 
 def _forget_complete_work(request: Request, manifest: Manifest) -> None:

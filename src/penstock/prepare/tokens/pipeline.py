@@ -17,17 +17,19 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock._kinds import JoinsRows
 from penstock.abc import Executor
 from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor, require_executor
 from penstock.formats.tokens.folder.index import INDEX_NAME
-from penstock.prepare.tokens.assemble import create_writer
-from penstock.prepare.tokens.complete import find_complete, made_by_another
+from penstock.prepare.tokens.assemble import create_writer, writer_options
+from penstock.prepare.tokens.complete import find_complete, made_by_another, require_unmade
 from penstock.prepare.tokens.encode import Books, Encoding
 from penstock.prepare.tokens.engines import EngineName
 from penstock.prepare.tokens.files import held_output, token_files
 from penstock.prepare.tokens.inputs import STDIN, InputFormat, changed_since, spooled, with_digests
-from penstock.prepare.tokens.oracle import EngineChoice, check_probes, choose_engine
+from penstock.prepare.tokens.one_file import take_parts
+from penstock.prepare.tokens.oracle import EngineChoice, choose_engine
 from penstock.prepare.tokens.output import DEFAULT_FILE_TOKENS, understand_output
 from penstock.prepare.tokens.report import PackProgress, PackReport
 from penstock.prepare.tokens.rows import keeps_rows, kept_rows, settle_rows
@@ -45,9 +47,9 @@ from penstock.work.parts import PartName
 from penstock.work.plan import Plan, PlannedInput, require_same
 from penstock.work.shared import SharedWork, is_complete, open_shared, peek, work_folder
 from penstock.work.sharing import Sharing, join, plain_errors, wait_for_another
-from penstock.work.tokens.assemble import append_range, as_parts
+from penstock.work.tokens.assemble import as_parts
 from penstock.work.tokens.files import held_folder
-from penstock.work.tokens.join import PartRange
+from penstock.work.tokens.one import joined_file
 
 OnError = Literal["raise", "skip"]
 
@@ -234,6 +236,7 @@ def _run(request: Request) -> PackReport:
             inputs = with_digests(material.inputs, executor.map)  # workers are there: what they share is loaded
             material = dataclasses.replace(material, inputs=inputs)
             planned = _plan(request, material, work, *engine)
+            require_unmade(request, material, work)
             pass_ = _Pass(request, material, planned, work, executor)
             if request.is_folder:
                 return _into_files(pass_)
@@ -360,23 +363,23 @@ def _into_one(run: _Pass) -> PackReport:
     """Encode what is missing, append every part in its turn, and make the dataset visible."""
     request, material, work = run.request, run.material, run.work
     books, times = Books(request, material, work), [time.perf_counter()]
+    recorded, spec = recorded_of(request, material), material.spec
+    about = (request.output, writer_options(request.to, spec, recorded), spec.token_bytes, work, run.executor)
+    joined = joined_file(request.to, *about, request.sharing.takes)
     if request.sharing.part is not None:
         for _ in run.encoding(only_share=True).run(books):
             pass
+        if joined is not None and (all_parts := _all_parts(run)):
+            joined.digest(all_parts)
         return _unfinished(run, books, [*times, time.perf_counter()], ())
     if request.sharing.no_work and (missing := work.shares_of(work.missing())):
         return _unfinished(run, books, times, missing)
-    spec, encoding = material.spec, run.encoding()
-    recorded = recorded_of(request, material)
-    with create_writer(request.to, request.output, spec, recorded, overwrite=request.overwrite) as writer:
-        taker, parts = as_parts(writer), list[PartName]()
-        for name, is_new in encoding.run(books):
-            if keeps_rows(request, material):
-                parts.append(name)
-            probes = append_range(taker, work.parts, PartRange(name, 0, name.documents), spec.token_bytes).probes
-            if encoding.reference is not None and not is_new:
-                check_probes(encoding.reference, probes, material.inputs)
+    place = request.output if joined is None else joined.output
+    with create_writer(request.to, place, spec, recorded, overwrite=request.overwrite) as writer:
+        parts = take_parts(run.encoding(), books, writer, joined)
         _require_documents(run, books)
+        if joined is not None and isinstance(writer, JoinsRows):
+            joined.write(writer, parts)
         times.append(time.perf_counter())
         with kept_rows(request, material, work, parts):
             manifest = writer.commit()

@@ -11,6 +11,7 @@ from penstock.formats._manifest import file_digests
 from penstock.formats.samples.webdataset.key_index import KEYS
 from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
+    DONE,
     FOLDER,
     INFO_JSON,
     INFO_YAML,
@@ -106,6 +107,7 @@ def own_files(store: Store, root: str) -> list[str]:
         SQLITE,
         KEYS,
         f"{SQLITE}{SIDE_NAME}",
+        DONE,
         SPLIT_YAML,
         SPLIT_JSON,
         DATASET_YAML,

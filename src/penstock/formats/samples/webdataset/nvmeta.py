@@ -35,6 +35,8 @@ INFO_JSON, INFO_YAML = ".info.json", ".info.yaml"
 SPLIT_YAML, SPLIT_JSON = "split.yaml", "split.json"
 DATASET_YAML = "dataset.yaml"
 SQLITE, UUID = "index.sqlite", "index.uuid"
+DONE = ".info.json.penstock"
+"""Ours: left by workers that replaced what was there, for those of the same work that come late."""
 ENERGON_VERSION = "7.4.1"
 """The version of Energon whose files these are."""
 

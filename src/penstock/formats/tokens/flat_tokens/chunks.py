@@ -7,6 +7,7 @@ windows are read in the order of their chunks, so that a batch decodes each piec
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from typing import Any, TypeAlias
@@ -445,10 +446,11 @@ class ChunkArray:
         """That files hold what is asked for, before memory for it is taken: metadata alone may claim anything."""
         items, files = 0, 0
         for number, low, high, _ in self._pieces(start, stop):
-            if self.files.store.exists(self.files.path(number)):
-                size_bytes = self.files.size(number) * (1 if self._raw else _MOST_RATIO)
+            with contextlib.suppress(NotFound):
+                found_bytes = self.files.size(number)
+                size_bytes = found_bytes * (1 if self._raw else _MOST_RATIO)
                 if size_bytes < (high - low) * self._dtype.itemsize and self.meta.shard is None:
-                    damage = Damage("chunk.size", "a chunk is too short", f"{self.files.size(number)} bytes")
+                    damage = Damage("chunk.size", "a chunk is too short", f"{found_bytes} bytes")
                     raise self._problem(number, damage).error()
                 continue
             items, files = items + high - low, files + 1

@@ -51,7 +51,18 @@ class ChunkFiles:
     Of many files only those used last are mapped; see `penstock.store.held`.
     """
 
-    __slots__ = ("__weakref__", "_far", "_maps", "_shards", "_stated", "folder", "mapped", "meta", "store")
+    __slots__ = (
+        "__weakref__",
+        "_far",
+        "_is_one_piece",
+        "_maps",
+        "_shards",
+        "_stated",
+        "folder",
+        "mapped",
+        "meta",
+        "store",
+    )
 
     def __init__(self, store: Store, folder: str, meta: ArrayMeta, read: ReadMode) -> None:
         self.store = store
@@ -62,6 +73,8 @@ class ChunkFiles:
         self._shards: dict[int, ShardIndex] = {}
         self._far = store if isinstance(store, CopyingStore) else None
         self._stated: set[int] = set()
+        codecs = [one.name for one in meta.chain.codecs]
+        self._is_one_piece = meta.shard is None and bool(codecs) and "blosc" not in codecs
 
     def path(self, number: int) -> str:
         """Path of a file."""
@@ -90,6 +103,8 @@ class ChunkFiles:
         """Size of a file in bytes; raises `NotFound`."""
         one = self._maps.get(number)
         found = None if one is None else one.held()
+        if self._far is not None and self._is_one_piece:
+            self._far.expect_size(self.path(number), 1, exact=False)  # it is read whole, which tells its size
         return self.store.size(self.path(number)) if found is None else len(found[0])
 
     def get(self, number: int, start_bytes: int, stop_bytes: int) -> Buffer:

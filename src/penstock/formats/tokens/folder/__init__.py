@@ -46,7 +46,8 @@ class _TokenFiles:
     name = NAME
     traits = Traits(remote=True, tokens=True, layouts=True, verify=True, repair=True, made_by="Penstock")
     instead = (
-        "`penstock pack … -o FOLDER/` makes such folders; a writer makes one file of pbin, megatron or flat-tokens"
+        "`penstock pack … -o FOLDER/` makes such folders; write one file of pbin, megatron or flat-tokens, and "
+        "`penstock convert FILE FOLDER/ --file-tokens N`"
     )
 
     def sniff(self, store: Store, path: str, /) -> Sniff:

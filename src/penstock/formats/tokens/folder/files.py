@@ -21,12 +21,15 @@ from penstock.formats.tokens.folder.index import (
     decode_index,
 )
 from penstock.store.local import LocalStore
+from penstock.store.powers import CopyingStore
 from penstock.store.side_file import NEXT
 from penstock.types import IntArray, Manifest, OpenOptions
 
 SIDE_NAME = ".penstock"
 WORK = ".work"
 """The folder of unfinished work in one of token files."""
+_IN_FILES = ("pbin", "megatron")
+_MOST_IN_GROUP = 1000
 MOST_OPEN = 128
 """Token files that one source holds open; a Megatron pair counts as one."""
 
@@ -241,7 +244,10 @@ class OpenFiles:
     def _read(self, number: int) -> TokenSource:
         store, listed, options = self._args
         self.opened += 1
-        found = cast(TokenSource, get_format(listed.format).open(store, listed.path(number), options))
+        path = listed.path(number)
+        if isinstance(store, CopyingStore):
+            path = _stated(store, listed, number)
+        found = cast(TokenSource, get_format(listed.format).open(store, path, options))
         listed.require(number, found)
         return found
 
@@ -250,6 +256,19 @@ class OpenFiles:
             # A thread of the parent may have held the lock when this process was forked; it does not live here.
             self._lock, self._pid = threading.Lock(), os.getpid()
         return self._lock
+
+
+def _stated(store: CopyingStore, listed: FileList, number: int) -> str:
+    """Say that the files of a token file are there, and about their sizes, which are not asked for then; its path."""
+    path, format = listed.path(number), listed.format
+    if format not in _IN_FILES:
+        store.survey(path, _MOST_IN_GROUP)
+        return path
+    for name in data_names(format, path):
+        store.expect_size(name, max(1, int(listed.tokens[number])), exact=False)
+    if listed.manifest is not None:  # ours have side files
+        store.expect_size(side_name(format, path), 1, exact=False)
+    return stem_of(path) if format == "megatron" else path
 
 
 def require_alike(what: str, found: Any, path: str, expected: Any, first: str) -> None:

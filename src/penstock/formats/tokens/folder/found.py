@@ -39,11 +39,11 @@ from penstock.formats.tokens.folder.files import data_names, manifest_of, read_i
 from penstock.formats.tokens.folder.index import INDEX_NAME, TOKEN_FILE_NAME
 from penstock.formats.tokens.folder.unfinished import find_unfinished, unfinished
 from penstock.store.derived import DerivedCache
-from penstock.store.find import find_files, peek_names
+from penstock.store.find import find_files, peek_names, survey
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.store.powers import CopyingStore
-from penstock.store.state import FileState, state_of, states_of
+from penstock.store.state import FileState, states_at_opening
 from penstock.types import IntArray, Manifest, OpenOptions, Sniff
 
 GROUPS = (".zarr",)
@@ -124,6 +124,7 @@ class FoundFiles:
         self._options = replace(options, vocab_size=None)
         self.paths = paths
         self.format = format
+        survey(store, paths)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (FoundFiles, self._args)
@@ -246,17 +247,15 @@ class FoundFiles:
     def _states(self) -> list[FileState]:
         if self.format != "flat-tokens":
             files = (_index_of(path) if self.format == "megatron" else path for path in self.paths)
-            return states_of(Place(self._store, path) for path in files)
-        return [state for path in self.paths for state in self._states_of_group(path)]
+            return states_at_opening(Place(self._store, path) for path in files)
+        return states_at_opening(place for path in self.paths for place in self._metadata_of(path))
 
-    def _states_of_group(self, path: str) -> Iterator[FileState]:
-        """Those of the metadata of its arrays, or of all of it where it is one file."""
+    def _metadata_of(self, path: str) -> Iterator[Place]:
+        """The metadata of a group's arrays, or all of it where it is one file."""
         group = Place(self._store, path)
         arrays = (group.child(array) for array in ("encoded_tokens", "seq_starts"))
         metadata = (array.child(name) for array in arrays for name in (".zarray", "zarr.json"))
-        for place in metadata if group.is_folder() else (group,):
-            if place.exists():
-                yield state_of(place)
+        return (place for place in (metadata if group.is_folder() else (group,)) if place.exists())
 
 
 def _tokens_and_highest(source: TokenSource) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +15,43 @@ from penstock._pool import Pool
 from penstock.abc import Store
 from penstock.codec.hashes import BLOCK_BYTES, DocumentDigest
 from penstock.errors import Corrupt, NotFound
-from penstock.reshape.in_place import InPlace
-from penstock.reshape.share_tasks import Block, BlockMark, Stretch, digest_tokens, parse_mark, read_stretches
 from penstock.store.place import Place
 from penstock.types import IntArray
 from penstock.work.parts import PartName, read_part
+from penstock.work.tokens.blocks import Block, BlockMark, Stretch, digest_tokens, parse_mark, read_stretches
 
 _THREADS = 16
 _RUN_ROWS = 1 << 16
+
+
+class _Rows(Protocol):
+    """Rows that are asked for their lengths."""
+
+    def __len__(self) -> int: ...
+
+    def ranges(self, rows: slice, /) -> tuple[IntArray, IntArray]:
+        """int64[k] starts and lengths of some of them."""
+        ...
+
+
+class InPlace(Protocol):
+    """Rows that lie in a file of the output's store as its writer would put them there.
+
+    Attributes:
+        rows: all of a source.
+        file: where they lie.
+        start_bytes: where they begin in it.
+        size_bytes: of all of them.
+    """
+
+    @property
+    def rows(self) -> _Rows: ...
+    @property
+    def file(self) -> Place: ...
+    @property
+    def start_bytes(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
 
 
 @dataclass(slots=True)
