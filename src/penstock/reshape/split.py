@@ -49,7 +49,8 @@ from penstock.reshape.rows import (
     runs,
     total_units,
 )
-from penstock.reshape.shares import Asked, is_shared, refuse_tars, share
+from penstock.reshape.share_rows import RowWork
+from penstock.reshape.shares import How, is_by_parts, is_shared, refuse_tars, share
 from penstock.reshape.tally import Tally
 from penstock.store._keeping import keeping_nothing
 from penstock.store.object_folder import take_back
@@ -109,8 +110,8 @@ def split(
     names = _checked_names(names, len(shares))
     dataset, target = place_of(source, store), place_of(folder, store)
     made_by = {"command": "split", "ratio": shares, "seed": seed, "by": by}
-    hands, sharing = Workers(executor, workers), Sharing(part, finish, no_work, restart)
-    in_shares = is_shared(sharing, dry_run=dry_run)
+    sharing, hands = Sharing(part, finish, no_work, restart), hands_for(executor, workers, dry_run=dry_run)
+    in_shares = is_shared(sharing, hands, dry_run=dry_run)
     if in_shares or is_tars(dataset, format):
         refuse_along(options, keep_map, "tars or shares are written as a whole")
     if is_tars(dataset, format):
@@ -119,24 +120,25 @@ def split(
         refuse_tars(dataset, sharing)
         places = [target.child(f"{dataset.name}_{name}") for name in names]
         part_of = functools.partial(_parts_of_samples, shares=shares, seed=seed, by=by)
-        how: dict[str, Any] = {"overwrite": overwrite, "dry_run": dry_run, "progress": progress}
+        given: dict[str, Any] = {"overwrite": overwrite, "dry_run": dry_run, "progress": progress}
         require_tars(to)
-        return split_tars(dataset, places, part_of, made_by, hands, **how, **options)
+        return split_tars(dataset, places, part_of, made_by, hands, **given, **options)
     with keeping_nothing(dry_run):
         rows = open_rows(dataset, format=format, **options)
     by_content = ByContent(shares, seed, isinstance(rows, TokenRows))
     parts = ByPosition(len(rows), shares, seed) if by == "position" else by_content
-    hands = hands_for(executor, workers, dry_run=dry_run)
     work = _Work(rows, rows_at(rows, options), parts, hands, target.child(rows.place.name))
     outputs = [
         Output(place, to or rows.format, overwrite, keep_map=keep_map) for place in _places(rows, target, names, to)
     ]
     if dry_run:
         return _rehearsed(work, outputs, made_by, Counter(len(rows), progress))
-    if in_shares:
-        deal, laid, counter = _Dealt(parts), list(ranges_of(0, rows)), Counter(len(rows), progress)
-        return share(Asked(work.beside, outputs, [rows], [work.rows_at], made_by, deal, laid, sharing, hands, counter))
-    return _written(work, outputs, made_by, Counter(len(rows), progress))
+    how, laid = How(sharing, hands, Counter(len(rows), progress)), list(ranges_of(0, rows))
+    asked = RowWork(work.beside, outputs, [rows], [work.rows_at], made_by, _Dealt(parts), laid, how)
+    goes_along = keep_map or bool(rows.taken_out.carried.entries)
+    if not goes_along and is_by_parts(asked):
+        return share(asked)
+    return _written(work, outputs, made_by, how.counter)
 
 
 @dataclass(frozen=True, slots=True)
