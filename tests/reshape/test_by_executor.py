@@ -17,7 +17,7 @@ from tests.reshape.datasets import write_lines, write_tokens
 import penstock as ps
 from penstock.errors import ConfigError, PrepareError
 from penstock.executors import ProcessExecutor
-from penstock.reshape import pieces, rows, share_copies, shuffle, tars
+from penstock.reshape import pieces, rows, share_copies, share_tars, shuffle, tars
 from penstock.store.memory import MemoryStore
 from penstock.store.place import Place
 
@@ -64,8 +64,8 @@ def shards(format: str, **options: Any) -> Make:
     return make
 
 
-def in_tars(folder: Path) -> Path:
-    with ps.create(folder / "in", format="webdataset", maxcount=70) as writer:
+def in_tars(folder: Path, **options: Any) -> Path:
+    with ps.create(folder / "in", format="webdataset", maxcount=70, **options) as writer:
         for number in range(300):
             writer.write({"__key__": f"k{number:03d}", "txt": b"t" * (number % 20), "json": {"n": number}})
     return folder / "in"
@@ -122,7 +122,8 @@ def made(verb: Callable[..., None], source: Path, folder: Path, **how: Any) -> d
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "PIECE_BYTES", 5000)
-    monkeypatch.setattr(share_copies, "PIECE_BYTES", 5000)
+    monkeypatch.setattr(share_copies, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(share_tars, "PIECE_BYTES", 2000)
     monkeypatch.setattr(rows, "RUN_BYTES", 2000)
     monkeypatch.setattr(rows.runs, "__defaults__", (0, None, 2000))
     monkeypatch.setattr(shuffle, "_LEAST_MEMORY_BYTES", 1)

@@ -46,7 +46,7 @@ from penstock.reshape.rows import AnyRows, TokenRows, is_tars, open_rows, rows_a
 from penstock.reshape.samples import SampleRows
 from penstock.reshape.share_copies import CopyWork
 from penstock.reshape.share_rows import RowWork
-from penstock.reshape.shares import How, is_by_parts, is_shared, refuse_tars, share
+from penstock.reshape.shares import How, is_by_parts, is_shared, share
 from penstock.store._keeping import keeping_nothing
 from penstock.store.place import Given, Place, place_of
 from penstock.work.sharing import Sharing
@@ -120,10 +120,10 @@ def merge(
     if is_tars(places[0], format):
         from penstock.reshape.tars import merge_tars  # slow
 
-        refuse_tars(places[0], sharing)
-        given: dict[str, Any] = {"overwrite": overwrite, "dry_run": dry_run, "progress": progress}
+        given: dict[str, Any] = {"overwrite": overwrite, "dry_run": dry_run, "to": to}
         given |= {"token_bytes": token_bytes, "mix_tokenizers": mix_tokenizers or None}
-        return MergeReport(*merge_tars(places, place, hands, to=to, **given, **options))
+        hands = hands_for(executor, workers, dry_run=dry_run)
+        return MergeReport(*merge_tars(places, place, How(sharing, hands, Counter(0, progress)), **given, **options))
     with keeping_nothing(dry_run):
         opened = [open_rows(one, format=format, **options) for one in places]
     output = Output(place, to, overwrite, token_bytes, mix_tokenizers, dry_run=dry_run, keep_map=keep_map)

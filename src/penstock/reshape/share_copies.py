@@ -133,7 +133,11 @@ class CopyWork:
         """See `Asked`."""
         require_no_object(self.output.place, left=left)
 
-    def part_fn(self, work: SharedWork) -> Callable[[tuple[int, Range]], object]:
+    def sent(self, number: int, task: Range) -> Range:
+        """Of no task."""
+        return task
+
+    def part_fn(self, work: SharedWork) -> Callable[[Any], object]:
         """Of no task."""
         return id
 

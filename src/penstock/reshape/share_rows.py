@@ -146,6 +146,10 @@ class RowWork:
         for output in self.outputs if self.holds_samples else ():
             require_no_object(output.place, left=left)
 
+    def sent(self, number: int, task: Range) -> tuple[int, Range]:
+        """See `Asked`."""
+        return number, task
+
     def part_fn(self, work: SharedWork) -> Callable[[tuple[int, Range]], object]:
         """See `Asked`."""
         job = PartJob(Job(tuple(self.at), self.make, self.unit_bytes), len(self.outputs), work.parts)

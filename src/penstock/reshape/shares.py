@@ -10,6 +10,7 @@ always write these formats: what they put out is, byte for byte, what one proces
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -51,7 +52,7 @@ class How:
 
 
 class Task(Protocol):
-    """What a worker does in the first wave."""
+    """What a worker does in the first wave, as it is known before."""
 
     @property
     def num_samples(self) -> int:
@@ -131,8 +132,12 @@ class Asked(Protocol):
         """That nothing lies where files of new work would go; `left`: but what was thrown away."""
         ...
 
-    def part_fn(self, work: SharedWork, /) -> Callable[[tuple[int, Any]], object]:
-        """What does a task, given with its number, and puts its parts."""
+    def sent(self, number: int, task: Any, /) -> Any:
+        """What a worker is given of a task."""
+        ...
+
+    def part_fn(self, work: SharedWork, /) -> Callable[[Any], object]:
+        """What does a task, as it is sent, and puts its parts."""
         ...
 
     def wave(self, work: SharedWork, /) -> Wave:
@@ -275,7 +280,8 @@ def _make_parts(asked: Asked, work: SharedWork, pool: Executor) -> None:
     missing = [one for one in enumerate(tasks) if one[0] not in there and how.sharing.takes(one[0])]
     if missing and how.announce is not None:
         how.announce()
-    for (_, task), _ in zip(missing, pool.map(asked.part_fn(work), iter(missing)), strict=True):
+    sent = itertools.starmap(asked.sent, missing)
+    for (_, task), _ in zip(missing, pool.map(asked.part_fn(work), sent), strict=True):
         how.counter.add(task.num_samples)
 
 
@@ -319,9 +325,3 @@ def _told(asked: Asked, work: SharedWork, missing: Sequence[int] = ()) -> tuple[
         asked.told(work, group, [one for one in mine if one.piece == group]) for group in range(len(asked.outputs))
     )
     return tuple(replace(one, part=sharing.part, missing=tuple(missing)) for one in by_group)
-
-
-def refuse_tars(place: Place, sharing: Sharing) -> None:
-    """Raise `Unsupported` where tars are to be resharded by shares."""
-    if sharing.joins:
-        raise Unsupported("many workers can't share the writing of tars", path=place.path)

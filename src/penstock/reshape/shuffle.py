@@ -38,7 +38,7 @@ from penstock.reshape.rewrite import (
 )
 from penstock.reshape.rows import AnyRows, Rows, RowsAt, is_tars, open_rows, rows_at
 from penstock.reshape.share_rows import RowWork
-from penstock.reshape.shares import How, is_by_parts, is_shared, refuse_tars, share
+from penstock.reshape.shares import How, is_by_parts, is_shared, share
 from penstock.store.place import Given, place_of
 from penstock.types import IntArray
 from penstock.work.sharing import Sharing
@@ -108,10 +108,9 @@ def shuffle(
     if is_tars(dataset, format):
         from penstock.reshape.tars import merge_tars  # slow
 
-        refuse_tars(dataset, sharing)
-        how: dict[str, Any] = {"overwrite": overwrite, "progress": progress, "announce": announce}
-        how |= {"token_bytes": token_bytes, "memory_bytes": memory_bytes}
-        return merge_tars([dataset], place, by, to=to, seed=seed, **how, **options)[0]
+        given: dict[str, Any] = {"overwrite": overwrite, "announce": announce, "to": to, "seed": seed}
+        given |= {"token_bytes": token_bytes, "memory_bytes": memory_bytes}
+        return merge_tars([dataset], place, How(sharing, by, Counter(0, progress)), **given, **options)[0]
     rows = open_rows(dataset, format=format, **options)
     output = Output(place, to, overwrite, token_bytes, keep_map=keep_map)
     order = SeededOrder(len(rows), seed) if len(rows) else None
