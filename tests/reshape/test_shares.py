@@ -38,6 +38,7 @@ from penstock.store import compose
 from penstock.store.place import place_of
 from penstock.store.put import put
 from penstock.work.parts import PartName
+from penstock.work.plan import Plan
 from penstock.work.status import status_of
 
 Verb = Callable[..., list[Written]]
@@ -324,6 +325,33 @@ def test_other_work_is_refused_by_name_and_thrown_away_when_asked(tmp_path: Path
         with pytest.raises(ConfigError, match="the output exists"):
             ps.shuffle(source, output, seed=1, announce=told.append, **how)
     assert not told
+
+
+@pytest.mark.parametrize(
+    ("verb", "format"), [("filter", "pbin"), ("merge", "mds"), ("shuffle", "tars"), ("split", "jsonl, some excluded")]
+)
+def test_another_version_another_plan_and_a_stale_worker_are_refused_by_name(
+    verb: str, format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, do, folder = str(SOURCES[format](tmp_path)), VERBS[verb], str(tmp_path / "made")
+    do(source, f"{tmp_path}/alone")
+    do(source, folder, part=(0, 3))
+    before = files_of(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(Plan.__init__, "__defaults__", (*(Plan.__init__.__defaults__ or ())[:-1], 99))
+        for late in ({"part": (1, 3)}, {"finish": True}, {"finish": True, "no_work": True}):
+            with pytest.raises(ConfigError, match=r"the version of Penstock that began it.*--restart"):
+                do(source, folder, **late)
+    with pytest.raises(ConfigError, match="disagree on how many"):
+        do(source, folder, part=(1, 2))
+    if verb != "merge":
+        ps.exclude(source, indices=[11], reason="asked for meanwhile")
+        with pytest.raises(ConfigError, match=r"unfinished work for this output differs: .*(has changed|excluded)"):
+            do(source, folder, finish=True)
+        ps.exclude(source, indices=[11], undo=True)
+    assert files_of(folder) == before
+    do(source, folder, finish=True)
+    assert files_of(folder) == files_of(f"{tmp_path}/alone")
 
 
 def test_two_workers_that_disagree_are_found(tmp_path: Path) -> None:
