@@ -96,7 +96,7 @@ def merge(
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
-        part, finish, no_work, restart: shared work, as of `penstock.pack`; of documents and lines.
+        part, finish, no_work, restart: shared work, as of `penstock.pack`.
         options: what `penstock.open` takes for the sources; `keep_excluded` copies excluded samples with their entries;
             for tars see `penstock.reshape.tars.merge_tars`.
 

@@ -130,10 +130,10 @@ class TarWork:
         return Plan(options, tuple(inputs), PIECE_BYTES, "")
 
     def published(self, output: Output) -> Manifest | None:
-        """See `Asked`; of sources that nothing is known of no output is known again."""
+        """See `Asked`."""
         known = self.once(output).published(None)
         asked = {name: self.options[name] for name in ("maxcount", "maxsize", "pattern") if name in self.options}
-        if known is None or not self.noted.inputs or dict(known.inputs) != dict(self.noted.inputs):
+        if known is None or dict(known.inputs) != dict(self.noted.inputs):
             return None
         told = {**self.noted.options, **asked}
         return known if all(known.options.get(name) == value for name, value in told.items()) else None

@@ -23,7 +23,7 @@ from penstock.reshape.once import once_parts
 from penstock.reshape.pieces import Workers
 from penstock.reshape.rewrite import Counter, Output, Written
 from penstock.store.place import Place
-from penstock.store.unfinished import Once
+from penstock.store.unfinished import Once, remove_mark
 from penstock.types import Manifest
 from penstock.work.folder import WorkFolder
 from penstock.work.parts import PartName
@@ -214,6 +214,8 @@ def _complete(asked: Asked, folder: WorkFolder, plan: Plan) -> tuple[Written, ..
     with contextlib.suppress(PrepareError):  # others may be at work on their shares still
         for output in asked.outputs:
             asked.once(output).swept(None)
+            remove_mark(output.place.store, output.place.path)
+        remove_mark(asked.beside.store, asked.beside.path)
         if folder.is_there():
             with open_shared(asked.beside, folder, restart=False, shared=False) as work:
                 if work.head is None or work.head.digest == plan.digest():

@@ -87,7 +87,7 @@ def shuffle(
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
-        part, finish, no_work, restart: shared work, as of `penstock.pack`; of documents and lines. A share is of the
+        part, finish, no_work, restart: shared work, as of `penstock.pack`. A share is of the
             places of the output, whose rows are read where they lie.
         announce: told what will be read, once the output is taken and before anything is written.
         options: what `penstock.open` takes for the source; `keep_excluded` copies excluded samples with their entries;

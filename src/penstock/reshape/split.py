@@ -98,7 +98,7 @@ def split(
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
-        part, finish, no_work, restart: shared work, as of `penstock.pack`; of documents and lines.
+        part, finish, no_work, restart: shared work, as of `penstock.pack`.
         options: what `penstock.open` takes for the source; `keep_excluded` copies excluded samples with their entries.
 
     Raises:

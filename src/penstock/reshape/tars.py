@@ -107,7 +107,7 @@ def merge_tars(
     job = _Job(
         places=[one for one, _ in opened],
         options=given | typing[0],
-        noted=_lineage([one for one, _ in opened], split, made_by, excluded),
+        noted=_lineage(opened, split, made_by, excluded),
         what=what,
         overwrite=overwrite,
         excluded=excluded,
@@ -169,14 +169,25 @@ def _rows_at(count: int, seed: int | None) -> RowsAt:
     return np.arange if seed is None or not count else SeededOrder(count, seed).rows_at
 
 
-def _lineage(sources: Sequence[Place], split: str | None, made_by: Mapping[str, Any], excluded: int) -> Provenance:
-    """What the side file says of where samples come from; of folders that were never prepared, nothing is known."""
+def _lineage(
+    opened: Sequence[tuple[Place, Mapping[str, TarSamples]]],
+    split: str | None,
+    made_by: Mapping[str, Any],
+    excluded: int,
+) -> Provenance:
+    """What the side file says of where samples come from; folders never prepared are known by their tables."""
     inputs: dict[str, str] = {}
-    for name, place in zip(distinct_names(sources), sources, strict=True):
+    for name, (place, splits) in zip(distinct_names([one for one, _ in opened]), opened, strict=True):
+        inputs[name] = digest([_shards_of(samples) for samples in splits.values()])
         with contextlib.suppress(PenstockError):
             options = OpenOptions(split=split, raw=True, excludes=NO_LIST)
             inputs[name] = get_format(FORMAT).open(place.store, place.path, options).fingerprint
     return Provenance(inputs=inputs, options={**made_by, **({"excluded": excluded} if excluded else {})})
+
+
+def _shards_of(samples: TarSamples) -> list[list[Any]]:
+    """Name, samples and bytes of each shard."""
+    return [[one.name, table.num_samples, int(table.sizes.sum())] for one, table, _ in samples.shards]
 
 
 def _excluded_in(opened: Sequence[tuple[Place, dict[str, TarSamples]]]) -> tuple[int, dict[str, str]]:
@@ -239,7 +250,7 @@ def split_tars(
     job = _Job(
         places=[dataset],
         options=given | _typing(dataset),
-        noted=_lineage([dataset], split, made_by, samples.excluded),
+        noted=_lineage([(dataset, splits)], split, made_by, samples.excluded),
         what={**made_by, "options": options, "source": dataset.shown, "shards": digest(shards)},
         overwrite=overwrite,
         excluded=samples.excluded,
@@ -340,7 +351,7 @@ def _once(place: Place, what: dict[str, Any], num_samples: int | None) -> Once[M
 
 
 def _known(options: dict[str, Any]) -> dict[str, Any]:
-    given = {name: value for name, value in options.items() if value is not None}
+    given = {name: value for name, value in options.items() if value not in (None, False)}
     unknown = sorted(set(given) - set(_OPTIONS))
     if unknown:
         raise ConfigError(f"{', '.join(unknown)} has no meaning for tars", expected=", ".join(_OPTIONS))
