@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import importlib
@@ -32,7 +33,7 @@ from scenarios import (
 )
 
 import penstock
-from penstock.errors import NotFound, PenstockError
+from penstock.errors import NotFound, PenstockError, PrepareError
 from penstock.types import Severity
 
 Work = Callable[[Path, bool], object]
@@ -236,8 +237,7 @@ def finished(name: str) -> Callable[[Path], Any]:
         try:
             return clean(name)(folder)
         except PenstockError as error:
-            # In an object store each file is visible at once: some shards and no index are no dataset of any format.
-            if not any(said in error.what for said in ("unfinished", "no format recognises this")):
+            if "unfinished" not in error.what:
                 raise
             raise NotFound(error.what, path=name) from error
 
@@ -394,6 +394,70 @@ OLD_MDS = once(rows("out", 3, format="mds"))
 OLD_PAIR = once(tokens("out", OLD_DOCUMENTS, format="megatron"))
 OLD_GROUP = once(tokens("out.zarr", OLD_DOCUMENTS, format="flat-tokens", split="train"))
 MERGED_PBIN = (GOLDEN / "merged.pbin").read_bytes()
+
+
+# --- what is taken out -------------------------------------------------------------------------------------------
+
+
+def at_one_time(work: Work) -> Work:
+    """The same, with one time in all that says when."""
+    modules = [importlib.import_module(f"penstock.look.{name}") for name in ("exclude", "purge")]
+
+    def timed(folder: Path, overwrite: bool) -> None:
+        with contextlib.ExitStack() as stack:
+            for module in modules:
+                stack.enter_context(mock.patch.object(module, "now", return_value="2026-11-22T10:00:00+00:00"))
+            work(folder, overwrite)
+
+    return timed
+
+
+def excluding(name: str) -> Work:
+    """Takes a sample out."""
+    return at_one_time(
+        lambda folder, _overwrite: penstock.exclude(folder / name, indices=[1], reason="asked", who="one")
+    )
+
+
+def with_excluded(setup: Setup, name: str) -> Setup:
+    """Inputs of which one has an exclude list."""
+
+    def made(folder: Path) -> None:
+        setup(folder)
+        excluding(name)(folder, False)
+
+    return made
+
+
+def listed(name: str) -> Callable[[Path], Any]:
+    """What is excluded, which is nothing where there is no list."""
+    samples = importlib.import_module("penstock.look.exclude").excluded_samples
+    return lambda folder: [one.index for one in samples(folder / name).entries]
+
+
+def kept_of(*names: str) -> Callable[[Path], Any]:
+    """What can be read of datasets and what not; nothing is there before its list is."""
+
+    def view(folder: Path) -> Any:
+        seen: list[Any] = []
+        for name in names:
+            try:
+                source: Any = penstock.open(folder / name)
+            except PrepareError:
+                raise NotFound("not yet", path=folder / name) from None
+            found = getattr(source, "excluded_indices", None)
+            gone = set() if found is None else set(found.tolist())
+            seen.append([None if n in gone else _plain(source[n]) for n in range(len(source))])
+        return seen
+
+    return view
+
+
+def purged(name: str, output: str) -> Work:
+    """The dataset without what its list takes out."""
+    module = importlib.import_module("penstock.look.purge")
+    return at_one_time(lambda folder, overwrite: module.purge(folder / name, folder / output, overwrite=overwrite))
+
 
 WRITERS = [
     writer("jsonl", lines("out.jsonl"), lines("out.jsonl", OLD_TEXTS), clean("out.jsonl")),
@@ -582,6 +646,39 @@ VERBS += [
 
 VERBS += [
     Case(
+        f"pack to {name}, by an array",
+        write_pack_inputs,
+        by_an_array(functools.partial(packed, target, to=name)),
+        clean(target),
+        old,
+    )
+    for name, target, old in (
+        ("pbin", "out.pbin", OLD_PBIN),
+        ("megatron", "out", OLD_PAIR),
+        ("flat-tokens", "out.zarr", OLD_GROUP),
+    )
+]
+
+VERBS += [
+    Case(
+        f"convert to {name}, by an array",
+        two_pbin,
+        by_an_array(functools.partial(converted, "a.pbin", target, to=name)),
+        clean(target),
+        old,
+    )
+    for name, target, old in (("pbin", "out.pbin", OLD_PBIN), ("flat-tokens", "out.zarr", OLD_GROUP))
+]
+
+VERBS += [
+    Case(
+        "convert to files of pbin, by an array",
+        two_pbin,
+        by_an_array(functools.partial(converted, "a.pbin", "out", to="pbin", file_tokens=30)),
+        finished("out"),
+        once(converted("b.pbin", "out", to="pbin", file_tokens=30)),
+    ),
+    Case(
         "convert to mds, by an array",
         two_jsonl,
         by_an_array(functools.partial(converted, "a.jsonl", "out", to="mds", group_rows=1)),
@@ -705,4 +802,40 @@ PROCESSES = [
     ),
 ]
 
-CASES = [*WRITERS, *VERBS, *REMOTE, *PROCESSES]
+TAKEN_OUT = [
+    Case("exclude", two_pbin, excluding("a.pbin"), listed("a.pbin"), finishes=True),
+    *(
+        Case(f"purge {name}", with_excluded(setup, name), purged(name, output), clean(output))
+        for name, setup, output in (
+            ("a.pbin", two_pbin, "out.pbin"),
+            ("a.jsonl", two_jsonl, "out.jsonl"),
+            ("a", two_mds, "out"),
+        )
+    ),
+    *(
+        Case(
+            f"merge {name} with what is excluded",
+            with_excluded(setup, name),
+            verb("merge", (name,), output, keep_excluded=True, keep_map=True),
+            kept_of(output),
+        )
+        for name, setup, output in (("a.pbin", two_pbin, "out.pbin"), ("a", two_mds, "out"))
+    ),
+    Case(
+        "convert with what is excluded",
+        with_excluded(two_mds, "a"),
+        lambda folder, _overwrite: importlib.import_module("penstock.convert").convert(
+            folder / "a", folder / "out.jsonl", keep_excluded=True
+        ),
+        kept_of("out.jsonl"),
+    ),
+    Case(
+        "pack with what is excluded",
+        with_excluded(write_pack_inputs, "b.jsonl"),
+        packed("out.pbin", to="pbin", keep_excluded=True, keep_map=True),
+        kept_of("out.pbin"),
+    ),
+]
+"""A sample that goes, and one that is copied with its entry."""
+
+CASES = [*WRITERS, *VERBS, *REMOTE, *PROCESSES, *TAKEN_OUT]

@@ -81,10 +81,10 @@ def test_what_verbs_make_of_samples_names_its_inputs(tmp_path: Path) -> None:
     ps.convert(part.path, tmp_path / "mds", to="mds")
     ps.convert(tmp_path / "mds", tmp_path / "back", to="webdataset")
     ps.convert(ps.open(tmp_path / "mds"), tmp_path / "a.jsonl")
-    ps.convert(tmp_path / "a.jsonl", tmp_path / "json", to="json-shards")
+    ps.convert(tmp_path / "a.jsonl", tmp_path / "again", to="mds")
     first = [(name, "same") for name in ("mds", "mixed_train", "mixed", "merged", "tars")]
     assert chain(trace(tmp_path / "back")) == [("back", "output"), *first]
-    assert chain(trace(tmp_path / "json")) == [("json", "output"), ("a.jsonl", "same"), *first]
+    assert chain(trace(tmp_path / "again")) == [("again", "output"), ("a.jsonl", "same"), *first]
     assert trace(tmp_path / "mixed").made_by["command"] == "shuffle"
     assert trace(tmp_path / "a.jsonl").made_by["command"] == "convert"
     (tmp_path / "t.csv").write_text("id,text\n1,a\n")

@@ -20,7 +20,7 @@ from penstock.codec import hashes
 from penstock.errors import ConfigError, Corrupt, PenstockError
 from penstock.executors import InlineExecutor, ProcessExecutor
 from penstock.formats._manifest import FileDigests
-from penstock.formats.shards.source import read_index
+from penstock.formats.shards.find_index import read_index
 from penstock.formats.shards.writer import ShardWriter
 from penstock.reshape import (
     pieces,

@@ -10,6 +10,9 @@ import click
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+excludes_option = click.option("--excludes", help="Exclude list; by default that beside the data, on this machine.")
+
+
 def opening_options(whose: str) -> Callable[[Command], Command]:
     """`--format --split --layout --eos-id` of a dataset; what its format can't follow is refused.
 

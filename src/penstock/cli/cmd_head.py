@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from penstock.cli._opening import opening_options
+from penstock.cli._opening import excludes_option, opening_options
 from penstock.cli._output import emit, follow_links_option, json_option
 from penstock.cli._samples import Decode, decoder, first_of, require_one, sample_options, visible
 
@@ -21,6 +21,7 @@ _JSON_TOKENS = 4096
 @opening_options("the dataset")
 @click.option("--columns", help="Only these fields, comma between them.")
 @click.option("--trust", is_flag=True, help="Decode pickled columns too, which runs code that the data hold.")
+@excludes_option
 @sample_options
 @follow_links_option
 @json_option

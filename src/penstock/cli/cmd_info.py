@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from penstock.cli._opening import opening_options
+from penstock.cli._opening import excludes_option, opening_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, table
 
 _BAR = 40
@@ -15,6 +15,7 @@ _BAR = 40
 @click.command()
 @click.argument("path")
 @opening_options("the dataset")
+@excludes_option
 @follow_links_option
 @json_option
 def command(path: str, as_json: bool, **options: Any) -> None:

@@ -85,6 +85,7 @@ def understand(
     overwrite: bool,
     file_tokens: int | None,
     sharing: Sharing,
+    keep_excluded: bool = False,
     options: Mapping[str, Any],
 ) -> Asked:
     """What the arguments of `convert` mean, without a look into the data.
@@ -98,9 +99,7 @@ def understand(
     _require_columns(columns)
     _require_values(options)
     count = _count_workers(workers)
-    options = {name: value for name, value in options.items() if value is not None}
-    keep_excluded = bool(options.pop("keep_excluded", False))
-    of_source, of_target = _sides(options, chosen)
+    of_source, of_target = _sides({name: value for name, value in options.items() if value is not None}, chosen)
     source, source_format = _source(source, format, tables=not chosen.traits.tokens)
     if chosen.name == "jsonl" != source_format and "flavor" in of_source:
         of_target["flavor"] = of_source.pop("flavor")

@@ -29,12 +29,12 @@ from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Prepa
 from penstock.executors import make_executor
 from penstock.formats import get_format
 from penstock.formats._manifest import Provenance
+from penstock.formats.shards.find_index import own_files
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.formats.shards.side import SIDE_NAME
-from penstock.formats.shards.source import own_files
 from penstock.store.cache import CachedStore
-from penstock.store.local import LocalStore, output_exists
-from penstock.store.outputs import claimed, sweep_killed
+from penstock.store.local import output_exists
+from penstock.store.outputs import claimed, sweep_complete, sweep_killed
 from penstock.store.place import Place
 from penstock.store.put import put_new
 from penstock.store.side_file import load_manifest
@@ -164,13 +164,10 @@ def _known_again(
     if not plan.sharing.joins:
         sweep_killed(place.store, [place.path])
         verify(written)
-    elif isinstance(place.store, LocalStore) and plan.output.overwrite:
-        with contextlib.suppress(PrepareError, OSError):  # its writer is about to end
-            sweep_killed(place.store, [place.path])
-            # What was replaced may lie hidden beside it still: whoever begins to write sweeps that.
-            family = FAMILIES.get(plan.output.dataset.format)
-            own = functools.partial(own_files if family is None else family.own, place.store)
-            place.store.stage_folder(place.path, overwrite=True, own=own).abort()
+    else:
+        family = FAMILIES.get(plan.output.dataset.format)
+        own = functools.partial(own_files if family is None else family.own, place.store)
+        sweep_complete(place.store, [place.path], own if plan.output.overwrite else None)
     if folder.is_there():
         with contextlib.suppress(PrepareError), open_shared(place, folder, restart=False, shared=False) as work:
             if work.head is None or work.head.digest == plan.shared.digest():

@@ -35,7 +35,6 @@ from penstock.formats.tokens.folder.files import read_index, read_index_bytes
 from penstock.formats.tokens.folder.side import read_manifest
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.object_folder import require_no_writer
-from penstock.store.outputs import sweep_killed
 from penstock.store.place import Place
 from penstock.store.put import aborting, commit_as
 from penstock.types import IntArray, Manifest
@@ -44,7 +43,7 @@ from penstock.work.parts import PartMeta, PartName, encode_end
 from penstock.work.shared import SCRATCH, SharedWork, open_shared, work_folder
 from penstock.work.sharing import join, kept_or_not, plain_errors, wait_for_another
 from penstock.work.tokens.assemble import FileJob, append_range, as_parts
-from penstock.work.tokens.files import TokenFiles, held_folder, sweep_killed_folder
+from penstock.work.tokens.files import TokenFiles, end_killed_commit, held_folder, sweep_killed_tokens
 from penstock.work.tokens.join import PartRange
 from penstock.work.tokens.runs import DocumentRuns
 
@@ -150,15 +149,13 @@ def _known_again(plan: TokenPlan, made: Manifest, verify: Callable[[Written], No
     """Say that the output is there; who has it alone reads it back, and sweeps what a killed run left."""
     place, folder = plan.output.place, _folder(plan)
     written = Written(made.digest, made, made.num_samples, was_complete=True)
-    if plan.file_tokens:
-        sweep_killed_folder(place)
-    elif not plan.sharing.joins:
-        sweep_killed(place.store, files_at(plan.output.dataset.format, place.path))
+    sweep_killed_tokens(place, plan.output.dataset.format, is_folder=plan.file_tokens is not None)
     if not plan.sharing.joins:
         verify(written)
     if folder.is_there():
         with contextlib.suppress(PrepareError), open_shared(place, folder, restart=False, shared=False) as work:
             if work.head is None or work.head.digest == plan.shared.digest():
+                end_killed_commit(work, plan.output.dataset.format, is_folder=plan.file_tokens is not None)
                 work.clear()
     return written
 

@@ -18,6 +18,7 @@ from penstock.abc import Source
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError
 from penstock.formats import get_format
 from penstock.formats._door import open_at
+from penstock.formats._excluded import require_list_named
 from penstock.formats._kept import excluded_count, excluded_list, kept
 from penstock.formats.samples.folder.files import list_files, part_of
 from penstock.store.exclude_list import NO_LIST, Entry
@@ -71,7 +72,10 @@ class Dataset:
 
     def opened(self) -> Source[Sample]:
         """Its source, in which excluded samples are errors; raises what the format raises."""
-        return open_at(get_format(self.format), self.place.store, self.place.path, self.options)
+        chosen, store, path = get_format(self.format), self.place.store, self.place.path
+        source = open_at(chosen, store, path, self.options)
+        require_list_named(chosen, store, path, self.options, source)
+        return source
 
     def whole(self) -> Dataset:
         """The same with all that is excluded."""

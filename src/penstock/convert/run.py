@@ -85,6 +85,7 @@ def convert(
     executor: AnyExecutor = "processes",
     group_rows: int | None = None,
     overwrite: bool = False,
+    keep_excluded: bool = False,
     file_tokens: int | None = None,
     dry_run: bool = False,
     part: tuple[int, int] | None = None,
@@ -96,28 +97,26 @@ def convert(
 ) -> ConvertReport:
     """Write the samples of `source` as a new dataset, and read it back.
 
-    Killed and run again, it goes on. The width of the ids is the source's; from a format with one width for all that
-    which the source was made from, else what the largest id needs. Shards are written by many processes, of many
-    machines with `part`; the bytes depend on source and options alone.
+    Killed and run again, it goes on. Ids have the source's width; from a format with one width for all, that of what it
+    was made from, else what the largest needs. Many processes write shards; bytes depend on source and options alone.
 
     Args:
         source: dataset to read; a `.csv` or `.tsv` file with a header; a source; or samples, as dicts, once.
         target: dataset to make.
-        to: its format; found from the suffix of `target` where it is None.
-        format: format of the source; found by sniffing where it is None.
+        to, format: formats: of the target, by default that of its suffix; of the source, by default found.
         eos: `("add", id)` puts an EOS behind every document, `("strip", id)` takes it away; else they are kept.
         columns: of the target: name → encoding (tars and folders: part), or names; else all, by schema or 1000 samples.
         workers: processes that write; by default one a core for shards, and for others this one.
         executor: a name of `penstock.executors`, or an executor.
         group_rows: samples that a process writes as a group; by default four shards' worth, by the first samples.
         overwrite, dry_run: replace the target; refuse what would be refused, tell what would be written, write nothing.
+        keep_excluded: copy excluded samples too, with their entries.
         file_tokens: make a folder of token files of this size; part: `(i, n)`: do the i-th (from 0) of n shares alone.
         finish, no_work, restart: do what is missing of shared work, and commit; only where nothing is; throw work away.
         progress: called with samples done and a text.
         options: `layout, eos_id, flavor, raw, trust, follow_links, read, excludes, source_split` of the source, as
-            `penstock.open` takes them; `keep_excluded=True` copies excluded samples with their entries; all others are
-            the target's, as `penstock.create` takes them, such as `token_bytes=`, `dtype=`, `size_limit=` or `split=`.
-            A target without splits leaves `split=` to the source.
+            `penstock.open` takes them; all others are the target's, as of `penstock.create`: `token_bytes=`, `dtype=`,
+            `size_limit=`, `split=`. A target without splits leaves `split=` to the source.
 
     Raises:
         Unsupported: the target's format can't hold these samples; it says why.
@@ -125,12 +124,12 @@ def convert(
         PrepareError, TooLarge: another run writes the target; an id does not fit it.
         Corrupt: what was written does not read back as what was read; the target must not be used.
     """
-    follow_links = bool(options.get("follow_links"))
-    place = dataset_at(source, follow_links=follow_links) if isinstance(source, str | os.PathLike) else source
+    follow = bool(options.get("follow_links"))
+    place = dataset_at(source, follow_links=follow) if isinstance(source, str | os.PathLike) else source
     asked = understand(
         place, place_of(target), to=to, format=format, eos=eos, columns=columns, group_rows=group_rows,
         workers=workers, executor=executor, overwrite=overwrite, file_tokens=file_tokens,
-        sharing=Sharing(part, finish, no_work, restart), options=options,
+        sharing=Sharing(part, finish, no_work, restart), keep_excluded=keep_excluded, options=options,
     )  # fmt: skip
     with keeping_nothing(dry_run):
         return _rehearsed(asked) if dry_run else _convert(asked, progress or _ignore)

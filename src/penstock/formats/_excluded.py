@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from penstock.abc import Format, Source, Store, SupportsKeys
-from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.formats._excluding import Exclusions, exclusions
 from penstock.store.exclude_list import (
     NO_LIST,
@@ -18,6 +19,8 @@ from penstock.store.exclude_list import (
     Entry,
     ExcludeList,
     encode_list,
+    linked_file,
+    list_above,
     list_beside,
     read_list,
     with_lists,
@@ -75,10 +78,10 @@ def exclusions_of(chosen: Format, store: Store, path: str, options: OpenOptions,
     _require_same(listed, entries.values(), whole, len(source))
     if split is not None and isinstance(source, SupportsKeys):
         entries = dict(_of_other_splits(source, listed, split)) | entries
-    return exclusions(entries, listed, options.mask_tokens) if entries else None
+    return exclusions(entries, listed, options) if entries else None
 
 
-def require_no_list_above(paths: Iterable[str], own: str | None = None) -> None:
+def require_no_list_above(paths: Collection[str], own: str | None = None) -> None:
     """Refuse what lies in a dataset that is under one list, which who opens a part of it would not see.
 
     Args:
@@ -88,18 +91,10 @@ def require_no_list_above(paths: Iterable[str], own: str | None = None) -> None:
     Raises:
         ConfigError: a folder above has another one.
     """
-    own = None if own is None else os.path.realpath(own)
-    bare = {one.rstrip("/") or one for one in paths}
-    folders = {os.path.realpath(os.path.dirname(one) or ".") for one in bare}
-    folders |= {os.path.dirname(os.path.realpath(one)) for one in bare if os.path.islink(one)}
-    for folder in list(folders):
-        while (above := os.path.dirname(folder)) not in folders:
-            folders.add(folder := above)
-    for folder in sorted(folders):
-        listed = os.path.join(folder, OURS[0])
-        if listed != own and os.path.lexists(listed):
-            what = "this is a part of a dataset that has an exclude list"
-            raise ConfigError(what, path=min(bare), found=listed, hint=f"Open the whole: {folder}")
+    listed = list_above(paths, own)
+    if listed is not None:
+        what = "this is a part of a dataset that has an exclude list"
+        raise ConfigError(what, path=min(paths), found=listed, hint=f"Open the whole: {os.path.dirname(listed)}")
 
 
 def require_whole(chosen: Format, store: Store, path: str, options: OpenOptions, source: Source[Any]) -> None:
@@ -119,6 +114,28 @@ def _members(source: Any, path: str) -> Sequence[str]:
     listed = getattr(source, "listed", None)
     found: Sequence[str] = getattr(listed, "paths", ()) if listed is not None else getattr(source, "_files", ())
     return found or (path,)
+
+
+def require_list_named(chosen: Format, store: Store, path: str, options: OpenOptions, source: Source[Any]) -> None:
+    """Refuse data that are far away beside which a list lies that nobody named, before they are copied on.
+
+    One request, or one listing of each folder of JSONL files. What only reads does not ask.
+
+    Raises:
+        ConfigError: there is such a list.
+    """
+    if options.excludes is not None or isinstance(store, LocalStore):
+        return
+    several, found = _several(source), ""
+    with contextlib.suppress(PenstockError, OSError):  # who may not look sees none
+        if several is not None:
+            found = min(with_lists(several.base, several.files).values(), default="")
+        else:
+            listed = place_of_list(chosen, store, path, options, source)[0]
+            found = listed if store.exists(listed) else ""
+    if found:
+        what = "an exclude list lies beside these data, which are far away"
+        raise ConfigError(what, path=path, found=found, hint="Name it: --excludes URL (excludes=)")
 
 
 def _require_no_member_list(store: LocalStore, path: str, files: Sequence[str]) -> None:
@@ -242,8 +259,8 @@ def _require_none_waits(store: Store, path: str) -> None:
 def _as_listed(chosen: Format, store: Store, path: str, options: OpenOptions) -> Source[Any]:
     plain = replace(options, columns=None, raw=True, vocab_size=None, validate_hash=None, image=None, excludes=None)
     flavor = "modalities" if chosen.name.startswith("jsonl") else options.flavor
-    if isinstance(store, LocalStore) and os.path.islink(path.rstrip("/")):  # what lies beside the file is known there
-        real = place_of(os.path.realpath(path))
+    real = linked_file(store, path)
+    if real is not None:  # what lies beside the file is known there
         store, path = real.store, real.path
     return chosen.open(store, path, replace(plain, flavor=flavor, mask_tokens=None))
 
@@ -285,9 +302,7 @@ def _several(source: Any) -> _HasFiles | None:
 def _of_several(options: OpenOptions, source: Any) -> Exclusions | None:
     """Each file is under its own list, beside it."""
     listed = lists_of_files(source)
-    return (
-        exclusions({one.index: one for one in listed.entries}, listed, options.mask_tokens) if listed.entries else None
-    )
+    return exclusions({one.index: one for one in listed.entries}, listed, options) if listed.entries else None
 
 
 def list_paths(source: Any) -> dict[str, str]:

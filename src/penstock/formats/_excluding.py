@@ -18,11 +18,12 @@ from penstock._hidden import Hidden
 from penstock._index import as_index, as_indices
 from penstock._kinds import is_token_source
 from penstock._resolved import samples_of
+from penstock._secrets import redact
 from penstock._tree import brief, tree
 from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError, Excluded
 from penstock.store.exclude_list import Entry, ExcludeList
-from penstock.types import Batch, IntArray, Sample, Schema, TokenArray
+from penstock.types import Batch, IntArray, OpenOptions, Sample, Schema, TokenArray
 
 _POWERS = (
     *("place_of", "key_of", "key_run", "index_of", "prefetch", "expect_parts", "kept_before", "block_files"),
@@ -47,12 +48,19 @@ class Exclusions:
         entries: of each, whose index may be that in another split.
         listed: the list that says so.
         mask_id: the id that stands in the place of theirs; None: that which ends documents, else 0.
+        named: the list, where it was named and not found beside the data: a recipe names it too.
     """
 
     indices: IntArray
     entries: tuple[Entry, ...]
     listed: ExcludeList
     mask_id: int | None = None
+    named: str | None = None
+
+    def opened_with(self) -> dict[str, Any]:
+        """What a recipe says of it: what opens the data again opens them by the same list."""
+        given = {"excludes": self.named, "mask_tokens": self.mask_id}
+        return {name: value for name, value in given.items() if value is not None}
 
     def has(self, index: int) -> bool:
         """Whether a sample is taken out."""
@@ -73,10 +81,12 @@ class Exclusions:
         raise Excluded(what, path=path, found=self.listed.path, hint=hint)
 
 
-def exclusions(entries: Mapping[int, Entry], listed: ExcludeList, mask_id: int | None) -> Exclusions:
-    """From index → entry."""
+def exclusions(entries: Mapping[int, Entry], listed: ExcludeList, options: OpenOptions) -> Exclusions:
+    """From index → entry, and what the data are opened with."""
     order = sorted(entries)
-    return Exclusions(np.array(order, np.int64), tuple(entries[one] for one in order), listed, mask_id)
+    named = None if options.excludes is None or listed.path is None else redact(listed.path)
+    found = np.array(order, np.int64)
+    return Exclusions(found, tuple(entries[one] for one in order), listed, options.mask_tokens, named)
 
 
 def excluding(source: Source[Any], found: Exclusions) -> ExcludingSource | ExcludingTokens:
@@ -147,8 +157,8 @@ class ExcludingSource:
         return self.stored_source.children()
 
     def recipe(self) -> dict[str, Any]:
-        """As the source's; what its list says is no part of it."""
-        return self.stored_source.recipe()
+        """As the source's, with the list where that was named; what it says is no part of it."""
+        return {**self.stored_source.recipe(), **self.exclusions.opened_with()}
 
     def summary(self) -> str:
         """One line: the source, and how many are excluded."""
@@ -290,8 +300,8 @@ class ExcludingTokens:
         return self.stored_source.children()
 
     def recipe(self) -> dict[str, Any]:
-        """As the source's; what its list says is no part of it."""
-        return self.stored_source.recipe()
+        """As the source's, with the list where that was named; what it says is no part of it."""
+        return {**self.stored_source.recipe(), **self.exclusions.opened_with()}
 
     def summary(self) -> str:
         """One line: the source, and how many are excluded."""

@@ -1,6 +1,7 @@
 """From which row of which input the documents of a run were made, as far as row maps beside the data tell.
 
-A row is written `NAME[INDEX]`: the input as the side file names it, and the row in it from 0, as `penstock find` says.
+A row is written `NAME[INDEX]`: the input as the side file names it, and the row in it from 0: in JSONL the line,
+as `penstock find` says, unless an index leaves lines out.
 """
 
 from __future__ import annotations

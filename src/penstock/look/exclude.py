@@ -122,7 +122,7 @@ def exclude(
         list: file of the list; by default `<side file>.exclude.jsonl` beside the data, which is needed where these are
             not on this machine: `penstock.open(…, excludes=)` then names it.
         undo: take these, or all, off the list instead.
-        also: datasets of tokens that were packed from the target: their documents of these samples are excluded too.
+        also: datasets that were made of the target, such as tokens: their samples of these are excluded too.
         who: stands in each entry; by default the user of this process.
         key_field, format, split, layout, eos_id, trust, follow_links: as of `penstock.find`.
 
@@ -386,6 +386,5 @@ def _packed_from(tokens: str | os.PathLike[str], parts: Sequence[tuple[Listed, F
 
     other, found = open_listed(tokens, None, {}), dict[int, str | None]()
     for listed, here in parts:
-        dataset = listed.dataset
-        found |= documents_made_of(other.dataset, dataset.place, len(dataset), [*here])
+        found |= documents_made_of(other.dataset, listed.dataset, [*here])
     return other, found

@@ -1,85 +1,129 @@
-"""Which documents of tokens were made of which samples, as far as side files tell."""
+"""Which samples of a dataset were made of which samples of another, as far as side files and row maps tell."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
-from penstock.errors import ConfigError
+from penstock._limits import MOST_NODES_DEEP
+from penstock.errors import ConfigError, PenstockError
 from penstock.formats import open_source
 from penstock.formats._excluding import stored
-from penstock.look.samples import Dataset
-from penstock.look.trace import is_same
+from penstock.formats.jsonl.scan import line_numbers
+from penstock.look.samples import Dataset, open_dataset
+from penstock.look.trace import digests_like, is_same, kind_of
+from penstock.reshape.rows import Lines
 from penstock.store.exclude_list import NO_LIST
 from penstock.store.place import Place
 from penstock.store.row_map import read_row_map
-from penstock.types import Manifest
+from penstock.types import IntArray, Manifest
 
-_IN_ORDER = (None, "convert")
-"""Commands after which documents stand as their inputs do; None: `pack`."""
+_IN_ORDER = (None, "convert", "merge")
+"""Commands after which samples stand as those of their inputs do, one input after another; None: `pack`."""
 
 
-def documents_made_of(
-    tokens: Dataset, source: Place, num_samples: int, indices: Sequence[int]
-) -> dict[int, str | None]:
-    """Number of a document → None, of those that were made of samples of `source`.
+def documents_made_of(made: Dataset, source: Dataset, indices: Sequence[int]) -> dict[int, str | None]:
+    """Index → None, of the samples of `made` that were made of samples of `source`.
 
-    By the row map of the tokens, where they were packed with `keep_map`. Else a document is the sample of the same
-    number among those of all inputs, one input after another, if there are as many documents as samples.
+    By row maps, where data were made with `keep_map`. Else a sample is that of the same number among those of all
+    inputs, if it was made by what keeps them all in order. What lies between, such as the lines that a filter left of
+    the source and that were packed then, is found as `penstock trace` finds it.
 
     Args:
-        tokens: the documents.
-        source: what they were made of, or a part of that.
-        num_samples: of the source.
-        indices: of its samples.
+        made: a dataset.
+        source: what it was made of, or a part of that, or of what that was made of.
+        indices: of the samples of `source`.
 
     Raises:
         ConfigError: side files don't say it.
     """
-    path = tokens.place.path
-    manifest = getattr(stored(tokens.source), "manifest", None)
+    found = _made_of(made, source, np.asarray(indices, np.int64), ())
+    return dict.fromkeys(found.tolist())
+
+
+def _made_of(made: Dataset, source: Dataset, indices: IntArray, above: tuple[str, ...]) -> IntArray:
+    """int64[k], rising: the samples of `made`."""
+    path, manifest = made.place.path, getattr(stored(made.source), "manifest", None)
     if not isinstance(manifest, Manifest) or not manifest.inputs:
         raise _unknown(path, "no side file says what it was made of")
-    row_map = read_row_map(tokens.place, manifest)
-    if row_map is not None:
-        named = source.absolute.rpartition("/")[2]
-        numbers = [number for number in row_map.numbers_of(named) if is_same(source, row_map.inputs[number].digest)]
-        if not numbers:
-            raise _unknown(path, f"its row map names no {named} as it is now")
-        found = [row_map.samples_of(number, np.asarray(indices, np.int64)) for number in numbers]
-        return dict.fromkeys(np.concatenate(found).tolist())
-    command = manifest.options.get("command")
-    if command not in _IN_ORDER or "excluded" in manifest.options:
-        raise _unknown(path, f"it was made by {command or 'pack'}, which changed the order or left documents out")
-    known = manifest.inputs
-    last = source.absolute.rpartition("/")[2]
-    here = [name for name, digest in known.items() if name.split("/")[-1] == last and is_same(source, digest)]
-    if not here:
-        raise _unknown(path, f"its side file names other inputs, or {source.shown} changed: {', '.join(known)[:200]}")
-    counts = dict.fromkeys(here, num_samples)
-    if len(known) > 1:
-        counts |= dict(_counts(tokens.place, known, set(here), source))
-    if sum(counts.values()) != len(tokens):
-        raise _unknown(path, f"{len(tokens)} documents of {sum(counts.values())} samples: some gave none, or several")
-    begins = dict(zip(known, accumulate([counts[name] for name in known], initial=0), strict=False))
-    return {begins[name] + index: None for name in here for index in indices}
+    now: dict[str, tuple[str, ...]] = {}  # a file of the same content has the same samples, whatever it is called
+    for digest in manifest.inputs.values():
+        if kind_of(digest) not in now:
+            now[kind_of(digest)] = digests_like(source.place, digest)
+    named = [name for name, digest in manifest.inputs.items() if digest in now[kind_of(digest)]]
+    rows = dict.fromkeys(named, (source, indices)) or dict(_between(made, manifest, source, indices, above))
+    if not rows:
+        inputs = ", ".join(manifest.inputs)[:200]
+        raise _unknown(path, f"its side file names other inputs, or {source.place.shown} changed: {inputs}")
+    row_map = read_row_map(made.place, manifest)
+    if row_map is None:
+        begins = _begins(made, manifest, {name: len(dataset) for name, (dataset, _) in rows.items()}, source.place)
+        return np.unique(np.concatenate([begins[name] + some for name, (_, some) in rows.items()]))
+    numbers = {one.name: number for number, one in enumerate(row_map.inputs)}
+    found = [
+        row_map.samples_of(numbers[name], _rows_of(dataset, some, row_map.inputs[numbers[name]].rows))
+        for name, (dataset, some) in rows.items()
+    ]
+    return np.unique(np.concatenate(found))
 
 
-def _counts(tokens: Place, known: Mapping[str, str], here: set[str], source: Place) -> Iterator[tuple[str, int]]:
-    """Samples of the other inputs, which lie beside the source, beside the tokens, or in the folder above."""
-    for name, digest in known.items():
-        if name in here or any(part in ("", ".", "..") for part in name.split("/")):
+def _between(
+    made: Dataset, manifest: Manifest, source: Dataset, indices: IntArray, above: tuple[str, ...]
+) -> Iterator[tuple[str, tuple[Dataset, IntArray]]]:
+    """Inputs that were made of the source themselves, and which of their samples were."""
+    if len(above) >= MOST_NODES_DEEP or made.place.absolute in above:
+        return
+    for name, digest in manifest.inputs.items():
+        place = _found(name, digest, made.place, source.place)
+        if place is None:
             continue
-        folders = (source.folder(), source.folder().folder(), tokens.folder(), tokens.folder().folder())
-        places = (folder.child(name) for folder in folders)
-        found = next((one for one in places if one.exists() and is_same(one, digest)), None)
-        if found is None:
-            raise _unknown(tokens.path, f"its input {name} is not to be found as it was")
-        yield name, len(open_source(found.path, excludes=NO_LIST))
+        try:
+            dataset = open_dataset(place.path, {})
+            yield name, (dataset, _made_of(dataset, source, indices, (*above, made.place.absolute)))
+        except PenstockError:
+            continue  # it was made of other data, or it can't be told
+
+
+def _rows_of(dataset: Dataset, indices: IntArray, num_rows: int) -> IntArray:
+    """int64[k]: the numbers that a row map gives to samples: of lines, where an index leaves some out."""
+    source: Any = stored(dataset.source)
+    return line_numbers(source, indices) if len(dataset) != num_rows and isinstance(source, Lines) else indices
+
+
+def _begins(made: Dataset, manifest: Manifest, known: Mapping[str, int], source: Place) -> dict[str, int]:
+    """Input → number of its first sample among those of all; raises `ConfigError` where not all stand in order."""
+    path, command = made.place.path, manifest.options.get("command")
+    if command not in _IN_ORDER or "excluded" in manifest.options:
+        raise _unknown(path, f"it was made by {command or 'pack'}, which changed the order or left samples out")
+    order: Any = manifest.options.get("sources") if command == "merge" else sorted(manifest.inputs)
+    if sorted(order or ()) != sorted(manifest.inputs):
+        if len(manifest.inputs) > 1:
+            raise _unknown(path, "its side file does not tell in which order it was merged")
+        order = list(manifest.inputs)
+    counts = dict(known)
+    for name, digest in manifest.inputs.items():
+        if name not in counts:
+            place = _found(name, digest, made.place, source)
+            if place is None:
+                raise _unknown(path, f"its input {name} is not to be found as it was")
+            counts[name] = len(open_source(place.path, excludes=NO_LIST))
+    total = sum(counts.values())
+    if total != len(made):
+        raise _unknown(path, f"{len(made)} samples of {total}: some gave none, or several")
+    return dict(zip(order, accumulate((counts[name] for name in order), initial=0), strict=False))
+
+
+def _found(name: str, digest: str, *near: Place) -> Place | None:
+    """An input, which lies beside one of these places, or in the folder above."""
+    if any(part in ("", ".", "..") for part in name.split("/")):
+        return None  # a side file is anybody's: it leads out of no folder
+    places = (folder.child(name) for one in near for folder in (one.folder(), one.folder().folder()))
+    return next((one for one in places if one.exists() and is_same(one, digest)), None)
 
 
 def _unknown(path: str, why: str) -> ConfigError:
-    hint = "Exclude there by number (--indices; penstock find --text tells them), or pack anew with --keep-map"
+    hint = "Exclude there by number (--indices; penstock find --text tells them), or make it anew with --keep-map"
     return ConfigError("it is not known which documents were made of these samples", path=path, found=why, hint=hint)

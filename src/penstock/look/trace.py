@@ -149,18 +149,25 @@ def _raw_of(source: Any) -> WebdatasetSource | None:
 
 def is_same(place: Place, digest: str) -> bool:
     """Whether what is there has the digest that a side file recorded of an input."""
+    return digest in digests_like(place, digest)
+
+
+def kind_of(digest: str) -> str:
+    """How a side file's digest of an input was made, which tells what it may be compared with."""
+    return _SAMPLE if digest.startswith(_SAMPLE) else "file" if ":" in digest else "dataset"
+
+
+def digests_like(place: Place, digest: str) -> tuple[str, ...]:
+    """What a side file may call what is there now, made as this digest was; nothing where it can't be read."""
+    kind = kind_of(digest)
     try:
-        if digest.startswith(_SAMPLE):
-            return digest == _SAMPLE + sample_fingerprint(place.store, "input", b"", [("", place.path)])
-        if ":" in digest:
-            return digest == describe_inputs([place])[0].digest
+        if kind == _SAMPLE:
+            return (_SAMPLE + sample_fingerprint(place.store, "input", b"", [("", place.path)]),)
+        if kind == "file":
+            return (describe_inputs([place])[0].digest,)
         source = open_source(place.path, excludes=NO_LIST)
-        if digest == source.fingerprint:
-            return True
         raw = _raw_of(source)  # tars are told by what is stored, in one of their splits
-        if raw is None:
-            return False
-        of_splits = recorded_fingerprints(place.store, side_path(raw.path)).values()
-        return digest in (raw.fingerprint, *of_splits)
+        of_splits = () if raw is None else recorded_fingerprints(place.store, side_path(raw.path)).values()
+        return (source.fingerprint, *(() if raw is None else (raw.fingerprint,)), *of_splits)
     except (PenstockError, OSError):
-        return False
+        return ()

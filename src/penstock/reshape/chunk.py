@@ -23,6 +23,7 @@ def chunk(
     token_bytes: int | None = None,
     overwrite: bool = False,
     keep_map: bool = False,
+    keep_excluded: bool = False,
     store: Store | None = None,
     progress: Progress | None = None,
     **options: Any,
@@ -41,14 +42,16 @@ def chunk(
         token_bytes: width of the ids, where it is to be wider than that of the source.
         overwrite: replace the target.
         keep_map: write beside the target from which row of the source each is: 8 bytes each.
+        keep_excluded: copy excluded samples too, with their entries: they are excluded in the output.
         store: where all files are.
         progress: called after each run.
-        options: what `penstock.open` takes for the source; `keep_excluded` copies excluded samples with their entries.
+        options: what `penstock.open` takes for the source.
 
     Raises:
         ConfigError: no such chunk, or an output that exists.
         FormatError: the source is damaged.
     """
+    options["keep_excluded"] = keep_excluded
     require_chunk(chunk_id, num_chunks)
     rows, place = open_rows(source, format=format, store=store, **options), place_of(target, store).bare()
     first, stop = chunk_range(len(rows), chunk_id, num_chunks)

@@ -61,7 +61,8 @@ def filter(
     match: str | None = None, field: str = "text", where: str | None = None,
     indices: Sequence[int] | IntArray | Given | None = None, invert: bool = False, to: str | None = None,
     format: str | None = None, token_bytes: int | None = None, overwrite: bool = False, dry_run: bool = False,
-    keep_map: bool = False, store: Store | None = None, progress: Progress | None = None,
+    keep_map: bool = False, keep_excluded: bool = False,
+    store: Store | None = None, progress: Progress | None = None,
     executor: AnyExecutor | None = None, workers: int | None = None,
     part: tuple[int, int] | None = None, finish: bool = False, no_work: bool = False, restart: bool = False,
     **options: Any,
@@ -83,17 +84,19 @@ def filter(
         overwrite: replace the target.
         dry_run: refuse what would be refused, count what would be written, and write nothing.
         keep_map: write beside the target from which row of the source each is: 8 bytes each.
+        keep_excluded: copy excluded samples too, with their entries: they are excluded in the output.
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
         part, finish, no_work, restart: shared work, as of `penstock.pack`.
-        options: what `penstock.open` takes for the source; `keep_excluded` copies excluded samples with their entries.
+        options: what `penstock.open` takes for the source.
 
     Raises:
         ConfigError: no condition, one that can't be, a field that no sample has, or an output that exists.
         PrepareError: the expression fails on a line, which it names.
         FormatError: the source is damaged.
     """
+    options["keep_excluded"] = keep_excluded
     sharing, hands = Sharing(part, finish, no_work, restart), hands_for(executor, workers, dry_run=dry_run)
     if is_shared(sharing, hands, dry_run=dry_run):
         refuse_along(options, keep_map, "shares are written by many")

@@ -48,7 +48,7 @@ from penstock.reshape.share_copies import CopyWork
 from penstock.reshape.share_rows import RowWork
 from penstock.reshape.shares import How, is_by_parts, is_shared, share
 from penstock.store._keeping import keeping_nothing
-from penstock.store.place import Given, Place, place_of
+from penstock.store.place import Given, Place, distinct_names, place_of
 from penstock.work.sharing import Sharing
 
 
@@ -71,7 +71,8 @@ class MergeReport:
 def merge(
     sources: Sequence[Given], target: Given, *, to: str | None = None, format: str | None = None,
     token_bytes: int | None = None, mix_tokenizers: bool = False, no_copy: bool = False,
-    overwrite: bool = False, dry_run: bool = False, keep_map: bool = False, store: Store | None = None,
+    overwrite: bool = False, dry_run: bool = False, keep_map: bool = False, keep_excluded: bool = False,
+    store: Store | None = None,
     progress: Progress | None = None, executor: AnyExecutor | None = None, workers: int | None = None,
     part: tuple[int, int] | None = None, finish: bool = False, no_work: bool = False, restart: bool = False,
     **options: Any,
@@ -93,17 +94,18 @@ def merge(
         overwrite: replace the target.
         dry_run: refuse what would be refused, count what would be written, and write nothing.
         keep_map: write beside the target from which row of which source each is: 8 bytes each.
+        keep_excluded: copy excluded samples too, with their entries: they are excluded in the output.
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
         part, finish, no_work, restart: shared work, as of `penstock.pack`.
-        options: what `penstock.open` takes for the sources; `keep_excluded` copies excluded samples with their entries;
-            for tars see `penstock.reshape.tars.merge_tars`.
+        options: what `penstock.open` takes for the sources; for tars see `penstock.reshape.tars.merge_tars`.
 
     Raises:
         ConfigError: no source, an output that exists, or sources that don't fit together.
         FormatError: a source is damaged.
     """
+    options["keep_excluded"] = keep_excluded
     if isinstance(sources, str | os.PathLike | Place):
         raise ConfigError("merge takes a list of datasets", found=str(sources), hint="Put it in brackets: [source]")
     if not sources:
@@ -147,8 +149,14 @@ def _asked(opened: Sequence[AnyRows], options: dict[str, Any], output: Output, h
         there = in_place(rows, output.place.store, width)
         laid += ranges_of(number, rows) if there is None else [there]
     at = [rows_at(rows, options) for rows in opened]
-    made_by, digest = {"command": "merge"}, _joined_digest(opened)
+    made_by, digest = _made_by(opened), _joined_digest(opened)
     return RowWork(output.place, [output], opened, at, made_by, Copied(), laid, how, digest)
+
+
+def _made_by(sources: Sequence[AnyRows]) -> dict[str, Any]:
+    """For the side file: the order of several sources too, as the digests of inputs stand there by name."""
+    names = distinct_names([rows.place for rows in sources])
+    return {"command": "merge", "sources": names} if len(names) > 1 else {"command": "merge"}
 
 
 def _merge_index(
@@ -187,9 +195,7 @@ def _merge_rows(
             made = pieces.made([rows_at(rows, options) for rows in opened], Copied(), tasks, width)
             append_made(made, writer, opened, counter)
 
-    manifest = write_output(
-        output, opened, {"command": "merge"}, fill, counter.total, lambda: all_rows(0, counter.total)
-    )
+    manifest = write_output(output, opened, _made_by(opened), fill, counter.total, lambda: all_rows(0, counter.total))
     written = Written.of(output.place, manifest, excluded_in(opened))
     return MergeReport(written, tuple((rows.place.path, len(rows)) for rows in opened))
 
@@ -216,12 +222,12 @@ def _merge_samples(sources: Sequence[SampleRows], output: Output, how: How) -> M
         raise Unsupported(
             what, path=place.path, found=f"--to {output.to}", hint="Use `penstock convert` before or after it"
         )
-    made_by = {"command": "merge"}
+    made_by = _made_by(sources)
     if output.dry_run:
         rehearse(output, sources, made_by)
         counts = (sum(map(len, sources)), None, sum(map(total_units, sources)))
         return MergeReport(Written(place.path, sources[0].format, *counts), reports)
-    asked = CopyWork(output, sources, how)
+    asked = CopyWork(output, sources, made_by, how)
     if is_by_parts(asked):
         return MergeReport(share(asked)[0], reports)
     sweep_pieces(place)

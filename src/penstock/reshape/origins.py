@@ -39,9 +39,9 @@ def recorded(made_by: Mapping[str, Any], sources: Sequence[AnyRows], *, keep_map
     return {**made_by, **({"keep_map": True} if keep_map else {}), **kept}
 
 
-def refuse_along(options: Mapping[str, Any], keep_map: bool, why: str) -> None:
-    """Refuse what can't go along; raises `ConfigError`."""
-    asked = {"keep_map (--keep-map)": keep_map, "keep_excluded (--keep-excluded)": options.get("keep_excluded")}
+def refuse_along(options: dict[str, Any], keep_map: bool, why: str) -> None:
+    """Refuse what can't go along, and take it out of the options; raises `ConfigError`."""
+    asked = {"keep_map (--keep-map)": keep_map, "keep_excluded (--keep-excluded)": options.pop("keep_excluded", None)}
     named = " and ".join(name for name, is_asked in asked.items() if is_asked)
     if named:
         raise ConfigError(f"{why}, and no row is told from another then", found=named, hint="Leave it out")

@@ -23,6 +23,7 @@ from penstock.codec.tokens import dtype_for
 from penstock.errors import Truncated, Unsupported
 from penstock.formats import find_format, get_format, sniff
 from penstock.formats._door import open_at
+from penstock.formats._excluded import require_list_named
 from penstock.formats._excluding import stored
 from penstock.formats._kept import carried_list, excluded_list, kept, places_in_whole, whole_of
 from penstock.formats.shards.source import ShardSource
@@ -409,6 +410,7 @@ def open_rows(
     known = OpenOptions(read="pread", **options)
     chosen = find_format(place, format, known)
     seen = open_at(chosen, place.store, place.path, known)
+    require_list_named(chosen, place.store, place.path, known, seen)
     source, taken_out = stored(seen), TakenOut(excluded_of(seen), excluded_list(seen))
     if keep_excluded:
         seen, taken_out = source, TakenOut(carried=carried_list(seen))

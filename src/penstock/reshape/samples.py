@@ -13,8 +13,9 @@ from penstock.codec.fields import mds_field
 from penstock.errors import ConfigError
 from penstock.formats.shards.codecs import CODECS
 from penstock.formats.shards.files import Folder, offset_table, read_whole
+from penstock.formats.shards.find_index import index_folder
 from penstock.formats.shards.merge import Part, common_layout
-from penstock.formats.shards.source import ShardSource, index_folder
+from penstock.formats.shards.source import ShardSource
 from penstock.store.exclude_list import NO_LIST, ExcludeList
 from penstock.store.network import on_network
 from penstock.store.place import Place

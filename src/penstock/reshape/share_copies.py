@@ -38,8 +38,6 @@ from penstock.work.parts import PartName
 from penstock.work.plan import Plan
 from penstock.work.shared import SCRATCH, SharedWork, scratch
 
-_MADE_BY = {"command": "merge"}
-
 
 @dataclass(frozen=True, slots=True)
 class ShardCopies:
@@ -75,11 +73,13 @@ class CopyWork:
     Attributes:
         output: what is made.
         sources: what is read.
+        made_by: command and options, for the side file.
         how: how it is asked for.
     """
 
     output: Output
     sources: Sequence[SampleRows]
+    made_by: Mapping[str, Any]
     how: How
 
     @property
@@ -114,16 +114,16 @@ class CopyWork:
     def plan(self) -> Plan:
         """See `Asked`."""
         return Plan(
-            planned_options(self.outputs, self.sources, _MADE_BY), planned_inputs(self.sources), PIECE_BYTES, ""
+            planned_options(self.outputs, self.sources, self.made_by), planned_inputs(self.sources), PIECE_BYTES, ""
         )
 
     def once(self, output: Output) -> Once[Manifest]:
         """See `Asked`."""
-        return once_of(output, self.sources, _MADE_BY, sum(map(len, self.sources)))
+        return once_of(output, self.sources, self.made_by, sum(map(len, self.sources)))
 
     def published(self, output: Output) -> Manifest | None:
         """See `Asked`."""
-        return published(output, self.sources, _MADE_BY, self.once(output))
+        return published(output, self.sources, self.made_by, self.once(output))
 
     def require_free(self, output: Output) -> None:
         """See `Asked`."""
@@ -170,7 +170,7 @@ class _Copies:
     def commit(self, group: int, once: Once[Manifest]) -> Manifest:
         """Make the output visible."""
         asked = self._asked
-        known = Manifest(self._job.to, 0, 0, **lineage(asked.sources, _MADE_BY))
+        known = Manifest(self._job.to, 0, 0, **lineage(asked.sources, asked.made_by))
         told = (self._job, group, ShardPlan(self.tasks, known), self.done(), asked.output.place)
         return once.commit(functools.partial(commit_shards, *told, overwrite=asked.output.overwrite))
 

@@ -57,6 +57,7 @@ def shuffle(
     memory_bytes: int | None = None,
     overwrite: bool = False,
     keep_map: bool = False,
+    keep_excluded: bool = False,
     store: Store | None = None,
     progress: Progress | None = None,
     executor: AnyExecutor | None = None,
@@ -84,19 +85,21 @@ def shuffle(
             influence on the output.
         overwrite: replace the target.
         keep_map: write beside the target from which row of the source each is: 8 bytes each.
+        keep_excluded: copy excluded samples too, with their entries: they are excluded in the output.
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
         part, finish, no_work, restart: shared work, as of `penstock.pack`. A share is of the
             places of the output, whose rows are read where they lie.
         announce: told what will be read, once the output is taken and before anything is written.
-        options: what `penstock.open` takes for the source; `keep_excluded` copies excluded samples with their entries;
-            see `penstock.reshape.tars.merge_tars` for tars, of which each split is shuffled for itself.
+        options: what `penstock.open` takes for the source; see `penstock.reshape.tars.merge_tars` for tars, of which
+            each split is shuffled for itself.
 
     Raises:
         ConfigError: the output exists, or an option can't be.
         FormatError: the source is damaged.
     """
+    options["keep_excluded"] = keep_excluded
     if memory_bytes is not None and memory_bytes < _LEAST_MEMORY_BYTES:
         least = f"{_LEAST_MEMORY_BYTES} or more"
         raise ConfigError("too little memory to shuffle in", found=memory_bytes, expected=least)

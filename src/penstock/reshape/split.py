@@ -71,7 +71,8 @@ Parts = Callable[[int, int, NDArray[Any], IntArray], IntArray]
 def split(
     source: Given, folder: Given, *, ratio: Sequence[float], names: Sequence[str] | None = None,
     seed: int = 0, by: By = "position", to: str | None = None, format: str | None = None,
-    overwrite: bool = False, dry_run: bool = False, keep_map: bool = False, store: Store | None = None,
+    overwrite: bool = False, dry_run: bool = False, keep_map: bool = False, keep_excluded: bool = False,
+    store: Store | None = None,
     progress: Progress | None = None, executor: AnyExecutor | None = None, workers: int | None = None,
     part: tuple[int, int] | None = None, finish: bool = False, no_work: bool = False, restart: bool = False,
     **options: Any,
@@ -95,16 +96,18 @@ def split(
         overwrite: replace parts that are there.
         dry_run: refuse what would be refused, count what would be written, and write nothing.
         keep_map: write beside each part from which row of the source each of its rows is: 8 bytes each.
+        keep_excluded: copy excluded samples too, with their entries: they are excluded in the output.
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
         part, finish, no_work, restart: shared work, as of `penstock.pack`.
-        options: what `penstock.open` takes for the source; `keep_excluded` copies excluded samples with their entries.
+        options: what `penstock.open` takes for the source.
 
     Raises:
         ConfigError: shares or names that can't be, or a part that exists; then none is made.
         FormatError: the source is damaged.
     """
+    options["keep_excluded"] = keep_excluded
     shares = _checked_shares(ratio, by)
     names = _checked_names(names, len(shares))
     dataset, target = place_of(source, store), place_of(folder, store)

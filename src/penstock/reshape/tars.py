@@ -153,8 +153,7 @@ def _write_splits(job: _Job, splits: Mapping[str, TarSamples], target: Place, se
     made = None if job.overwrite else once.made()
     if made is not None:
         return Written.of(target, made, job.excluded)
-    with _writer(target, dict(job.options), job.overwrite) as writer:
-        writer.note(job.noted)
+    with _writer(target, dict(job.options), job.overwrite, job.noted) as writer:
         if how.announce is not None:
             how.announce()
         for name, samples in splits.items():
@@ -279,10 +278,10 @@ def _write_parts(job: _Job, samples: TarSamples, places: Sequence[Place], deal: 
         with contextlib.ExitStack() as stack:
             # All writers begin first: a part that exists is refused before anything is written.
             writers = [
-                found or stack.enter_context(_writer(place, dict(job.options), job.overwrite))
+                found or stack.enter_context(_writer(place, dict(job.options), job.overwrite, job.noted))
                 for place, found in zip(places, own, strict=True)
             ]
-            _fill(writers, samples, rows, job.noted, how.counter)
+            _fill(writers, samples, rows, how.counter)
             manifests = once.commit(lambda: tuple(map(_published, writers)), goes_on=True)
     return tuple(Written.of(place, one, job.excluded) for place, one in zip(places, manifests, strict=True))
 
@@ -311,13 +310,11 @@ def _fill(
     writers: Sequence[WebdatasetWriter | Manifest],
     samples: TarSamples,
     rows: Sequence[IntArray],
-    noted: Provenance,
     counter: Counter,
 ) -> None:
     """Write the rows of each part that is not there yet."""
     for writer, some in zip(writers, rows, strict=True):
         if isinstance(writer, WebdatasetWriter):
-            writer.note(noted)
             for sample in samples.at(some[first : first + _AT_ONCE] for first in range(0, len(some), _AT_ONCE)):
                 writer.write(sample)
         counter.add(len(some))
@@ -358,10 +355,11 @@ def _known(options: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _writer(place: Place, options: dict[str, Any], overwrite: bool) -> WebdatasetWriter:
+def _writer(place: Place, options: dict[str, Any], overwrite: bool, noted: Provenance) -> WebdatasetWriter:
     made = get_format(FORMAT).create(place.store, place.path, options, overwrite=overwrite)
     if not isinstance(made, WebdatasetWriter):
         raise TypeError(f"{FORMAT} has another writer: {type(made).__name__}")
+    made.note(noted)
     return made
 
 

@@ -33,7 +33,7 @@ from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, NotFound, TooLarge
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
-from penstock.store.place import Place
+from penstock.store.place import Place, place_of
 from penstock.store.put import put
 from penstock.types import IntArray
 
@@ -202,6 +202,25 @@ def require_no_list(store: Store, side: str, why: str = "new data here would not
         what = f"an exclude list is in the way: {why}"
         hint = "`penstock purge` makes a dataset without them; or move the list away, or write somewhere else"
         raise ConfigError(what, path=path, hint=hint)
+
+
+def list_above(paths: Iterable[str], own: str | None = None) -> str | None:
+    """A list in a folder above files and folders of this machine, up to the root, but for their `own`; or None."""
+    own = None if own is None else os.path.realpath(own)
+    bare = {one.rstrip("/") or one for one in paths}
+    folders = {os.path.realpath(os.path.dirname(one) or ".") for one in bare}
+    folders |= {os.path.dirname(os.path.realpath(one)) for one in bare if os.path.islink(one)}
+    for folder in list(folders):
+        while (above := os.path.dirname(folder)) not in folders:
+            folders.add(folder := above)
+    lists = (os.path.join(folder, OURS[0]) for folder in sorted(folders))
+    return next((one for one in lists if one != own and os.path.lexists(one)), None)
+
+
+def linked_file(store: Store, path: str) -> Place | None:
+    """Where the file or folder is to which a link leads; None where this is none."""
+    bare = path.rstrip("/") or path
+    return place_of(os.path.realpath(bare)) if isinstance(store, LocalStore) and os.path.islink(bare) else None
 
 
 def list_beside(store: Store, side: str) -> str:

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Protocol, TypeVar, cast, runtime_checkable
 
 from penstock.abc import Staged, Store
-from penstock.errors import ConfigError, NotFound, PenstockError
+from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
 from penstock.store._claims import JoinedClaim, LocalClaim
 from penstock.store._remote_claims import RemoteClaim, sweep_claim
 from penstock.store._replaced import Owned, folders_of, listed, refuse_unlisted, unlisted_files
@@ -101,6 +101,20 @@ def sweep_killed(store: Store, paths: Iterable[str]) -> None:
             sweep_folder(store, path)
         claim(store, path).release()
         sweep_output(store, path)
+
+
+def sweep_complete(store: Store, paths: Sequence[str], own: Owned | None = None) -> None:
+    """As `sweep_killed`, where others of the same work may be about to end: what they hold is theirs to sweep.
+
+    Args:
+        store: where it is.
+        paths: the output's files, or its folder.
+        own: what a folder lists as its own: that which it replaced may lie hidden beside it still, and goes too.
+    """
+    with contextlib.suppress(PrepareError, ConfigError, OSError):
+        sweep_killed(store, paths)
+        if own is not None and isinstance(store, LocalStore) and os.path.isdir(paths[0]):
+            store.stage_folder(paths[0], overwrite=True, own=own).abort()  # whoever begins to write sweeps that
 
 
 @contextlib.contextmanager

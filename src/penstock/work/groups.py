@@ -16,9 +16,9 @@ import xxhash
 
 import penstock
 from penstock.errors import ConfigError, Corrupt
+from penstock.formats.shards.find_index import own_files
 from penstock.formats.shards.index_json import INDEX_NAME, Shard, ShardFile, encode_index, parse_index
 from penstock.formats.shards.side import SIDE_NAME, with_fingerprint
-from penstock.formats.shards.source import own_files
 from penstock.store._files import is_free
 from penstock.store.cache import CachedStore
 from penstock.store.compose import copy_new

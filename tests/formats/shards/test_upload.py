@@ -337,3 +337,12 @@ def test_another_cache_folder_of_this_machine_goes_on(
     writer._out._folder._held.close()
     one_a_shard(url, 5)
     assert len(ps.open(url)) == 5
+
+
+def test_shards_that_lie_there_without_an_index_are_told_as_such(url: str) -> None:
+    one_a_shard(url, 3)
+    store, folder = resolve(url)
+    for name in (INDEX_NAME, "shard.00000.mds"):
+        store.delete(f"{folder}/{name}")
+    with pytest.raises(NotFound, match=r"index\.json: no index\. The command that was killed .*`penstock repair`"):
+        ps.open(url)

@@ -11,6 +11,7 @@ import json
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -317,3 +318,27 @@ def maybe_deep(lines: list[bytes], lengths: IntArray) -> list[int]:
     """Lines that may be nested so deeply that `json` and msgspec disagree."""
     long = np.flatnonzero(lengths >= 2 * _DEEP).tolist()
     return [row for row in long if lines[row].count(b"[") + lines[row].count(b"{") >= _DEEP]
+
+
+_NUMBERED_BYTES = 1 << 24
+
+
+def line_numbers(source: Any, indices: IntArray) -> IntArray:
+    """int64[k]: the numbers, from 0, of the lines that samples of a JSONL source are; reads up to the last of them.
+
+    Args:
+        source: with `text` and `line_ranges`; see `penstock.reshape.rows.Lines`.
+        indices: int64[k]: of its samples.
+    """
+    store, path = source.text
+    starts = np.asarray(source.line_ranges()[indices, 0], np.int64)
+    order, found, before = np.argsort(starts), np.zeros(len(starts), np.int64), 0
+    starts, size_bytes = starts[order], store.size(path)
+    for first in range(0, int(starts[-1]) if len(starts) else 0, _NUMBERED_BYTES):
+        ends = np.flatnonzero(
+            np.frombuffer(store.get(path, first, min(_NUMBERED_BYTES, size_bytes - first)), np.uint8) == 0x0A
+        )
+        here = (starts > first) & (starts <= first + _NUMBERED_BYTES)
+        found[order[here]] = before + np.searchsorted(ends, starts[here] - first)
+        before += len(ends)
+    return found

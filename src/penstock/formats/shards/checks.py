@@ -23,10 +23,10 @@ from penstock.formats._problems import Problem
 from penstock.formats._side_checks import MOST_FINDINGS, RESTORE, Run, check_block_digests, check_side_file
 from penstock.formats.shards.codecs import CODECS
 from penstock.formats.shards.files import Folder, OpenShard, RowCodec, WholeShard, open_shard, read_whole
+from penstock.formats.shards.find_index import folder_of, read_index, splits_in
 from penstock.formats.shards.index_json import INDEX_NAME, Index, Layout, Shard, ShardFile
 from penstock.formats.shards.names import shards_in
 from penstock.formats.shards.side import SIDE_NAME, shards_facts
-from penstock.formats.shards.source import folder_of, read_index, splits_in
 from penstock.store.object_folder import GO_ON, UNFINISHED, is_unfinished
 from penstock.store.powers import CopyingStore
 from penstock.store.resolve import real_path

@@ -12,12 +12,13 @@ from penstock.errors import NotFound, PenstockError, Unsupported
 from penstock.formats import get_format
 from penstock.formats.shards.checks import check_shards, dataset_folders
 from penstock.formats.shards.codecs import CODECS, registered_name
+from penstock.formats.shards.find_index import folder_of, index_folder, splits_in
 from penstock.formats.shards.index_json import FORMATS, INDEX_NAME
 from penstock.formats.shards.index_table import open_index
-from penstock.formats.shards.names import has_first_shard
+from penstock.formats.shards.names import has_shards
 from penstock.formats.shards.repair import repair_shards
 from penstock.formats.shards.side import SIDE_NAME, write_shards_manifest
-from penstock.formats.shards.source import CodecMaker, ShardSource, folder_of, index_folder, splits_in
+from penstock.formats.shards.source import CodecMaker, ShardSource
 from penstock.formats.shards.writer import RowEncoder, ShardWriter, create_shards
 from penstock.types import OpenOptions, Sniff, Traits
 
@@ -53,7 +54,7 @@ class ShardFormat:
         except (PenstockError, OSError):
             head = b""
         if b'"shards"' not in head:
-            if has_first_shard(store, folder, self.stored):
+            if has_shards(store, folder, self.stored):
                 return Sniff(True, f"shards of {self.stored} whose index is lost or damaged")
             return Sniff(False, f"no {INDEX_NAME} of shards, in the folder or in one below it")
         found = _FORMAT_OF_SHARD.search(head)

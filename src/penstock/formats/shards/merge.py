@@ -15,6 +15,7 @@ from penstock.abc import Store
 from penstock.codec.hashes import BlockHasher
 from penstock.errors import ConfigError, Corrupt, NotFound, Truncated
 from penstock.formats.shards.files import Folder
+from penstock.formats.shards.find_index import folder_of, read_index
 from penstock.formats.shards.index_json import (
     INDEX_NAME,
     Layout,
@@ -28,7 +29,6 @@ from penstock.formats.shards.index_json import (
 from penstock.formats.shards.names import numeric_order
 from penstock.formats.shards.output import open_output
 from penstock.formats.shards.side import SIDE_NAME
-from penstock.formats.shards.source import folder_of, read_index
 from penstock.store._sweep import sweep_output
 from penstock.store.exclude_list import require_no_list
 from penstock.store.local import output_exists

@@ -9,6 +9,7 @@ from penstock.abc import Store
 from penstock.codec.compress import FAMILIES
 from penstock.errors import PenstockError
 from penstock.formats.shards.index_json import FORMATS
+from penstock.store.powers import PeekingStore
 
 _NAME = re.compile(
     rf"(?P<folder>(?:[^/]+/)*)shard\.(?P<number>[0-9]{{5,18}})\.(?P<format>{'|'.join(FORMATS)})"
@@ -51,8 +52,14 @@ def shards_in(store: Store, folder: str) -> dict[str, str]:
     return {name: file for name, file in names.items() if parse_shard_name(name) is not None}
 
 
-def has_first_shard(store: Store, folder: str, stored: str) -> bool:
-    """Whether the first shard of a format is in a folder, raw or compressed: a few questions, and no listing."""
+def has_shards(store: Store, folder: str, stored: str) -> bool:
+    """Whether shards of a format are in a folder, raw or compressed: by a few questions for the first, or by one.
+
+    In an object store shards are visible one by one, in any order, before their index is.
+    """
+    if isinstance(store, PeekingStore):
+        found = (parse_shard_name(name) for name in store.first_names(folder))
+        return any(one is not None and one.format == stored for one in found)
     name = f"{folder}/shard.00000.{stored}"
     return any(store.exists(one) for one in (name, *(f"{name}.{family}" for family in FAMILIES)))
 

@@ -12,9 +12,9 @@ from penstock._pool import thread_pool
 from penstock.abc import Store
 from penstock.codec.compress import compress, parse_compression
 from penstock.codec.hashes import BlockHasher, hasher, hex_digest
+from penstock.formats.shards.find_index import own_files
 from penstock.formats.shards.index_json import INDEX_NAME, Layout, Shard, ShardFile
 from penstock.formats.shards.side import with_fingerprint
-from penstock.formats.shards.source import own_files
 from penstock.store.outputs import open_folder, output_path
 from penstock.store.powers import StagedFolder
 from penstock.store.put import aborting

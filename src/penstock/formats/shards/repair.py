@@ -16,6 +16,7 @@ from penstock.errors import Corrupt, MissingExtra, NotFound, PenstockError, Trun
 from penstock.formats._manifest import file_digests
 from penstock.formats._side_checks import not_mended
 from penstock.formats.shards.files import offset_table
+from penstock.formats.shards.find_index import folder_of, splits_in
 from penstock.formats.shards.index_json import (
     INDEX_NAME,
     SEPARATORS,
@@ -29,7 +30,6 @@ from penstock.formats.shards.index_json import (
 )
 from penstock.formats.shards.names import numeric_order, parse_shard_name, shards_in
 from penstock.formats.shards.side import SIDE_NAME, write_shards_manifest
-from penstock.formats.shards.source import folder_of, splits_in
 from penstock.store.backup import back_up
 from penstock.store.put import put
 from penstock.store.side_file import load_manifest

@@ -17,7 +17,7 @@ from penstock.store.local import output_exists
 from penstock.store.outputs import sweep_killed
 from penstock.types import Manifest, OpenOptions
 from penstock.work.shared import open_shared, work_folder
-from penstock.work.tokens.files import sweep_killed_folder
+from penstock.work.tokens.files import end_killed_commit, sweep_killed_tokens
 
 
 def find_complete(request: Request) -> PackReport | None:
@@ -65,10 +65,7 @@ def _published(request: Request) -> Manifest | None:
 def _known_again(request: Request, manifest: Manifest) -> PackReport:
     """Say that an output is what was asked for, and sweep what the killed run left; else raise `ConfigError`."""
     output = request.output
-    if request.is_folder:
-        sweep_killed_folder(output)
-    else:
-        sweep_killed(output.store, request.outputs)
+    sweep_killed_tokens(output, request.to, is_folder=request.is_folder)
     material = material_of(request, named_inputs(request))
     recorded = recorded_of_output(request, material)
     told = {name: manifest.options.get(name) for name in recorded["options"]}
@@ -81,6 +78,7 @@ def _known_again(request: Request, manifest: Manifest) -> PackReport:
     folder = work_folder(output, inside=request.is_folder)
     with contextlib.suppress(PrepareError), open_shared(output, folder, restart=False, shared=False) as work:
         engine = "" if work.plan is None else work.plan.engine
+        end_killed_commit(work, request.to, is_folder=request.is_folder)
         work.clear()
     return PackReport(
         output=output.path,

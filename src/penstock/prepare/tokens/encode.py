@@ -15,6 +15,7 @@ from penstock.prepare.tokens.engines import EngineName, Reference
 from penstock.prepare.tokens.inputs import InputFile
 from penstock.prepare.tokens.oracle import check_probes
 from penstock.prepare.tokens.report import Dropped, PackProgress
+from penstock.prepare.tokens.rows import keeps_rows
 from penstock.prepare.tokens.tasks import Task, cut_parts, cut_tasks, text_bytes
 from penstock.prepare.tokens.tokenize import MOST_DROPPED, Done, Job, Result, encode_task, is_compared_by_worker
 from penstock.prepare.tokens.understand import Material, Request
@@ -223,7 +224,7 @@ class Encoding:
         request, parts = self.request, self.work.parts
         compared = self.engine == "gigatoken"
         excluded = {file: one.excluded for file, one in enumerate(self.material.inputs) if one.excluded}
-        how = (request.skip, parts, plan.task_bytes, request.keep_map, compared, excluded or None)
+        how = (request.skip, parts, plan.task_bytes, keeps_rows(request, self.material), compared, excluded or None)
         job = Job(spec, self.engine, request.selection, *how)
         return self.executor.map(functools.partial(encode_task, job), self._missing(listed, there))
 

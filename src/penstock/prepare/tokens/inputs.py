@@ -23,14 +23,15 @@ import xxhash
 
 from penstock._printable import recordable
 from penstock._resolved import excluded_of
-from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.formats import get_format
 from penstock.formats._door import open_at
 from penstock.formats._excluded import require_no_list_above
 from penstock.formats._excluding import stored
-from penstock.formats._kept import excluded_list
+from penstock.formats._kept import carried_list, excluded_list
+from penstock.formats.jsonl.scan import line_numbers
 from penstock.store._named import named
-from penstock.store.exclude_list import with_lists
+from penstock.store.exclude_list import Entry, read_list, with_lists
 from penstock.store.find import find_files as search
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.memory import MemoryStore
@@ -85,6 +86,7 @@ class InputFile:
         kind: how it is read.
         held: all its bytes, of a small one that was read for its digest: it is not opened again.
         excluded: where its lines begin that its exclude list takes out, rising; `exclude_digest` that of the list.
+        carried: entries of lines that are packed although they are excluded, by the numbers of the lines.
     """
 
     name: str
@@ -97,6 +99,7 @@ class InputFile:
     held: bytes | None = field(default=None, repr=False, compare=False)
     excluded: tuple[int, ...] = field(default=(), repr=False)
     exclude_digest: str | None = None
+    carried: tuple[Entry, ...] = field(default=(), repr=False)
 
     @property
     def path(self) -> str:
@@ -221,14 +224,27 @@ def with_digests(
     return [one if one.digest else replace(one, digest=next(found)) for one in inputs]
 
 
-def without_excluded(inputs: Sequence[InputFile]) -> list[InputFile]:
+def without_excluded(
+    inputs: Sequence[InputFile], excludes: Place | None = None, *, keep: bool = False
+) -> list[InputFile]:
     """The same inputs with what their exclude lists take out; lists of remote data are not looked for.
+
+    Args:
+        inputs: of one run.
+        excludes: the list of the only input, instead of the one beside it.
+        keep: pack these lines too, and carry their entries.
 
     Raises:
         Corrupt: a list can't be read, or is of other data.
         ConfigError: an input whose rows can't be left out one by one.
     """
-    local = [one for one in inputs if one.place.is_local]
+    if excludes is not None:
+        if len(inputs) != 1:
+            what = "an exclude list is of one input"
+            raise ConfigError(what, path=excludes.path, found=f"{len(inputs)} inputs", hint="Pack each by itself")
+        return [_without(inputs[0], excludes, keep=keep)]
+    local, far = [one for one in inputs if one.place.is_local], [one for one in inputs if not one.place.is_local]
+    _require_named(far)
     if not local:
         return list(inputs)
     store, here = local[0].place.store, [one.path for one in local]
@@ -237,24 +253,43 @@ def without_excluded(inputs: Sequence[InputFile]) -> list[InputFile]:
         require_no_list_above(here)
     except ConfigError as error:
         what, hint = "these inputs are a part of a dataset that has an exclude list", "Leave its samples out before"
-        folder = os.path.dirname(str(error.found))
+        folder = Place(store, str(error.found)).folder().path
         raise ConfigError(
             what, path=here[0], found=error.found, hint=f"{hint}: penstock convert {folder} OUT.jsonl"
         ) from None
-    return [_without(one, listed[one.path]) if one.path in listed else one for one in inputs]
+    return [_without(one, Place(store, listed[one.path]), keep=keep) if one.path in listed else one for one in inputs]
 
 
-def _without(one: InputFile, listed: str) -> InputFile:
+def _require_named(inputs: Sequence[InputFile]) -> None:
+    """Refuse inputs that are far away beside which a list lies, by one listing of each folder; raises `ConfigError`."""
+    stores = {id(one.place.store): one.place.store for one in inputs}
+    for store in stores.values():
+        found = dict[str, str]()
+        with contextlib.suppress(PenstockError, OSError):  # who may not look sees none
+            found = with_lists(store, [one.path for one in inputs if one.place.store is store])
+        if found:
+            what, path = "an exclude list lies beside this input, which is far away", min(found)
+            hint = "Name it: --excludes URL (excludes=), and pack this input by itself"
+            raise ConfigError(what, path=path, found=found[path], hint=hint)
+
+
+def _without(one: InputFile, listed: Place, *, keep: bool) -> InputFile:
     if one.kind != "lines":
         what = "this input has an exclude list, and only lines of JSONL are left out one by one"
         hint = "Leave them out before: penstock convert INPUT OUT.jsonl"
-        raise ConfigError(what, path=one.path, found=listed, hint=hint)
-    source = open_at(get_format("jsonl"), one.place.store, one.path, OpenOptions())
+        raise ConfigError(what, path=one.path, found=listed.path, hint=hint)
+    options = OpenOptions(excludes=read_list(listed.store, listed.path))
+    source = open_at(get_format("jsonl"), one.place.store, one.path, options)
     gone = excluded_of(source)
     if gone is None:
         return one
+    digest = excluded_list(source).digest
+    if keep:
+        lines = line_numbers(stored(source), gone).tolist()
+        pairs = zip(lines, carried_list(source).entries, strict=True)
+        return replace(one, carried=tuple(replace(entry, index=line) for line, entry in pairs), exclude_digest=digest)
     starts = stored(source).line_ranges()[gone, 0].tolist()
-    return replace(one, excluded=tuple(starts), exclude_digest=excluded_list(source).digest)
+    return replace(one, excluded=tuple(starts), exclude_digest=digest)
 
 
 def changed_since(inputs: Sequence[InputFile]) -> InputFile | None:

@@ -30,7 +30,7 @@ from penstock.prepare.tokens.inputs import STDIN, InputFormat, changed_since, sp
 from penstock.prepare.tokens.oracle import EngineChoice, check_probes, choose_engine
 from penstock.prepare.tokens.output import DEFAULT_FILE_TOKENS, understand_output
 from penstock.prepare.tokens.report import PackProgress, PackReport
-from penstock.prepare.tokens.rows import kept_rows, settle_rows
+from penstock.prepare.tokens.rows import keeps_rows, kept_rows, settle_rows
 from penstock.prepare.tokens.sample import estimate, sample_texts
 from penstock.prepare.tokens.select import DEFAULT_JOIN, select
 from penstock.prepare.tokens.tasks import cut_tasks, default_task_bytes, text_bytes
@@ -39,7 +39,7 @@ from penstock.store._keeping import keeping_nothing
 from penstock.store.dry import dry_place
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.object_folder import require_no_writer
-from penstock.store.place import Given, Place
+from penstock.store.place import Given, Place, place_of
 from penstock.types import Manifest
 from penstock.work.parts import PartName
 from penstock.work.plan import Plan, PlannedInput, require_same
@@ -82,6 +82,8 @@ def pack(
     oracle_bytes: int = 1 << 18,
     follow_links: bool = False,
     keep_map: bool = False,
+    keep_excluded: bool = False,
+    excludes: Given | None = None,
     dry_run: bool = False,
     store: LocalStore | None = None,
     progress: Callable[[PackProgress], None] | None = None,
@@ -121,6 +123,8 @@ def pack(
         oracle_bytes: text on which both engines are compared before the work begins.
         follow_links: take files through links that lead out of a folder that is searched.
         keep_map: write beside the output from which line of which input each document is, 8 bytes a document.
+        keep_excluded: pack excluded lines too: their documents are excluded in the output.
+        excludes: exclude list of the one input; by default that beside each, on this machine.
         dry_run: refuse what would be refused, say about how much would be written, by a sample, and write nothing.
         store: where all files are.
         progress: called after each part.
@@ -168,6 +172,8 @@ def pack(
         oracle_bytes=oracle_bytes,
         follow_links=follow_links,
         keep_map=keep_map,
+        keep_excluded=keep_excluded,
+        excludes=None if excludes is None else place_of(excludes),
         dry_run=dry_run,
         progress=progress or _silent,
     )
@@ -330,7 +336,7 @@ def _asked(request: Request, material: Material, before: Plan | None) -> Plan:
             "--engine": request.engine,
             "--overwrite": request.overwrite,
             **{f"--{name}": value for name, value in left_out(material).items()},
-            **({"--keep-map": True} if request.keep_map else {}),
+            **({"--keep-map": True} if keeps_rows(request, material) else {}),
         },
         inputs=tuple(PlannedInput(one.name, one.size_bytes, one.digest, one.mtime_ns) for one in material.inputs),
         task_bytes=request.task_bytes or kept,
@@ -365,7 +371,7 @@ def _into_one(run: _Pass) -> PackReport:
     with create_writer(request.to, request.output, spec, recorded, overwrite=request.overwrite) as writer:
         taker, parts = as_parts(writer), list[PartName]()
         for name, is_new in encoding.run(books):
-            if request.keep_map:
+            if keeps_rows(request, material):
                 parts.append(name)
             probes = append_range(taker, work.parts, PartRange(name, 0, name.documents), spec.token_bytes).probes
             if encoding.reference is not None and not is_new:

@@ -5,10 +5,17 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from penstock.abc import Format
+from penstock.errors import ConfigError, NotFound
+from penstock.formats import get_format
+from penstock.formats._excluded import put_waiting, settle_waiting, waiting_list
+from penstock.formats.tokens.folder.side import NAME as FOLDER
 from penstock.prepare.tokens.understand import Material, Request, recorded_of_output
+from penstock.store.exclude_list import Entry
 from penstock.store.row_map import row_map_path, settle_row_map, write_row_map
 from penstock.store.side_file import NEXT
 from penstock.types import IntArray, Manifest
@@ -22,21 +29,26 @@ def kept_rows(request: Request, material: Material, work: SharedWork, parts: Seq
 
     The end of each part is read once more. Memory: 8 bytes a document of a part.
     """
-    if not request.keep_map:
+    if not keeps_rows(request, material):
         yield
         return
-    path = row_map_path(request.output.path)
-    path += NEXT if request.output.exists() or request.output.store.exists(path) else ""
-    rows: Counter[str] = Counter()
+    output, path, rows = request.output, row_map_path(request.output.path), Counter[str]()
+    path += NEXT if output.exists() or output.store.exists(path) else ""
     runs, inputs = _runs(material, work, parts, rows), [(one.name, one.digest) for one in material.inputs]
     recorded, tokens = recorded_of_output(request, material), sum(part.tokens for part in parts)
-    write_row_map(request.output.store, path, runs, inputs, rows, recorded, tokens)
+    if request.keep_map:
+        write_row_map(output.store, path, runs, inputs, rows, recorded, tokens)
+    was_there, chosen = output.exists(), _format_of(request)
+    entries = list(_entries(material, work, parts))
+    put_waiting(chosen, output, entries)
     try:
         yield
     except BaseException:
-        with contextlib.suppress(OSError):
-            if not path.endswith(NEXT) and not request.output.exists():  # else it counts only with its data
-                request.output.store.delete(path)
+        with contextlib.suppress(OSError, NotFound):
+            if request.keep_map and not path.endswith(NEXT) and not output.exists():  # else it counts with its data
+                output.store.delete(path)
+            if entries and output.exists() == was_there:
+                output.store.delete(waiting_list(chosen.name, output.path))
         raise
 
 
@@ -44,6 +56,35 @@ def settle_rows(request: Request, manifest: Manifest) -> None:
     """Keep the row map of what is visible now, and no other."""
     if request.keep_map or request.overwrite or request.output.is_local:
         settle_row_map(request.output, manifest)
+    if request.keep_excluded:
+        settle_waiting(_format_of(request), request.output)
+
+
+def keeps_rows(request: Request, material: Material) -> bool:
+    """Whether it is to be known which line each document was; raises `ConfigError` where nobody could be told."""
+    carries = any(one.carried for one in material.inputs)
+    if carries and not request.output.is_local:
+        what, hint = "beside data that are not on this machine no exclude list is looked for", "Pack here, and copy it"
+        raise ConfigError(what, path=request.output.path, hint=f"{hint}; or leave --keep-excluded (keep_excluded=) out")
+    return request.keep_map or carries
+
+
+def _format_of(request: Request) -> Format:
+    return get_format(FOLDER if request.is_folder else request.to)
+
+
+def _entries(material: Material, work: SharedWork, parts: Sequence[PartName]) -> Iterator[Entry]:
+    """The entries of the output's list: of the documents that lines were made into."""
+    if not any(one.carried for one in material.inputs):
+        return
+    rows = Counter[str]()
+    found = np.concatenate([np.empty(0, np.int64), *_runs(material, work, parts, rows)])
+    first = 0
+    for one in material.inputs:
+        carried = {first + entry.index: entry for entry in one.carried}
+        for at in np.flatnonzero(np.isin(found, list(carried))).tolist():
+            yield replace(carried[int(found[at])], index=at)
+        first += rows[one.name]
 
 
 def _runs(material: Material, work: SharedWork, parts: Sequence[PartName], rows: Counter[str]) -> Iterator[IntArray]:

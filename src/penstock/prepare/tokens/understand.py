@@ -65,6 +65,8 @@ class Request:
     oracle_bytes: int
     follow_links: bool
     keep_map: bool
+    keep_excluded: bool
+    excludes: Place | None
     dry_run: bool
     progress: Callable[[PackProgress], None]
     started: float = 0.0
@@ -190,7 +192,7 @@ def material_of(
         hold_bytes=hold_bytes,
         digests=digests,
     )
-    return Material(without_excluded(inputs), spec, reference)
+    return Material(without_excluded(inputs, request.excludes, keep=request.keep_excluded), spec, reference)
 
 
 def recorded_of(request: Request, material: Material) -> dict[str, Any]:
@@ -211,7 +213,8 @@ def recorded_of(request: Request, material: Material) -> dict[str, Any]:
 def left_out(material: Material) -> dict[str, Any]:
     """By which exclude lists lines of the inputs were left out, where some were."""
     lists = [one.exclude_digest for one in material.inputs if one.exclude_digest is not None]
-    return {"excluded": lists} if lists else {}
+    name = "keep_excluded" if any(one.carried for one in material.inputs) else "excluded"
+    return {name: lists} if lists else {}
 
 
 def recorded_of_output(request: Request, material: Material) -> dict[str, Any]:

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from penstock.abc import Executor
-from penstock.errors import NotFound, PenstockError, PrepareError
+from penstock.errors import NotFound, PenstockError
+from penstock.formats import files_at, get_format
 from penstock.formats._manifest import Provenance
 from penstock.formats.tokens.folder.files import (
     SIDE_NAME,
+    OwnsFolder,
     is_token_file_name,
     is_unfinished_name,
     listed_files,
     own_files,
+    read_index_bytes,
 )
 from penstock.formats.tokens.folder.index import INDEX_NAME, decode_index, encode_index
-from penstock.formats.tokens.folder.side import folder_manifest
-from penstock.store.outputs import Filled, drop_listed, filled_folder, sweep_killed
+from penstock.formats.tokens.folder.side import NAME, folder_facts, folder_manifest
+from penstock.store.outputs import Filled, claimed, drop_listed, filled_folder, sweep_complete
 from penstock.store.place import Place
 from penstock.store.put import put
-from penstock.store.side_file import publish_beside, stage_side_file
-from penstock.types import Manifest
+from penstock.store.side_file import NEXT, is_next, publish_beside, stage_side_file, sweep_next
+from penstock.types import Manifest, OpenOptions
 from penstock.work.parts import PartName
 from penstock.work.shared import SharedWork
 from penstock.work.tokens.assemble import FileJob, FileMark, FileTask, assemble_file, cut_files
@@ -41,10 +45,59 @@ def held_folder(output: Place, *, overwrite: bool, shared: bool) -> Generator[No
         yield
 
 
-def sweep_killed_folder(output: Place) -> None:
-    """Remove what a run left beside the files of a folder that was killed when it was complete already."""
-    with contextlib.suppress(PrepareError):  # others may be at work on their shares still
-        sweep_killed(output.store, [output.path, *(output.child(name).path for name in (INDEX_NAME, SIDE_NAME))])
+def sweep_killed_tokens(output: Place, format: str, *, is_folder: bool) -> None:
+    """Remove what a run left beside an output that was complete already when it was killed.
+
+    Args:
+        output: what was made.
+        format: of its token files.
+        is_folder: it is a folder of them.
+    """
+    if is_folder:
+        sweep_complete(output.store, [output.path, *(output.child(name).path for name in (INDEX_NAME, SIDE_NAME))])
+    else:
+        chosen = get_format(format)
+        own = functools.partial(chosen.own_files, output.store) if isinstance(chosen, OwnsFolder) else None
+        sweep_complete(output.store, files_at(format, output.path), own)
+
+
+def end_killed_commit(work: SharedWork, format: str, *, is_folder: bool) -> None:
+    """Do what a run still had to do that was killed when its output was visible; nobody else is at work.
+
+    Side files get their final names; what was replaced, and waits for its end, is removed.
+
+    Raises:
+        PrepareError: another writer holds the output.
+    """
+    if is_folder:
+        _end_folder(work)
+        return
+    output, chosen = work.output, get_format(format)
+    kept = re.compile(rf"\.{re.escape(output.name)}\.replaced\..*|{re.escape(output.name)}\..*{re.escape(NEXT)}")
+    if any(kept.fullmatch(name) for name in output.folder().names()):
+        with claimed(output.store, *files_at(format, output.path)) as held:
+            chosen.repair(held, output.path, OpenOptions(), [], write=True)
+
+
+def _end_folder(work: SharedWork) -> None:
+    output = work.output
+    store, side, index = output.store, output.child(SIDE_NAME).path, output.child(INDEX_NAME).path
+    data = read_index_bytes(store, output.path)
+    facts = functools.partial(folder_facts, data, decode_index(data, index))
+    sweep_next(store, f"{NAME}.next", [side], is_next(store, side, facts), write=True)
+    if work.head is not None:
+        listed = set(own_files(store, output.path))
+        drop_listed(store, output.path, (name for name in _replaced(work) or () if name not in listed))
+
+
+def _replaced(work: SharedWork) -> list[str] | None:
+    """What a commit noted that the index which it replaces lists alone; None where it replaces none."""
+    note = work.place.child(_REPLACED)
+    try:
+        names = msgspec.json.decode(note.store.get(note.path), type=list[str])
+    except (NotFound, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return [name for name in names if is_token_file_name(name.partition("/")[0]) and ".." not in name.split("/")]
 
 
 def _kind(output: Place) -> Filled:
@@ -125,11 +178,7 @@ class TokenFiles:
             new = set(listed_files(output.store, output.path, decode_index(data, index.path)))
             old = [name for name in own_files(output.store, output.path) if name not in new]
             put(note.store, note.path, msgspec.json.encode(old))
-        try:
-            names = msgspec.json.decode(note.store.get(note.path), type=list[str])
-        except (NotFound, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return None
-        return [name for name in names if is_token_file_name(name.partition("/")[0]) and ".." not in name.split("/")]
+        return _replaced(self.work)
 
     def _tasks(self, parts: Sequence[PartName]) -> list[FileTask]:
         cut = cut_files(parts, self.file_tokens, self.job.parts, self.job.token_bytes)

@@ -39,7 +39,7 @@ _IN_GROUP = re.compile(r"(?:\w+/)?(?:(?:c/)?\d+|zarr\.json|\.z(?:array|attrs|gro
 
 
 @runtime_checkable
-class _OwnsFolder(Protocol):
+class OwnsFolder(Protocol):
     """A format whose datasets are folders."""
 
     def own_files(self, store: Store, path: str, /) -> Sequence[str] | None:
@@ -115,7 +115,7 @@ def data_files(store: Store, folder: str, index: TokenFileIndex) -> list[str]:
 
 def _files_of(store: Store, folder: str, format: str, name: str) -> list[str]:
     kind = get_format(format)
-    if not isinstance(kind, _OwnsFolder):
+    if not isinstance(kind, OwnsFolder):
         return [name]
     return [f"{name}/{inner}" for inner in kind.own_files(store, f"{folder}/{name}") or ()]
 

@@ -1,0 +1,92 @@
+"""Which index a path and a split mean, and what that index lists."""
+
+from __future__ import annotations
+
+import os
+
+from penstock.abc import Store
+from penstock.errors import ConfigError, NotFound, PenstockError
+from penstock.formats._unrecognised import holds_datasets
+from penstock.formats.shards.index_json import INDEX_NAME, Index, parse_index
+from penstock.formats.shards.side import SIDE_NAME
+from penstock.store.local import LocalStore
+from penstock.store.object_folder import GO_ON, UNFINISHED, is_unfinished
+
+_SPLITS = ("train", "val", "test", "dev", "eval")  # how names of splits begin; another is a dataset's own
+_NO_INDEX = (
+    "The command that was killed finishes what it began (`penstock status` tells of it); "
+    "`penstock repair` rebuilds a lost index from its shards"
+)
+
+
+def index_folder(store: Store, path: str, split: str | None) -> str:
+    """The folder of the index that `path` and `split` mean: `path` itself, or one of its splits.
+
+    Without `split`: `path` where an index is in it, else its only split, where it is called like one, else `train`.
+
+    Raises:
+        NotFound: no index is there; the splits are listed.
+        ConfigError: several splits to choose from, or one that leaves the folder.
+    """
+    path = folder_of(path)
+    if split is not None:
+        if split.startswith("/") or ".." in split.split("/"):
+            raise ConfigError("a split is a folder inside the dataset", path=path, found=repr(split))
+        if _has_index(store, f"{path}/{split}"):
+            return f"{path}/{split}"
+    elif _has_index(store, path):
+        return path
+    splits = splits_in(store, path)
+    if split is None and splits:
+        chosen = splits[0] if len(splits) == 1 else "train"
+        if chosen in splits and chosen.lower().startswith(_SPLITS):
+            return f"{path}/{chosen}"
+        if len(splits) == 1:
+            raise holds_datasets(store, path)
+        raise ConfigError("several splits", path=path, found=", ".join(splits), hint="Name one with split=")
+    where = f"{path}/{INDEX_NAME}" if split is None else f"{path}/{split}/{INDEX_NAME}"
+    if is_unfinished(store, where):
+        raise NotFound(f"no index yet: {UNFINISHED}", path=where, hint=GO_ON)
+    hint = f"Splits here: {', '.join(splits)}" if splits else _NO_INDEX
+    raise NotFound("no index", path=where, hint=hint)
+
+
+def _has_index(store: Store, folder: str) -> bool:
+    try:
+        store.size(f"{folder}/{INDEX_NAME}")  # what a remote store answers is kept, as it is not of `exists`
+    except NotFound:
+        return False
+    return True
+
+
+def folder_of(path: str) -> str:
+    """`path`, or its folder where it names the index itself."""
+    path = path.rstrip("/") or path
+    if path == INDEX_NAME:
+        return "."
+    return path.removesuffix(f"/{INDEX_NAME}")
+
+
+def splits_in(store: Store, path: str) -> list[str]:
+    """Names of the folders right below `path` that have an index, sorted; none where `path` is no folder."""
+    if isinstance(store, LocalStore):
+        names = sorted(os.listdir(path)) if store.is_folder(path) else []
+        return [name for name in names if store.exists(f"{path}/{name}/{INDEX_NAME}")]
+    try:
+        files = list(store.list(path))
+    except (PenstockError, OSError):
+        return []  # nothing there, or a store without lists
+    inner = (file[len(path.rstrip("/")) + 1 :].split("/") for file in files)
+    return sorted(parts[0] for parts in inner if len(parts) == 2 and parts[1] == INDEX_NAME)
+
+
+def own_files(store: Store, folder: str) -> list[str]:
+    """The files that the index of a folder lists, by their names there; the index last. Raises as `read_index`."""
+    shards = read_index(store, folder).shards
+    return [*(file.basename for shard in shards for file in shard.files()), SIDE_NAME, INDEX_NAME]
+
+
+def read_index(store: Store, folder: str) -> Index:
+    """The index of a folder; raises `NotFound`, or what `parse_index` raises."""
+    path = f"{folder}/{INDEX_NAME}"
+    return parse_index(store.get(path), path)
