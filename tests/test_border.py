@@ -157,7 +157,7 @@ ALLOWED: dict[str, str] = {
     "compat/streaming/writers:_copy": "copies all that lies in a local folder",
     "check/verify:_MakesManifest.write_manifest": "what a format implements: formats are called with store and path",
     **dict.fromkeys(
-        (f"convert/families:_Placed.{one}" for one in ("size", "get_ranges", "commit")),
+        (f"work/families:_Placed.{one}" for one in ("size", "get_ranges", "commit")),
         "a `StagedFolder`: names of files in it",
     ),
     "convert/documents:token_digest": "public: the source as errors name it, and touched in no other way",

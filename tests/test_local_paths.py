@@ -52,7 +52,7 @@ KNOWN: dict[str, str] = {
     "compat/streaming/epochs.py": _SCRATCH,
     "compat/streaming/stale.py": "shared memory of this machine",
     "compat/streaming/writers.py": _STREAMING,
-    "convert/families.py": _PART,
+    "work/families.py": _PART,
     "convert/parts.py": "asks `is_local` first",
     "convert/plan.py": "a target of which `is_local` was asked",
     "convert/rows.py": "a table beside `is_local`: a URL is no table",

@@ -685,6 +685,29 @@ VERBS += [
         finished("out"),
         OLD_MDS,
     ),
+    *(
+        Case(f"{name}, by an array", setup, by_an_array(functools.partial(verb, *asked, **options)), view, old)
+        for name, setup, asked, options, view, old in (
+            ("merge mds", two_mds, ("merge", ("a", "b"), "out"), {}, clean("out"), OLD_MDS),
+            (
+                "filter to flat-tokens",
+                two_pbin,
+                ("filter", "a.pbin", "out.zarr"),
+                {"min_tokens": 10, "to": "flat-tokens"},
+                clean("out.zarr"),
+                None,
+            ),
+            ("merge tars", write_tars, ("merge", ("set",), "out"), {}, clean("out", raw=True), None),
+            (
+                "split tars",
+                write_tars,
+                ("split", "set", "parts"),
+                {"ratio": (2, 1), "by": "content"},
+                all_of(clean("parts/set_0", raw=True), clean("parts/set_1", raw=True)),
+                None,
+            ),
+        )
+    ),
     Case("prepare, by an array", write_tars, by_an_array(prepared), see_prepared, prepared_otherwise),
     Case("prepare-media, by an array", write_media, by_an_array(media_prepared), see_media, older_media),
 ]

@@ -17,7 +17,7 @@ from tests.reshape.datasets import write_lines, write_tokens
 import penstock as ps
 from penstock.errors import ConfigError, PrepareError
 from penstock.executors import ProcessExecutor
-from penstock.reshape import pieces, rows, shuffle, tars
+from penstock.reshape import pieces, rows, share_copies, share_tars, shuffle, tars
 from penstock.store.memory import MemoryStore
 from penstock.store.place import Place
 
@@ -64,8 +64,8 @@ def shards(format: str, **options: Any) -> Make:
     return make
 
 
-def in_tars(folder: Path) -> Path:
-    with ps.create(folder / "in", format="webdataset", maxcount=70) as writer:
+def in_tars(folder: Path, **options: Any) -> Path:
+    with ps.create(folder / "in", format="webdataset", maxcount=70, **options) as writer:
         for number in range(300):
             writer.write({"__key__": f"k{number:03d}", "txt": b"t" * (number % 20), "json": {"n": number}})
     return folder / "in"
@@ -112,7 +112,7 @@ CASES += [(merged, "tars"), (shuffled, "tars"), (split, "tars")]
 
 
 def made(verb: Callable[..., None], source: Path, folder: Path, **how: Any) -> dict[str, bytes]:
-    folder.mkdir()
+    folder.mkdir(parents=True)
     verb(source, folder, **how)
     # Its rows alone follow from the data: see ARCHITECTURE, "Writer".
     files = (one for one in folder.rglob("*") if one.is_file() and one.suffix != ".sqlite")
@@ -122,6 +122,8 @@ def made(verb: Callable[..., None], source: Path, folder: Path, **how: Any) -> d
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "PIECE_BYTES", 5000)
+    monkeypatch.setattr(share_copies, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(share_tars, "PIECE_BYTES", 2000)
     monkeypatch.setattr(rows, "RUN_BYTES", 2000)
     monkeypatch.setattr(rows.runs, "__defaults__", (0, None, 2000))
     monkeypatch.setattr(shuffle, "_LEAST_MEMORY_BYTES", 1)
@@ -134,6 +136,9 @@ def test_who_works_changes_no_byte(verb: Callable[..., None], name: str, tmp_pat
     expected = made(verb, source, tmp_path / "alone")
     assert expected
     assert made(verb, source, tmp_path / "own", executor=own) == expected
+    if verb is merged and name in ("pbin", "megatron"):
+        assert not own.num_tasks  # joined where they lie, and smaller than a block
+        return
     assert own.num_tasks > 3
     assert max(own.crossed) < (16_000 if name == "tars" else 2500)
     assert sorted(os.listdir(tmp_path / "own")) == sorted(os.listdir(tmp_path / "alone"))
@@ -148,6 +153,15 @@ def test_by_two_processes(tmp_path: Path) -> None:
                 if other == name:
                     alone = made(verb, source, folder / f"{verb.__name__}-alone")
                     assert made(verb, source, folder / f"{verb.__name__}-two", executor=pool) == alone
+
+
+@pytest.mark.parametrize("name", ["jsonl", "mds", "flat-tokens"])
+def test_any_number_of_workers_writes_the_same(name: str, tmp_path: Path) -> None:
+    source, expected = ROWS[name](tmp_path), dict[str, bytes]()
+    for how in ({}, {"executor": "inline"}, *({"executor": "processes", "workers": count} for count in (1, 2, 3))):
+        found = made(merged, source, tmp_path / "-".join(map(str, how.values())) / "made", **how)
+        expected = expected or found
+        assert found == expected
 
 
 def test_an_error_keeps_its_place(tmp_path: Path) -> None:

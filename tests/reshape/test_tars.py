@@ -101,7 +101,7 @@ def test_refused(prepared: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="comes"):
         merge([prepared, prepared], tmp_path / "out")
     with pytest.raises(ConfigError, match="has no meaning for tars"):
-        merge([prepared], tmp_path / "out", columns=("jpg",))
+        merge([prepared], tmp_path / "out", columns=("jpg",), keep_excluded=False)
     with pytest.raises(Unsupported):
         merge([prepared], tmp_path / "out", to="mds")
     with pytest.raises(ConfigError, match="replace an input"):

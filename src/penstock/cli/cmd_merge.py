@@ -39,7 +39,7 @@ from penstock.cli._whole import (
 def command(sources: tuple[str, ...], output: str, as_json: bool, **options: Any) -> None:
     """Join datasets of documents, JSONL files, or folders of shards, in the order given.
 
-    Many machines share the work on documents and lines by --part; --finish commits it.
+    Many machines share the work by --part; --finish commits it.
     """
     import msgspec
 

@@ -18,12 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import xxhash
 
 from penstock._pool import Pool
 from penstock.abc import Executor, Writer
 from penstock.convert.columns import RowMaker
-from penstock.convert.families import FAMILIES, Assembly, Second
 from penstock.convert.output import Advance, Written
 from penstock.convert.plan_samples import SamplePlan
 from penstock.convert.rows import Dataset, Group, Opened, batches, sample_digest, shown_digest
@@ -38,18 +36,19 @@ from penstock.store.cache import CachedStore
 from penstock.store.local import output_exists
 from penstock.store.outputs import claimed, sweep_complete, sweep_killed
 from penstock.store.place import Place
-from penstock.store.put import put_local_file, put_new
+from penstock.store.put import put_new
 from penstock.store.side_file import load_manifest
 from penstock.types import Manifest, Sample
+from penstock.work.families import FAMILIES, Assembly, Second
 from penstock.work.folder import WorkFolder, local_store
 from penstock.work.groups import (
     GroupPart,
     assemble,
     copy_group,
-    files_of,
     is_free_place,
     kept_shards,
     publish,
+    put_group,
     read_group,
     require_no_object,
 )
@@ -373,13 +372,9 @@ def write_group(job: Job, task: tuple[Group, PartName | None]) -> PartName:
             if job.read_back:
                 _require_same(job, group, place, total)
         index = place.store.get(place.child(INDEX_NAME).path) if family is None else family.keep(place)
-        data = msgspec.json.encode(GroupPart(str(total), msgspec.Raw(index), dict(manifest.block_digests)))
+        part = GroupPart(str(total), msgspec.Raw(index), dict(manifest.block_digests))
         shards = len(kept_shards(index, group.number, place)) if family is None else 0
-        name = PartName(group.number, 0, True, count, shards, 0, xxhash.xxh3_64_hexdigest(data))
-        files = files_of(name, job.work)
-        put_local_file(files.store, place.path, files.path)
-    put_new(job.work.store, job.work.child(f"parts/{name.path}").path, data)
-    return name
+        return put_group(job.work, (group.number, 0, True), (count, shards), part, place)
 
 
 @contextlib.contextmanager

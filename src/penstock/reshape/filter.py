@@ -29,7 +29,8 @@ from penstock.reshape.pieces import Groups, Range, Workers, hands_for, pieces_fo
 from penstock.reshape.reorder import grouped
 from penstock.reshape.rewrite import Counter, Output, Progress, Written, append_made, numbered, write_output, write_rows
 from penstock.reshape.rows import AnyRows, LineRows, RowsAt, SampleRows, TokenRows, open_rows, read_run, rows_at, runs
-from penstock.reshape.shares import Asked, is_shared, share
+from penstock.reshape.share_rows import RowWork
+from penstock.reshape.shares import How, is_by_parts, is_shared, share
 from penstock.reshape.time_limit import Clock, TookTooLong, each_at_most
 from penstock.store._keeping import keeping_nothing
 from penstock.store.place import Given, Place, place_of
@@ -88,7 +89,7 @@ def filter(
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
-        part, finish, no_work, restart: shared work, as of `penstock.pack`; of documents, lines and shards.
+        part, finish, no_work, restart: shared work, as of `penstock.pack`.
         options: what `penstock.open` takes for the source.
 
     Raises:
@@ -97,9 +98,8 @@ def filter(
         FormatError: the source is damaged.
     """
     cast(dict[str, Any], options)["keep_excluded"] = keep_excluded
-    sharing = Sharing(part, finish, no_work, restart)
-    shares = is_shared(sharing, dry_run=dry_run)
-    if shares:
+    sharing, hands = Sharing(part, finish, no_work, restart), hands_for(executor, workers, dry_run=dry_run)
+    if is_shared(sharing, hands, dry_run=dry_run):
         refuse_along(cast(dict[str, Any], options), keep_map, "shares are written by many")
     with keeping_nothing(dry_run):
         rows, place = open_rows(source, format=format, store=store, **options), place_of(target, store).bare()
@@ -116,12 +116,16 @@ def filter(
         Output(place, to, overwrite, token_bytes, dry_run=dry_run, keep_map=keep_map), chosen, {**given, "field": field}
     )
     wanted = None if chosen is None else _wanted(rows, chosen)
-    hands = hands_for(executor, workers, dry_run=dry_run)
     work = _Work(rows, rows_at(rows, options), conditions, wanted, hands)
     made_by |= conditions.more_of(chosen)
-    if shares:
-        return _share(work, output, made_by, sharing, Counter(len(rows), progress))
-    return _write_kept(work, output, made_by, Counter(len(rows), progress))
+    how = How(sharing, hands, Counter(len(rows), progress))
+    asked = RowWork(
+        place, [output], [rows], [work.rows_at], made_by, _Kept(conditions), list(_tasks(rows, wanted)), how
+    )
+    goes_along = keep_map or bool(rows.taken_out.carried.entries)
+    if not goes_along and is_by_parts(asked):
+        return _share(asked)
+    return _write_kept(work, output, made_by, how.counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +139,10 @@ class _Work:
     workers: Workers
 
 
-def _share(work: _Work, output: Output, made_by: Mapping[str, Any], sharing: Sharing, counter: Counter) -> FilterReport:
-    make, laid = _Kept(work.conditions), list(_tasks(work.rows, work.wanted))
-    place, at = output.place, [work.rows_at]
-    asked = Asked(place, [output], [work.rows], at, made_by, make, laid, sharing, work.workers, counter)
+def _share(asked: RowWork) -> FilterReport:
     (written,) = share(asked)
-    mine = sum(one.stop - one.first for task, one in enumerate(laid) if sharing.takes(task) or written.was_complete)
+    takes = asked.how.sharing.takes
+    mine = sum(one.num_samples for task, one in enumerate(asked.tasks) if takes(task) or written.was_complete)
     return FilterReport(written, 0 if written.missing else mine - written.samples)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack, cast
 
@@ -13,21 +13,18 @@ from penstock._keywords import Reshaping
 from penstock._kinds import ExpectsDigest
 from penstock._secrets import redacted_repr
 from penstock.abc import Store, Writer
-from penstock.codec.hashes import BlockHasher
 from penstock.codec.joined_digest import join_digests
 from penstock.errors import ConfigError, Unsupported
 from penstock.executors import AnyExecutor
 from penstock.formats.shards.codecs import registered_name
-from penstock.formats.shards.merge import FileCopy, copy_shards, merge_parts
+from penstock.formats.shards.merge import copy_shards, merge_parts
 from penstock.reshape.in_place import InPlace, in_place
 from penstock.reshape.origins import all_rows, refuse_along
 from penstock.reshape.pieces import (
     Copied,
-    Pieces,
     Range,
     Workers,
     hands_for,
-    leave,
     pieces_for,
     ranges_of,
     sweep_pieces,
@@ -48,7 +45,9 @@ from penstock.reshape.rewrite import (
 )
 from penstock.reshape.rows import AnyRows, TokenRows, is_tars, open_rows, rows_at, total_units
 from penstock.reshape.samples import SampleRows
-from penstock.reshape.shares import Asked, is_shared, refuse_tars, share
+from penstock.reshape.share_copies import CopyWork
+from penstock.reshape.share_rows import RowWork
+from penstock.reshape.shares import How, is_by_parts, is_shared, share
 from penstock.store._keeping import keeping_nothing
 from penstock.store.place import Given, Place, distinct_names, place_of
 from penstock.work.sharing import Sharing
@@ -100,7 +99,7 @@ def merge(
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
-        part, finish, no_work, restart: shared work, as of `penstock.pack`; of documents and lines.
+        part, finish, no_work, restart: shared work, as of `penstock.pack`.
         options: what `penstock.open` takes for the sources; for tars see `penstock.reshape.tars.merge_tars`.
 
     Raises:
@@ -113,8 +112,8 @@ def merge(
     if not sources:
         raise ConfigError("nothing to merge", expected="at least one dataset")
     places, place = [place_of(source, store) for source in sources], place_of(target, store).bare()
-    hands, sharing = Workers(executor, workers), Sharing(part, finish, no_work, restart)
-    shares = is_shared(sharing, dry_run=dry_run)
+    sharing, hands = Sharing(part, finish, no_work, restart), Workers(executor, workers)
+    shares = is_shared(sharing, hands, dry_run=dry_run)
     if no_copy or shares or is_tars(places[0], format):
         refuse_along(cast(dict[str, Any], options), keep_map, "shards, tars or shares are written as a whole")
     if no_copy:
@@ -124,44 +123,35 @@ def merge(
     if is_tars(places[0], format):
         from penstock.reshape.tars import merge_tars  # slow
 
-        refuse_tars(places[0], sharing)
-        how: dict[str, Any] = {"overwrite": overwrite, "dry_run": dry_run, "progress": progress}
-        how |= {"token_bytes": token_bytes, "mix_tokenizers": mix_tokenizers or None}
-        return MergeReport(*merge_tars(places, place, hands, to=to, **how, **options))
+        given: dict[str, Any] = {"overwrite": overwrite, "dry_run": dry_run, "to": to}
+        given |= {"token_bytes": token_bytes, "mix_tokenizers": mix_tokenizers or None}
+        hands = hands_for(executor, workers, dry_run=dry_run)
+        return MergeReport(*merge_tars(places, place, How(sharing, hands, Counter(0, progress)), **given, **options))
     with keeping_nothing(dry_run):
         opened = [open_rows(one, format=format, **options) for one in places]
     output = Output(place, to, overwrite, token_bytes, mix_tokenizers, dry_run=dry_run, keep_map=keep_map)
     samples = [rows for rows in opened if isinstance(rows, SampleRows)]
     hands = hands_for(executor, workers, dry_run=dry_run)
-    if shares:
-        return _share(opened, options, output, hands, sharing, progress)
-    carried = any(rows.taken_out.carried.entries for rows in opened)
-    if len(samples) == len(opened) and not (excluded_in(opened) or carried or keep_map):  # shards go over whole
-        return _merge_samples(samples, output, hands)
-    return _merge_rows(opened, options, output, hands, progress)
+    how = How(sharing, hands, Counter(sum(map(len, opened)), progress))
+    goes_along = keep_map or any(rows.taken_out.carried.entries for rows in opened)
+    if len(samples) == len(opened) and not (excluded_in(opened) or goes_along):  # shards go over whole
+        return _merge_samples(samples, output, how)
+    asked = _asked(opened, options, output, how)
+    if not goes_along and is_by_parts(asked):
+        (written,) = share(asked)
+        return MergeReport(written, tuple((rows.place.path, len(rows)) for rows in opened))
+    return _merge_rows(opened, options, output, hands, how.counter)
 
 
-def _share(
-    opened: Sequence[AnyRows],
-    options: Mapping[str, Any],
-    output: Output,
-    workers: Workers,
-    sharing: Sharing,
-    progress: Progress | None,
-) -> MergeReport:
-    """The same as shared work: what lies in the output's store as it is to be stored is joined where it lies."""
-    if isinstance(opened[0], SampleRows):
-        hint = "Merge them in place, below the output: --no-copy writes one index; or leave --part and --finish out"
-        raise Unsupported("many workers can't share the copying of shards", path=output.place.path, hint=hint)
+def _asked(opened: Sequence[AnyRows], options: Mapping[str, Any], output: Output, how: How) -> RowWork:
+    """The same by parts: what lies in the output's store as it is to be stored is joined where it lies."""
     width, laid = output.token_bytes or opened[0].dtype.itemsize, list[Range | InPlace]()
     for number, rows in enumerate(opened):
         there = in_place(rows, output.place.store, width)
         laid += ranges_of(number, rows) if there is None else [there]
-    at, counter = [rows_at(rows, options) for rows in opened], Counter(sum(map(len, opened)), progress)
+    at = [rows_at(rows, options) for rows in opened]
     made_by, digest = _made_by(opened), _joined_digest(opened)
-    asked = Asked(output.place, [output], opened, at, made_by, Copied(), laid, sharing, workers, counter, digest)
-    (written,) = share(asked)
-    return MergeReport(written, tuple((rows.place.path, len(rows)) for rows in opened))
+    return RowWork(output.place, [output], opened, at, made_by, Copied(), laid, how, digest)
 
 
 def _made_by(sources: Sequence[AnyRows]) -> dict[str, Any]:
@@ -191,10 +181,9 @@ def _merge_index(
 
 
 def _merge_rows(
-    opened: Sequence[AnyRows], options: Mapping[str, Any], output: Output, workers: Workers, progress: Progress | None
+    opened: Sequence[AnyRows], options: Mapping[str, Any], output: Output, workers: Workers, counter: Counter
 ) -> MergeReport:
     width = output.token_bytes or opened[0].dtype.itemsize
-    counter = Counter(sum(map(len, opened)), progress)
 
     def fill(writer: Writer) -> None:
         _join_digests(writer, opened)
@@ -225,7 +214,7 @@ def _joined_digest(sources: Sequence[AnyRows]) -> Callable[[], str] | None:
     return (lambda: join_digests(map(str, known))) if all(known) else None
 
 
-def _merge_samples(sources: Sequence[SampleRows], output: Output, workers: Workers) -> MergeReport:
+def _merge_samples(sources: Sequence[SampleRows], output: Output, how: How) -> MergeReport:
     """The shards of all sources in one folder, under one index."""
     place, reports = output.place, tuple((rows.place.path, len(rows)) for rows in sources)
     require_other_dataset(sources, place, sources[0].format)
@@ -239,39 +228,21 @@ def _merge_samples(sources: Sequence[SampleRows], output: Output, workers: Worke
         rehearse(output, sources, made_by)
         counts = (sum(map(len, sources)), None, sum(map(total_units, sources)))
         return MergeReport(Written(place.path, sources[0].format, *counts), reports)
+    asked = CopyWork(output, sources, made_by, how)
+    if is_by_parts(asked):
+        return MergeReport(share(asked)[0], reports)
     sweep_pieces(place)
     once = once_of(output, sources, made_by, sum(map(len, sources)))
     manifest = None if output.overwrite else once.made()
     if manifest is None:
-        parts = [rows.part for rows in sources]
-        with pieces_for(workers, place) as pieces:
-            fetched = None if workers.are_alone else functools.partial(_fetched, pieces, sources)
-            copy = functools.partial(
-                copy_shards,
-                parts,
-                place.store,
-                place.path.rstrip("/") or place.path,
-                name=sources[0].format,
-                **lineage(sources, made_by),
-                overwrite=output.overwrite,
-                fetched=fetched,
-            )
-            manifest = once.commit(copy)
+        copy = functools.partial(
+            copy_shards,
+            [rows.part for rows in sources],
+            place.store,
+            place.path.rstrip("/") or place.path,
+            name=sources[0].format,
+            **lineage(sources, made_by),
+            overwrite=output.overwrite,
+        )
+        manifest = once.commit(copy)
     return MergeReport(Written.of(place, manifest), reports)
-
-
-def _fetched(
-    pieces: Pieces, sources: Sequence[SampleRows], files: Sequence[FileCopy]
-) -> Iterator[tuple[Place, tuple[str, ...]]]:
-    """Copies of files, which workers make."""
-    reads = [rows.place for rows in sources]
-    for name, digests in pieces.files(len(files), reads, _leave_copy, files):
-        with pieces.taken(name) as copy:
-            yield copy, digests
-
-
-def _leave_copy(copy: Place, file: FileCopy) -> tuple[str, ...]:
-    """Copy a file; the digests of its blocks. Runs where the executor has it."""
-    digester = BlockHasher()
-    leave(copy, file.chunks(digester))
-    return digester.finish()

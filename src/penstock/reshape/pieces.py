@@ -120,6 +120,11 @@ class Range:
     described: str
     bits: bytes = b""
 
+    @property
+    def num_samples(self) -> int:
+        """Rows that it reads."""
+        return self.stop - self.first
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:

@@ -25,7 +25,7 @@ from penstock.formats import find_format, get_format, sniff
 from penstock.formats._door import open_at
 from penstock.formats._excluded import require_list_named
 from penstock.formats._excluding import stored
-from penstock.formats._kept import carried_list, excluded_list, kept
+from penstock.formats._kept import carried_list, excluded_list, kept, places_in_whole, whole_of
 from penstock.formats.shards.source import ShardSource
 from penstock.reshape.samples import NOTHING_TAKEN_OUT, SampleRows, TakenOut
 from penstock.store.mapped import MappedFile
@@ -197,17 +197,24 @@ class TokenRows:
 
     def can_pick(self) -> bool:
         """Whether tokens lie in one file as they are."""
-        return isinstance(self.source, OneRun) and self.source.token_run() is not None
+        return self._stored_run() is not None
 
     def pick(self, rows: IntArray) -> NDArray[Any]:
         """uint[n]: the tokens of the documents at these indices."""
-        run = self.source.token_run() if isinstance(self.source, OneRun) else None
+        run, gone = self._stored_run(), self.taken_out.indices
         if run is None:
             return np.concatenate([np.empty(0, self.dtype), *(self.read(*one) for one in _stops(self.ranges(rows)))])
-        width = self.dtype.itemsize
-        ranges = [(run.offset_bytes + a * width, run.offset_bytes + b * width) for a, b in _stops(self.ranges(rows))]
+        width, doc_starts = self.dtype.itemsize, stored(whole_of(self.source)).doc_starts
+        places = rows if gone is None else places_in_whole(rows, gone)
+        pairs = zip(doc_starts[places].tolist(), doc_starts[places + 1].tolist(), strict=True)
+        ranges = [(run.offset_bytes + a * width, run.offset_bytes + b * width) for a, b in pairs]
         data = b"".join(self.place.store.get_ranges(run.path, ranges))
         return np.frombuffer(data, dtype_for(width, "<"))
+
+    def _stored_run(self) -> Extent | None:
+        """Where all tokens lie in one file, those that are left out too."""
+        whole = stored(whole_of(self.source))
+        return whole.token_run() if isinstance(whole, OneRun) else None
 
 
 class LineRows:

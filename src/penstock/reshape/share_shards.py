@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -86,7 +86,7 @@ class ShardPlan:
         manifest: what its side file says, but for counts and digests.
     """
 
-    runs: Sequence[ShardRun]
+    runs: Sequence[Run]
     manifest: Manifest
 
 
@@ -147,7 +147,6 @@ def groups_there(marks: Place) -> dict[int, PartName]:
 
 def write_shards(job: ShardJob, run: ShardRun) -> PartName:
     """Write some shards, and note that they are there. Memory: what the format's writer takes, and a part."""
-    place = job.outputs[run.output]
     with scratch(job.work.child(SCRATCH)) as folder:
         made = Place(local_store(job.work), f"{folder}/group")
         with _writer(job, run.output, made) as writer:
@@ -162,13 +161,50 @@ def write_shards(job: ShardJob, run: ShardRun) -> PartName:
         data = msgspec.json.encode(GroupPart("0", msgspec.Raw(index), dict(manifest.block_digests)))
         shards = len(kept_shards(index, 0 if run.is_first else 1, made))
         name = PartName(run.number, 0, True, manifest.num_samples, shards, 0, xxhash.xxh3_64_hexdigest(data))
-        group = Group(name, msgspec.json.decode(data, type=GroupPart), made, run.is_first)
-        if place.is_local:
-            put_local_file(job.work.store, made.path, files_of(name, job.work).path)
-        else:
-            _upload(group, place, run.first_shard)
-    put_new(job.work.store, job.marks.child(name.path).path, data)
+        put_shards(job, run, name, data, made)
     return name
+
+
+class Run(Protocol):
+    """Shards that follow one another in an output."""
+
+    @property
+    def number(self) -> int:
+        """Among those of all outputs."""
+        ...
+
+    @property
+    def output(self) -> int:
+        """Number of the output."""
+        ...
+
+    @property
+    def is_first(self) -> bool:
+        """Whether an empty first shard stays."""
+        ...
+
+    @property
+    def first_shard(self) -> int:
+        """Number of the first one."""
+        ...
+
+
+def put_shards(job: ShardJob, run: Run, name: PartName, data: bytes, made: Place) -> None:
+    """Put shards that are made where they belong, and note that they are there.
+
+    Args:
+        job: of the task.
+        run: which they are.
+        name: of the group, as a part.
+        data: of it.
+        made: the folder of its files, on this machine.
+    """
+    place = job.outputs[run.output]
+    if place.is_local:
+        put_local_file(job.work.store, made.path, files_of(name, job.work).path)
+    else:
+        _upload(Group(name, msgspec.json.decode(data, type=GroupPart), made, run.is_first), place, run.first_shard)
+    put_new(job.work.store, job.marks.child(name.path).path, data)
 
 
 def _writer(job: ShardJob, output: int, place: Place) -> ShardWriter:

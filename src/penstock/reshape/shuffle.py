@@ -38,7 +38,8 @@ from penstock.reshape.rewrite import (
     write_rows,
 )
 from penstock.reshape.rows import AnyRows, Rows, RowsAt, is_tars, open_rows, rows_at
-from penstock.reshape.shares import Asked, is_shared, refuse_excluded, refuse_tars, share
+from penstock.reshape.share_rows import RowWork
+from penstock.reshape.shares import How, is_by_parts, is_shared, share
 from penstock.store.place import Given, place_of
 from penstock.types import IntArray
 from penstock.work.sharing import Sharing
@@ -89,7 +90,7 @@ def shuffle(
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
-        part, finish, no_work, restart: shared work, as of `penstock.pack`; of documents and lines. A share is of the
+        part, finish, no_work, restart: shared work, as of `penstock.pack`. A share is of the
             places of the output, whose rows are read where they lie.
         announce: told what will be read, once the output is taken and before anything is written.
         options: what `penstock.open` takes for the source; see `penstock.reshape.tars.merge_tars` for tars, of which
@@ -105,30 +106,48 @@ def shuffle(
         raise ConfigError("too little memory to shuffle in", found=memory_bytes, expected=least)
     dataset, place = place_of(source, store), place_of(target, store).bare()
     by, sharing = Workers(executor, workers), Sharing(part, finish, no_work, restart)
-    shares = is_shared(sharing)
+    shares = is_shared(sharing, by)
     if shares or is_tars(dataset, format):
         refuse_along(cast(dict[str, Any], options), keep_map, "tars or shares are written as a whole")
     if is_tars(dataset, format):
         from penstock.reshape.tars import merge_tars  # slow
 
-        refuse_tars(dataset, sharing)
-        how: dict[str, Any] = {"overwrite": overwrite, "progress": progress, "announce": announce}
-        how |= {"token_bytes": token_bytes, "memory_bytes": memory_bytes}
-        return merge_tars([dataset], place, by, to=to, seed=seed, **how, **options)[0]
+        given: dict[str, Any] = {"overwrite": overwrite, "announce": announce, "to": to, "seed": seed}
+        given |= {"token_bytes": token_bytes, "memory_bytes": memory_bytes}
+        return merge_tars([dataset], place, How(sharing, by, Counter(0, progress)), **given, **options)[0]
     rows = open_rows(dataset, format=format, **options)
     output = Output(place, to, overwrite, token_bytes, keep_map=keep_map)
     order = SeededOrder(len(rows), seed) if len(rows) else None
     hands = Hands(by, rows_at(rows, options), token_bytes or rows.dtype.itemsize, announce)
     made_by = {"command": "shuffle", "seed": seed}
-    if shares:
-        if memory_bytes is not None:
-            what, hint = "a share of a shuffle holds 64 MiB of rows", "Leave memory_bytes (--memory-mb) out"
-            raise ConfigError(what, found=f"{memory_bytes} bytes", hint=hint)
-        return _share(rows, order, output, made_by, hands, sharing, Counter(len(rows), progress))
+    if shares and memory_bytes is not None:
+        what, hint = "a share of a shuffle holds 64 MiB of rows", "Leave memory_bytes (--memory-mb) out"
+        raise ConfigError(what, found=f"{memory_bytes} bytes", hint=hint)
+    goes_along = memory_bytes is not None or keep_map or bool(rows.taken_out.carried.entries)
+    if not goes_along and _is_picked(rows, order, shares=shares):
+        asked = _asked(rows, order, output, made_by, hands, sharing, Counter(len(rows), progress))
+        if is_by_parts(asked):
+            return share(asked)[0]
     return write_in_order(rows, order, [rows], output, made_by, memory_bytes, progress, hands)
 
 
-def _share(
+def _is_picked(rows: AnyRows, order: RowOrder | None, *, shares: bool) -> bool:
+    """Whether rows are read where they lie: so shares are, and one run where nothing else would read less.
+
+    Raises:
+        Unsupported: shares of rows that can't be read so.
+    """
+    can = rows.can_view() or rows.can_pick()
+    if shares and not can:
+        raise Unsupported(
+            "shares of a shuffle read rows where they lie, and these lie in chunks that are read whole",
+            path=rows.place.path,
+            hint="Convert them first: to pbin, or to shards without compression; or leave --part and --finish out",
+        )
+    return can and (shares or order is None or passes_of(rows, order, None).gathers)
+
+
+def _asked(
     rows: AnyRows,
     order: RowOrder | None,
     output: Output,
@@ -136,23 +155,13 @@ def _share(
     hands: Hands,
     sharing: Sharing,
     counter: Counter,
-) -> Written:
-    """The same as shared work: a task is a range of the output, cut by bytes alone, so that it is one everywhere."""
-    refuse_excluded([rows])
-    if not rows.can_view() and not rows.can_pick():
-        raise Unsupported(
-            "shares of a shuffle read rows where they lie, and these lie in chunks that are read whole",
-            path=rows.place.path,
-            hint="Convert them first: to pbin, or to shards without compression; or leave --part and --finish out",
-        )
+) -> RowWork:
+    """The same by parts: a task is a range of the output, cut by bytes alone, so that it is one everywhere."""
     laid = [] if order is None else [_range(rows, one) for one in windows_of(rows, order, PIECE_BYTES)]
     making = Copied() if order is None else Picked(order)
     told = None if hands.announce is None else partial(_tell, hands.announce, rows)
-    common = (counter, None, told)
-    asked = Asked(
-        output.place, [output], [rows], [hands.rows_at], made_by, making, laid, sharing, hands.workers, *common
-    )
-    return share(asked)[0]
+    how = How(sharing, hands.workers, counter, told)
+    return RowWork(output.place, [output], [rows], [hands.rows_at], made_by, making, laid, how)
 
 
 def _tell(announce: Announce, rows: AnyRows) -> None:

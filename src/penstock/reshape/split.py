@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Unpack, cast, get_args
 
@@ -52,14 +51,15 @@ from penstock.reshape.rows import (
     runs,
     total_units,
 )
-from penstock.reshape.shares import Asked, is_shared, refuse_tars, share
+from penstock.reshape.share_rows import RowWork
+from penstock.reshape.shares import How, is_by_parts, is_shared, share
 from penstock.reshape.tally import Tally
 from penstock.store._keeping import keeping_nothing
 from penstock.store.object_folder import take_back
 from penstock.store.place import Given, Place, place_of
 from penstock.store.powers import FolderStore
 from penstock.store.unfinished import Once
-from penstock.types import IntArray, Manifest, Sample
+from penstock.types import IntArray, Manifest
 from penstock.work.sharing import Sharing
 
 By = Literal["position", "content"]
@@ -103,7 +103,7 @@ def split(
         store: where all files are.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
-        part, finish, no_work, restart: shared work, as of `penstock.pack`; of documents and lines.
+        part, finish, no_work, restart: shared work, as of `penstock.pack`.
         options: what `penstock.open` takes for the source.
 
     Raises:
@@ -115,34 +115,38 @@ def split(
     names = _checked_names(names, len(shares))
     dataset, target = place_of(source, store), place_of(folder, store)
     made_by = {"command": "split", "ratio": shares, "seed": seed, "by": by}
-    hands, sharing = Workers(executor, workers), Sharing(part, finish, no_work, restart)
-    in_shares = is_shared(sharing, dry_run=dry_run)
+    sharing, hands = Sharing(part, finish, no_work, restart), hands_for(executor, workers, dry_run=dry_run)
+    in_shares = is_shared(sharing, hands, dry_run=dry_run)
     if in_shares or is_tars(dataset, format):
         refuse_along(cast(dict[str, Any], options), keep_map, "tars or shares are written as a whole")
     if is_tars(dataset, format):
         from penstock.reshape.tars import require_tars, split_tars  # slow
 
-        refuse_tars(dataset, sharing)
-        places = [target.child(f"{dataset.name}_{name}") for name in names]
-        part_of = functools.partial(_parts_of_samples, shares=shares, seed=seed, by=by)
-        how: dict[str, Any] = {"overwrite": overwrite, "dry_run": dry_run, "progress": progress}
         require_tars(to)
-        return split_tars(dataset, places, part_of, made_by, hands, **how, **options)
+        places = [target.child(f"{dataset.name}_{name}") for name in names]
+
+        def deal(count: int) -> _DealtSamples:
+            by_position = ByPosition(count, shares, seed)
+            return _DealtSamples(by_position if by == "position" else ByContent(shares, seed, is_tokens=False))
+
+        told = How(sharing, hands, Counter(0, progress))
+        return split_tars(dataset, places, deal, made_by, told, overwrite=overwrite, dry_run=dry_run, **options)
     with keeping_nothing(dry_run):
         rows = open_rows(dataset, format=format, **options)
     by_content = ByContent(shares, seed, isinstance(rows, TokenRows))
     parts = ByPosition(len(rows), shares, seed) if by == "position" else by_content
-    hands = hands_for(executor, workers, dry_run=dry_run)
     work = _Work(rows, rows_at(rows, options), parts, hands, target.child(rows.place.name))
     outputs = [
         Output(place, to or rows.format, overwrite, keep_map=keep_map) for place in _places(rows, target, names, to)
     ]
     if dry_run:
         return _rehearsed(work, outputs, made_by, Counter(len(rows), progress))
-    if in_shares:
-        deal, laid, counter = _Dealt(parts), list(ranges_of(0, rows)), Counter(len(rows), progress)
-        return share(Asked(work.beside, outputs, [rows], [work.rows_at], made_by, deal, laid, sharing, hands, counter))
-    return _written(work, outputs, made_by, Counter(len(rows), progress))
+    how, laid = How(sharing, hands, Counter(len(rows), progress)), list(ranges_of(0, rows))
+    asked = RowWork(work.beside, outputs, [rows], [work.rows_at], made_by, _Dealt(parts), laid, how)
+    goes_along = keep_map or bool(rows.taken_out.carried.entries)
+    if not goes_along and is_by_parts(asked):
+        return share(asked)
+    return _written(work, outputs, made_by, how.counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,19 +214,27 @@ def _goes_on(output: Output, part: Once[Manifest], rows: AnyRows) -> Output:
     return replace(output, overwrite=output.overwrite or own)
 
 
-def _parts_of_samples(
-    count: int, samples: Callable[[], Iterable[Sample]], *, shares: Sequence[float], seed: int, by: By
-) -> IntArray:
-    """int64[count]: the part of each sample of tars; by content, that is the names and contents of its parts."""
-    nothing = np.empty(0, np.uint8)
-    if by == "position":
-        return ByPosition(count, shares, seed)(0, count, nothing, np.zeros(count, np.int64))
-    parts = ByContent(shares, seed, is_tokens=False)
-    found = [np.empty(0, np.int64)]
-    for sample in samples():
-        content = b"".join(name.encode() + b"\0" + value for name, value in sample.items() if name != "__key__")
-        found.append(parts(0, 1, np.frombuffer(content, np.uint8), np.array([len(content)])))
-    return np.concatenate(found)
+@dataclass(frozen=True, slots=True)
+class _DealtSamples:
+    """The part of each sample of tars; by content, that is the names and contents of its parts."""
+
+    parts: Parts
+
+    @property
+    def by_content(self) -> bool:
+        """Whether samples are looked at."""
+        return isinstance(self.parts, ByContent)
+
+    def __call__(self, first: int, samples: Sequence[Any], /) -> IntArray:
+        """See `penstock.reshape.share_tars.Deal`."""
+        if not self.by_content:
+            nothing, count = np.empty(0, np.uint8), len(samples)
+            return self.parts(first, first + count, nothing, np.zeros(count, np.int64))
+        found = [
+            b"".join(name.encode() + b"\0" + value for name, value in sample.items() if name != "__key__")
+            for sample in samples
+        ]
+        return self.parts(first, 0, np.frombuffer(b"".join(found), np.uint8), np.array(list(map(len, found)), np.int64))
 
 
 def part_counts(num_samples: int, shares: Sequence[float]) -> list[int]:

@@ -7,17 +7,17 @@ stay apart: what is in `val` is in `val` afterwards. What a `split.yaml` exclude
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections import Counter as Counts
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from penstock._digest import digest
 from penstock._resolved import excluded_of
-from penstock._secrets import redact
 from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, PenstockError, Unsupported
 from penstock.formats import create_dry, get_format
@@ -38,153 +38,43 @@ from penstock.formats.samples.webdataset.shards import ShardTable, scan_shard
 from penstock.formats.samples.webdataset.writer import WebdatasetWriter
 from penstock.reshape.cost import Announce, ShuffleCost, cost_of_samples
 from penstock.reshape.once import once_dataset, once_parts
-from penstock.reshape.pieces import ALONE, Pieces, Workers, leave, pieces_for, sweep_pieces, whole
+from penstock.reshape.pieces import sweep_pieces
 from penstock.reshape.reorder import SeededOrder
-from penstock.reshape.rewrite import Counter, Progress, Written
+from penstock.reshape.rewrite import Counter, Output, Written
+from penstock.reshape.share_tars import Deal, TarWork, tasks_of
+from penstock.reshape.shares import How, share
+from penstock.reshape.tar_samples import FORMAT, RowsAt, TarSamples
 from penstock.store.dry import dry_place
 from penstock.store.exclude_list import NO_LIST
 from penstock.store.outputs import require_other
 from penstock.store.place import Place, dataset_at, distinct_names
 from penstock.store.unfinished import Once
-from penstock.types import IntArray, Manifest, OpenOptions, Sample
+from penstock.types import IntArray, Manifest, OpenOptions
 
-_FORMAT = "webdataset"
 _TRAIN = "train"
 _AT_ONCE = 256
 _OPTIONS = ("maxcount", "maxsize", "pattern", "split", "follow_links")
 _CODE = ("sample_loader", "part_filter")
 
 
-@dataclass(frozen=True, slots=True)
-class TarSamples:
-    """The samples of one split of a dataset, or of all its shards.
-
-    Attributes:
-        shards: `(place, table, places of its samples)`.
-        excluded: how many the exclude list has taken out.
-    """
-
-    shards: tuple[tuple[Place, ShardTable, IntArray], ...]
-    excluded: int = 0
-
-    def without(self, indices: IntArray | None) -> TarSamples:
-        """The same without the samples at `indices`: int64[k], rising."""
-        if indices is None:
-            return self
-        borders = np.cumsum([0, *(len(places) for *_, places in self.shards)])
-        cuts = np.split(indices, np.searchsorted(indices, borders[1:-1]))
-        shards = tuple(
-            (shard, table, np.delete(places, cut - first))
-            for (shard, table, places), cut, first in zip(self.shards, cuts, borders, strict=False)
-        )
-        return TarSamples(shards, len(indices))
-
-    def __len__(self) -> int:
-        return sum(len(places) for *_, places in self.shards)
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of the parts of all samples of its shards."""
-        return sum(int(table.sizes.sum()) for _, table, _ in self.shards)
-
-    def at(self, rows: Iterable[IntArray], pieces: Pieces | None = None) -> Iterator[Sample]:
-        """The samples at `rows`, runs of at most a few hundred, in that order; by workers where there are `pieces`."""
-        borders = np.cumsum([0, *(len(places) for *_, places in self.shards)])
-        blocks = (self._block(some, borders) for some in rows)
-        if pieces is None:
-            for block in blocks:
-                yield from block.samples(block.read())
-            return
-        ahead, tasks = itertools.tee(blocks)  # as many are held as are under way
-        folders = list(dict.fromkeys(shard.folder() for shard, *_ in self.shards))
-        left = pieces.files(-(-len(self) // _AT_ONCE), folders, _leave_contents, tasks)
-        for block, (name, _) in zip(ahead, left, strict=True):
-            with pieces.taken(name) as file:
-                yield from block.samples(block.cut(file))
-
-    def _block(self, some: IntArray, borders: IntArray) -> _Block:
-        """What is to be read of the samples at `some`, shard by shard."""
-        numbers = np.searchsorted(borders, some, side="right") - 1
-        reads: list[tuple[Place, list[tuple[int, int]]]] = []
-        found: dict[int, tuple[str, list[tuple[str, int]]]] = {}
-        count = 0
-        for number in np.unique(numbers).tolist():
-            shard, table, places = self.shards[number]
-            ranges: list[tuple[int, int]] = []
-            chosen = np.flatnonzero(numbers == number)
-            for row, place in zip(chosen.tolist(), places[some[chosen] - borders[number]].tolist(), strict=True):
-                parts = range(*table.part_starts[place : place + 2].tolist())
-                starts = table.contents[parts.start : parts.stop].tolist()
-                sizes = table.sizes[parts.start : parts.stop].tolist()
-                ranges += [(start, start + size) for start, size in zip(starts, sizes, strict=True)]
-                names = [table.part_names[part] for part in parts]
-                found[row] = (table.keys[place], list(zip(names, range(count, count + len(parts)), strict=True)))
-                count += len(parts)
-            reads.append((shard, ranges))
-        return _Block(reads, [found[row] for row in range(len(some))])
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """A few hundred samples.
-
-    Attributes:
-        reads: ranges of shards, which hold the parts.
-        names: key of each sample; and name of each of its parts, with its number among the ranges.
-    """
-
-    reads: list[tuple[Place, list[tuple[int, int]]]]
-    names: list[tuple[str, list[tuple[str, int]]]]
-
-    @property
-    def described(self) -> str:
-        """What an error calls it."""
-        return f"{len(self.names)} samples of {redact(self.reads[0][0].path)}" if self.reads else "no sample"
-
-    def read(self) -> Iterator[bytes | memoryview]:
-        """The parts, in the order of the ranges."""
-        for shard, ranges in self.reads:
-            yield from shard.store.get_ranges(shard.path, ranges)
-
-    def cut(self, file: Place) -> Iterator[memoryview]:
-        """The same out of a file that holds them back to back."""
-        stops = np.cumsum([0, *(stop - start for _, ranges in self.reads for start, stop in ranges)]).tolist()
-        data = whole(file, stops[-1]).data if stops[-1] else memoryview(b"")
-        yield from (data[start:stop] for start, stop in itertools.pairwise(stops))
-
-    def samples(self, contents: Iterator[bytes | memoryview]) -> Iterator[Sample]:
-        """The samples that these contents are the parts of."""
-        parts = list(contents)
-        for key, names in self.names:
-            yield {"__key__": key} | {name: parts[number] for name, number in names}
-
-
-def _leave_contents(file: Place, block: _Block) -> None:
-    """Write the parts of a block to a file, back to back; runs where the executor has it."""
-    leave(file, block.read())
-
-
-def _in_order(count: int, order: SeededOrder | None = None) -> Iterator[IntArray]:
+def _in_order(count: int, rows_at: RowsAt = np.arange) -> Iterator[IntArray]:
     """All of `count` rows, a few hundred at a time."""
     for first in range(0, count, _AT_ONCE):
-        stop = min(count, first + _AT_ONCE)
-        yield np.arange(first, stop) if order is None else order.rows_at(first, stop)
+        yield rows_at(first, min(count, first + _AT_ONCE))
 
 
 def merge_tars(
-    sources: Sequence[Place], target: Place, workers: Workers = ALONE, *, to: str | None = None,
-    overwrite: bool = False, dry_run: bool = False, progress: Progress | None = None, seed: int | None = None,
-    announce: Announce | None = None, **options: Any,
+    sources: Sequence[Place], target: Place, how: How, *, to: str | None = None, overwrite: bool = False,
+    dry_run: bool = False, seed: int | None = None, announce: Announce | None = None, **options: Any,
 ) -> tuple[Written, tuple[tuple[str, int], ...]]:  # fmt: skip
     """Write the samples of all sources into new shards, split by split. Memory: 300 bytes a part, and 256 samples.
 
     Args:
         sources, target: folders of tars, and the one to make.
-        workers: who reads the samples.
+        how: who works, and what is told of it.
         to: None or `"webdataset"`.
         overwrite: replace the target.
         dry_run: write nothing, and say what would be written.
-        progress: called with the samples done.
         seed: mix the samples of each split; None: as they are.
         announce: as of `penstock.shuffle`.
         options: `split` and `follow_links` of `penstock.open`; `maxcount`, `maxsize`, `pattern` of the writer.
@@ -210,37 +100,93 @@ def merge_tars(
         _rehearse(target, given | typing[0], overwrite)
         _require_keys([samples for _, splits in opened for samples in splits.values()], target)
         size_bytes = sum(one.size_bytes for _, splits in opened for one in splits.values())
-        return Written(target.path, _FORMAT, sum(counts), None, size_bytes, excluded=excluded), inputs
+        return Written(target.path, FORMAT, sum(counts), None, size_bytes, excluded=excluded), inputs
     what = {"command": "merge", "seed": seed, "sources": [list(one) for one in inputs], "options": options} | left
-    sweep_pieces(target)
-    once = _once(target, what, sum(counts))
-    made = None if overwrite else once.made()
-    if made is not None:
-        return Written.of(target, made, excluded), inputs
-    counter = Counter(sum(counts), progress)
     made_by = {"command": "merge"} if seed is None else {"command": "shuffle", "seed": seed}
-    noted = _lineage([one for one, _ in opened], split, made_by, excluded)
-    with _writer(target, given | typing[0], overwrite, noted) as writer:
-        if announce is not None:
-            announce(_cost([samples for _, splits in opened for samples in splits.values()]))
-        with pieces_for(workers, target) as pieces:
-            for name in dict.fromkeys(name for _, splits in opened for name in splits):
-                writer.begin_split(name)
-                samples = _joined([splits[name] for _, splits in opened if name in splits])
-                order = None if seed is None or not len(samples) else SeededOrder(len(samples), seed)
-                _write(writer, samples, _in_order(len(samples), order), _or_none(pieces), counter)
+    splits = {name: _joined([one[name] for _, one in opened if name in one]) for _, one in opened for name in one}
+    job = _Job(
+        places=[one for one, _ in opened],
+        options=given | typing[0],
+        noted=_lineage(opened, split, made_by, excluded),
+        what=what,
+        overwrite=overwrite,
+        excluded=excluded,
+    )
+    tell = None if announce is None else functools.partial(announce, _cost(list(splits.values())))
+    how = replace(how, counter=Counter(sum(counts), how.counter.progress), announce=tell)
+    return _write_splits(job, splits, target, seed, how), inputs
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What is written: of which sources, how, and what side files and plans say of it."""
+
+    places: Sequence[Place]
+    options: Mapping[str, Any]
+    noted: Provenance
+    what: Mapping[str, Any]
+    overwrite: bool
+    excluded: int
+
+    def shared(self, beside: Place, outputs: Sequence[Place], count: int | None, how: How, **more: Any) -> TarWork:
+        """The same as shared work; `more` says what the tasks are, `count` the samples of each output, where known."""
+
+        def once(output: Output) -> Once[Manifest]:
+            return _once(output.place, dict(self.what), count)
+
+        named = [Output(place, FORMAT, self.overwrite) for place in outputs]
+        common = (self.options, self.noted, self.what, once, self.excluded, how)
+        return TarWork(beside, named, self.places, more["tasks"], more["splits"], more["deal"], *common)
+
+
+def _write_splits(job: _Job, splits: Mapping[str, TarSamples], target: Place, seed: int | None, how: How) -> Written:
+    """One dataset of all splits."""
+    orders = {name: _rows_at(len(one), seed) for name, one in splits.items()}
+    if how.sharing.joins or not how.workers.are_alone:
+        by_split = {name: list(tasks_of(one, orders[name])) for name, one in splits.items()}
+        numbers = tuple((name, len(tasks)) for name, tasks in by_split.items())
+        tasks = list(itertools.chain.from_iterable(by_split.values()))
+        shared = job.shared(target, [target], how.counter.total, how, tasks=tasks, splits=numbers, deal=None)
+        return share(shared)[0]
+    sweep_pieces(target)
+    once = _once(target, dict(job.what), how.counter.total)
+    made = None if job.overwrite else once.made()
+    if made is not None:
+        return Written.of(target, made, job.excluded)
+    with _writer(target, dict(job.options), job.overwrite, job.noted) as writer:
+        if how.announce is not None:
+            how.announce()
+        for name, samples in splits.items():
+            writer.begin_split(name)
+            _write(writer, samples, _in_order(len(samples), orders[name]), how.counter)
         manifest = once.commit(writer.commit)
-    return Written.of(target, manifest, excluded), inputs
+    return Written.of(target, manifest, job.excluded)
 
 
-def _lineage(sources: Sequence[Place], split: str | None, made_by: Mapping[str, Any], excluded: int) -> Provenance:
-    """What the side file says of where samples come from; of folders that were never prepared, nothing is known."""
+def _rows_at(count: int, seed: int | None) -> RowsAt:
+    """The order of a split."""
+    return np.arange if seed is None or not count else SeededOrder(count, seed).rows_at
+
+
+def _lineage(
+    opened: Sequence[tuple[Place, Mapping[str, TarSamples]]],
+    split: str | None,
+    made_by: Mapping[str, Any],
+    excluded: int,
+) -> Provenance:
+    """What the side file says of where samples come from; folders never prepared are known by their tables."""
     inputs: dict[str, str] = {}
-    for name, place in zip(distinct_names(sources), sources, strict=True):
+    for name, (place, splits) in zip(distinct_names([one for one, _ in opened]), opened, strict=True):
+        inputs[name] = digest([_shards_of(samples) for samples in splits.values()])
         with contextlib.suppress(PenstockError):
             options = OpenOptions(split=split, raw=True, excludes=NO_LIST)
-            inputs[name] = get_format(_FORMAT).open(place.store, place.path, options).fingerprint
+            inputs[name] = get_format(FORMAT).open(place.store, place.path, options).fingerprint
     return Provenance(inputs=inputs, options={**made_by, **({"excluded": excluded} if excluded else {})})
+
+
+def _shards_of(samples: TarSamples) -> list[list[Any]]:
+    """Name, samples and bytes of each shard."""
+    return [[one.name, table.num_samples, int(table.sizes.sum())] for one, table, _ in samples.shards]
 
 
 def _excluded_in(opened: Sequence[tuple[Place, dict[str, TarSamples]]]) -> tuple[int, dict[str, str]]:
@@ -253,7 +199,7 @@ def _excluded_in(opened: Sequence[tuple[Place, dict[str, TarSamples]]]) -> tuple
 
 def require_tars(to: str | None) -> None:
     """That tars become tars; raises `Unsupported`."""
-    if to not in (None, _FORMAT):
+    if to not in (None, FORMAT):
         raise Unsupported("tars become tars", found=f"--to {to}", hint="Use `penstock convert` before or after it")
 
 
@@ -272,9 +218,9 @@ def _require_one_typing(places: Sequence[Place], typing: Sequence[dict[str, Any]
 
 
 def split_tars(
-    source: Place, places: Sequence[Place], part_of: Any, made_by: Mapping[str, Any],
-    workers: Workers = ALONE, *, overwrite: bool = False, dry_run: bool = False,
-    progress: Progress | None = None, **options: Any,
+    source: Place, places: Sequence[Place], deal: Callable[[int], Deal], made_by: Mapping[str, Any],
+    how: How, *,
+    overwrite: bool = False, dry_run: bool = False, **options: Any,
 ) -> tuple[Written, ...]:  # fmt: skip
     """Deal the samples of one split, or of a dataset without splits, to datasets; each becomes visible on its own.
 
@@ -283,12 +229,11 @@ def split_tars(
     Args:
         source: folder of tars.
         places: of the datasets to be made.
-        part_of: number of samples, and what reads them all → int64[n], the part of each.
+        deal: given the number of samples, says which part each goes to.
         made_by: verb and options, by which the same work is known after a kill.
-        workers: who reads the samples.
+        how: who works, and what is told of it.
         overwrite: replace them.
         dry_run: write nothing, and say what would be written.
-        progress: called with the samples done.
         options: as of `merge_tars`.
 
     Raises:
@@ -300,68 +245,79 @@ def split_tars(
     samples = _one_split(dataset, splits)
     for place in places:
         require_other([dataset.path], place.path)
-    writer_options = given | _typing(dataset)
-    if dry_run:
-        return _parts_foreseen(samples, places, part_of, writer_options, overwrite)
-    beside = places[0].folder().child(dataset.name)
-    sweep_pieces(beside)
-    with pieces_for(workers, beside) as pieces:
-        parts = part_of(len(samples), lambda: samples.at(_in_order(len(samples)), _or_none(pieces)))
-    rows = [np.flatnonzero(parts == number) for number in range(len(places))]
     shards = [[one.path, table.num_samples, int(table.sizes.sum())] for one, table, _ in samples.shards]
-    what = {**made_by, "options": options, "source": dataset.shown, "shards": digest(shards)}
-    known = [_once(place, what, len(some)) for place, some in zip(places, rows, strict=True)]
-    once = once_parts(beside, what, known)
-    manifests = None if overwrite else once.made()
+    job = _Job(
+        places=[dataset],
+        options=given | _typing(dataset),
+        noted=_lineage([(dataset, splits)], split, made_by, samples.excluded),
+        what={**made_by, "options": options, "source": dataset.shown, "shards": digest(shards)},
+        overwrite=overwrite,
+        excluded=samples.excluded,
+    )
+    if dry_run:
+        return _parts_foreseen(samples, places, deal, dict(job.options), overwrite)
+    how = replace(how, counter=Counter(len(samples), how.counter.progress))
+    return _write_parts(job, samples, places, deal(len(samples)), how)
+
+
+def _write_parts(job: _Job, samples: TarSamples, places: Sequence[Place], deal: Deal, how: How) -> tuple[Written, ...]:
+    """All parts, which a run of the same work may have made, all or some, before it was killed."""
+    beside = places[0].folder().child(job.places[0].name)
+    if how.sharing.joins or not how.workers.are_alone:
+        tasks = list(tasks_of(samples, np.arange))
+        return share(job.shared(beside, places, None, how, tasks=tasks, splits=(), deal=deal))
+    sweep_pieces(beside)
+    parts = _dealt(samples, deal)
+    rows = [np.flatnonzero(parts == number) for number in range(len(places))]
+    known = [_once(place, dict(job.what), len(some)) for place, some in zip(places, rows, strict=True)]
+    once = once_parts(beside, dict(job.what), known)
+    manifests = None if job.overwrite else once.made()
     if manifests is None:
         # Where the same work was killed, parts that are there are its own.
-        own = [one.swept(None) if once.is_begun() and not overwrite else None for one in known]
-        counter = Counter(len(samples), progress)
+        own = [one.swept(None) if once.is_begun() and not job.overwrite else None for one in known]
         with contextlib.ExitStack() as stack:
             # All writers begin first: a part that exists is refused before anything is written.
-            noted = _lineage([dataset], split, made_by, samples.excluded)
             writers = [
-                found or stack.enter_context(_writer(place, writer_options, overwrite, noted))
+                found or stack.enter_context(_writer(place, dict(job.options), job.overwrite, job.noted))
                 for place, found in zip(places, own, strict=True)
             ]
-            with pieces_for(workers, beside) as pieces:
-                _fill(writers, samples, rows, _or_none(pieces), counter)
+            _fill(writers, samples, rows, how.counter)
             manifests = once.commit(lambda: tuple(map(_published, writers)), goes_on=True)
-    pairs = zip(places, manifests, strict=True)
-    return tuple(Written.of(place, manifest, samples.excluded) for place, manifest in pairs)
+    return tuple(Written.of(place, one, job.excluded) for place, one in zip(places, manifests, strict=True))
+
+
+def _dealt(samples: TarSamples, deal: Deal) -> IntArray:
+    """int64[n]: the part of each sample; what is dealt by content is read for it."""
+    found = [np.empty(0, np.int64)]
+    for rows in _in_order(len(samples)):
+        found.append(deal(int(rows[0]), list(samples.at([rows])) if deal.by_content else range(len(rows))))
+    return np.concatenate(found)
 
 
 def _parts_foreseen(
-    samples: TarSamples, places: Sequence[Place], part_of: Any, options: dict[str, Any], overwrite: bool
+    samples: TarSamples, places: Sequence[Place], deal: Callable[[int], Deal], options: dict[str, Any], overwrite: bool
 ) -> tuple[Written, ...]:
     """What each part would hold, by the mean size of a sample."""
     for place in places:
         _rehearse(place, options, overwrite)
-    parts = part_of(len(samples), lambda: samples.at(_in_order(len(samples))))
+    parts = _dealt(samples, deal(len(samples)))
     counts, mean_bytes = np.bincount(parts, minlength=len(places)), samples.size_bytes // max(1, len(samples))
     found = zip(places, counts.tolist(), strict=True)
-    return tuple(Written(place.path, _FORMAT, count, None, count * mean_bytes) for place, count in found)
+    return tuple(Written(place.path, FORMAT, count, None, count * mean_bytes) for place, count in found)
 
 
 def _fill(
     writers: Sequence[WebdatasetWriter | Manifest],
     samples: TarSamples,
     rows: Sequence[IntArray],
-    pieces: Pieces | None,
     counter: Counter,
 ) -> None:
     """Write the rows of each part that is not there yet."""
     for writer, some in zip(writers, rows, strict=True):
         if isinstance(writer, WebdatasetWriter):
-            blocks = (some[first : first + _AT_ONCE] for first in range(0, len(some), _AT_ONCE))
-            for sample in samples.at(blocks, pieces):
+            for sample in samples.at(some[first : first + _AT_ONCE] for first in range(0, len(some), _AT_ONCE)):
                 writer.write(sample)
         counter.add(len(some))
-
-
-def _or_none(pieces: Pieces) -> Pieces | None:
-    """None where this process reads by itself."""
-    return None if pieces.workers.are_alone else pieces
 
 
 def _one_split(dataset: Place, splits: Mapping[str, TarSamples]) -> TarSamples:
@@ -378,23 +334,21 @@ def _published(part: WebdatasetWriter | Manifest) -> Manifest:
     return part.commit() if isinstance(part, WebdatasetWriter) else part
 
 
-def _write(
-    writer: WebdatasetWriter, samples: TarSamples, rows: Iterable[IntArray], pieces: Pieces | None, counter: Counter
-) -> None:
-    for count, sample in enumerate(samples.at(rows, pieces), 1):
+def _write(writer: WebdatasetWriter, samples: TarSamples, rows: Iterable[IntArray], counter: Counter) -> None:
+    for count, sample in enumerate(samples.at(rows), 1):
         writer.write(sample)
         if count % _AT_ONCE == 0:
             counter.add(_AT_ONCE)
     counter.add(len(samples) % _AT_ONCE)
 
 
-def _once(place: Place, what: dict[str, Any], num_samples: int) -> Once[Manifest]:
+def _once(place: Place, what: dict[str, Any], num_samples: int | None) -> Once[Manifest]:
     store, root = place.store, place.path.rstrip("/") or place.path
-    return once_dataset(Place(store, root), _FORMAT, what, {}, num_samples, lambda: manifest_of_tars(store, root))
+    return once_dataset(Place(store, root), FORMAT, what, {}, num_samples, lambda: manifest_of_tars(store, root))
 
 
 def _known(options: dict[str, Any]) -> dict[str, Any]:
-    given = {name: value for name, value in options.items() if value is not None}
+    given = {name: value for name, value in options.items() if value not in (None, False)}
     unknown = sorted(set(given) - set(_OPTIONS))
     if unknown:
         raise ConfigError(f"{', '.join(unknown)} has no meaning for tars", expected=", ".join(_OPTIONS))
@@ -402,9 +356,9 @@ def _known(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _writer(place: Place, options: dict[str, Any], overwrite: bool, noted: Provenance) -> WebdatasetWriter:
-    made = get_format(_FORMAT).create(place.store, place.path, options, overwrite=overwrite)
+    made = get_format(FORMAT).create(place.store, place.path, options, overwrite=overwrite)
     if not isinstance(made, WebdatasetWriter):
-        raise TypeError(f"{_FORMAT} has another writer: {type(made).__name__}")
+        raise TypeError(f"{FORMAT} has another writer: {type(made).__name__}")
     made.note(noted)
     return made
 
@@ -422,7 +376,7 @@ def _require_keys(all_samples: Sequence[TarSamples], target: Place) -> None:
 
 def _rehearse(place: Place, options: dict[str, Any], overwrite: bool) -> None:
     dry = dry_place(place)
-    create_dry(_FORMAT, dry.store, dry.path, options, overwrite=overwrite)
+    create_dry(FORMAT, dry.store, dry.path, options, overwrite=overwrite)
 
 
 def _splits_of(given: Place, split: str | None, follow_links: bool) -> tuple[Place, dict[str, TarSamples]]:
@@ -445,7 +399,7 @@ def _splits_of(given: Place, split: str | None, follow_links: bool) -> tuple[Pla
 
 def _excluded(place: Place, split: str | None) -> IntArray | None:
     """int64[k], rising: the samples of a split that the dataset's exclude list takes out."""
-    return excluded_of(open_at(get_format(_FORMAT), place.store, place.path, OpenOptions(split=split, raw=True)))
+    return excluded_of(open_at(get_format(FORMAT), place.store, place.path, OpenOptions(split=split, raw=True)))
 
 
 def _samples(place: Place, shards: Sequence[str], left_out: dict[str, list[str]]) -> TarSamples:

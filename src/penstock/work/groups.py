@@ -26,7 +26,7 @@ from penstock.store.local import LocalStaged, LocalStore
 from penstock.store.outputs import open_folder
 from penstock.store.place import Place
 from penstock.store.powers import Readable, StagedFolder
-from penstock.store.put import aborting
+from penstock.store.put import aborting, put_local_file, put_new
 from penstock.store.side_file import EDGE_BYTES, edge_binding, encode_manifest, publish_beside, stage_side_file
 from penstock.types import Manifest
 from penstock.work.parts import PartName
@@ -79,6 +79,26 @@ def kept_shards(index: bytes, number: int, group: Place) -> list[Shard]:
 def files_of(name: PartName, work: Place) -> Place:
     """The folder of a group's files."""
     return work.child(f"groups/{name.task:08d}-{name.digest}")
+
+
+def put_group(
+    work: Place, name: tuple[int, int, bool], counts: tuple[int, int], part: GroupPart, made: Place
+) -> PartName:
+    """Put a group that is made: its files first, then the part that says so.
+
+    Args:
+        work: the folder of the plan.
+        name: task, piece, and whether that is the last of its task.
+        counts: samples, and what else is counted.
+        part: what the group holds.
+        made: the folder of its files, on this machine.
+    """
+    data = msgspec.json.encode(part)
+    known = PartName(*name, *counts, 0, xxhash.xxh3_64_hexdigest(data))
+    files = files_of(known, work)
+    put_local_file(files.store, made.path, files.path)
+    put_new(work.store, work.child(f"parts/{known.path}").path, data)
+    return known
 
 
 def read_group(name: PartName, work: Place, parts: Place | None = None, is_first: bool | None = None) -> Group:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,13 +27,12 @@ from penstock.formats.shards.index_json import (
     parse_index,
 )
 from penstock.formats.shards.names import numeric_order
-from penstock.formats.shards.output import Output, open_output
+from penstock.formats.shards.output import open_output
 from penstock.formats.shards.side import SIDE_NAME
 from penstock.store._sweep import sweep_output
 from penstock.store.exclude_list import require_no_list
 from penstock.store.local import output_exists
 from penstock.store.outputs import claim, require_file_or_none
-from penstock.store.place import Place
 from penstock.store.put import put
 from penstock.store.resolve import resolve, within
 from penstock.store.side_file import EDGE_BYTES, edge_binding
@@ -213,10 +212,6 @@ class FileCopy:
             yield chunk
 
 
-Fetched = Callable[[Sequence[FileCopy]], Iterable[tuple[Place, tuple[str, ...]]]]
-"""For each file, in order: a copy, which may go when the next one is asked for, and the digests of its blocks."""
-
-
 def copy_shards(
     parts: Sequence[Part],
     store: Store,
@@ -226,7 +221,6 @@ def copy_shards(
     options: Mapping[str, Any],
     inputs: Mapping[str, str],
     overwrite: bool = False,
-    fetched: Fetched | None = None,
 ) -> Manifest:
     """Write the shards of all parts as one dataset, byte for byte, numbered anew; shards may differ in compression.
 
@@ -239,23 +233,23 @@ def copy_shards(
         name: of the format.
         options, inputs: for the side file.
         overwrite: replace what is there.
-        fetched: who reads the files; None: this process.
 
     Raises:
         ConfigError: columns that differ, or an output that exists.
         FormatError: an index is damaged, or a file has another size than its index says.
     """
-    sources = [(part, read_index(part.store, part.path).shards) for part in parts]
-    _require_same_columns(sources)
+    copied: list[Shard] = []
+    files: dict[str, FileCopy] = {}
+    digests: dict[str, tuple[str, ...]] = {}
+    for shard, some in numbered_shards(parts):
+        copied.append(shard)
+        files |= some
     output = open_output(store, out, SIDE_NAME, overwrite=overwrite)
     try:
-        copied: list[Shard] = []
-        files: dict[str, FileCopy] = {}
-        for part, shards in sources:
-            folder = Folder(part.store, part.path, mapped=False)
-            for shard in shards:
-                copied.append(_renamed(folder, shard, len(copied), files))
-        digests = _copy_files(files, output, fetched)
+        for file_name, file in files.items():
+            digester = BlockHasher()
+            output.add(file_name, file.chunks(digester))
+            digests[file_name] = digester.finish()
         index = encode_index(copied)
         manifest = Manifest(
             format=name,
@@ -271,6 +265,27 @@ def copy_shards(
     except BaseException:
         output.abort()
         raise
+
+
+def numbered_shards(parts: Sequence[Part]) -> Iterator[tuple[Shard, dict[str, FileCopy]]]:
+    """The shards of all parts, under new numbers, each with its files by their new names.
+
+    Args:
+        parts: at least one; all with the same format and columns.
+
+    Raises:
+        ConfigError: columns that differ.
+        FormatError: an index is damaged.
+    """
+    sources = [(part, read_index(part.store, part.path).shards) for part in parts]
+    _require_same_columns(sources)
+    number = 0
+    for part, shards in sources:
+        folder = Folder(part.store, part.path, mapped=False)
+        for shard in shards:
+            files: dict[str, FileCopy] = {}
+            yield _renamed(folder, shard, number, files), files
+            number += 1
 
 
 def _require_same_columns(sources: Sequence[tuple[Part, Sequence[Shard]]]) -> None:
@@ -300,21 +315,6 @@ def _renamed(folder: Folder, shard: Shard, number: int, copies: dict[str, FileCo
             file, new = zipped, new_zip
         copies[new.basename] = FileCopy(folder.store, folder.place(file), file.size_bytes)
     return Shard(shard.layout, shard.samples, files[0] or shard.raw_data, *files[1:])
-
-
-def _copy_files(files: Mapping[str, FileCopy], output: Output, fetched: Fetched | None) -> dict[str, tuple[str, ...]]:
-    """Copy files to the output under their names; the digests of each."""
-    digests: dict[str, tuple[str, ...]] = {}
-    if fetched is None:
-        for name, file in files.items():
-            digester = BlockHasher()
-            output.add(name, file.chunks(digester))
-            digests[name] = digester.finish()
-        return digests
-    for (name, file), (copy, found) in zip(files.items(), fetched(list(files.values())), strict=True):
-        output.add(name, FileCopy(copy.store, copy.path, file.size_bytes).chunks())
-        digests[name] = found
-    return digests
 
 
 def _columns(layout: Layout) -> tuple[Any, ...]:

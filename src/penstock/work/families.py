@@ -7,7 +7,8 @@ made of, and a part that says what a plan of the output needs.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -65,11 +66,15 @@ class Assembly:
         target: the output, in a store that answers with what is there now.
         work: the folder of the plan.
         options: of the writer.
+        splits: of tars that are in several: (name, how many groups are of it), in their order.
+        tars: folder in `work` where tars wait.
     """
 
     target: Place
     work: Place
     options: Mapping[str, Any]
+    splits: tuple[tuple[str, int], ...] = ()
+    tars: str = "tars"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,18 +164,32 @@ def cut_tars(sizes: IntArray, maxcount: int, maxsize: int) -> list[int]:
 
 
 def _tars(names: Sequence[PartName], job: Assembly) -> list[Second]:
+    return list(itertools.chain.from_iterable(tasks for _, tasks in _cut(names, job)))
+
+
+def _cut(names: Sequence[PartName], job: Assembly) -> Iterator[tuple[str | None, list[Second]]]:
+    """The tars of each split, which are numbered through; one without a name where there are none."""
     given = WriterOptions(**{name: value for name, value in job.options.items() if value is not None})
+    count = first = 0
+    for split, groups in job.splits or ((None, len(names)),):
+        tasks = _cut_split(names[first : first + groups], job, given, count)
+        yield split, tasks
+        count, first = count + len(tasks), first + groups
+
+
+def _cut_split(names: Sequence[PartName], job: Assembly, given: WriterOptions, number: int) -> list[Second]:
     sizes = [np.diff(_offsets(read_group(name, job.work))) for name in names]
     stops = cut_tars(np.concatenate([*sizes, np.zeros(0, np.int64)]), given.maxcount, given.maxsize)
     borders = np.cumsum([0, *(name.documents for name in names)])
     found: list[Second] = []
-    for number, (first, stop) in enumerate(zip([0, *stops[:-1]], stops, strict=True)):
+    for first, stop in zip([0, *stops[:-1]], stops, strict=False):
         groups = range(int(np.searchsorted(borders, first, "right")) - 1, int(np.searchsorted(borders, stop)))
         ranges = [
             Range(names[one], max(first - int(borders[one]), 0), min(stop - int(borders[one]), names[one].documents))
             for one in groups
         ]
-        found.append(Second(number, (given.pattern % number, [one for one in ranges if one.first < one.stop])))
+        name = given.pattern % (number + len(found))
+        found.append(Second(number + len(found), (name, [one for one in ranges if one.first < one.stop])))
     return found
 
 
@@ -193,7 +212,7 @@ def _make_tar(task: Second, job: Assembly) -> bytes:
             mark = _TarMark(*digests.finish(), staged.tell())
             staged.commit()
         put(here.store, here.child("index").path, encode_index(np.concatenate([*offsets, np.array([place], np.int64)])))
-        where = job.work.child("tars") if job.work.is_local else job.target
+        where = job.work.child(job.tars) if job.work.is_local else job.target
         for made, target in (("index", where.child(index_path(name))), ("tar", where.child(name))):
             if not put_local_file(target.store, here.child(made).path, target.path):
                 _require_same(target, file_digests(here.store, here.child(made).path))
@@ -223,18 +242,20 @@ def _end_tars(
 ) -> Manifest:
     """The metadata over all tars, and the output visible; of each group its table is read."""
     given = WriterOptions(**{name: value for name, value in job.options.items() if value is not None})
-    tables, by_name = _Tables(groups), {group.name: group for group in groups}
-    tasks = _tars([group.name for group in groups], job)
+    tables, by_name, left = _Tables(groups), {group.name: group for group in groups}, iter(marks)
     opened = _opened(job.target, _LIST, files_of_tars, overwrite=overwrite)
     with opened as (folder, hidden), WebdatasetWriter(job.target.path, folder, given) as writer:
-        for task, data in zip(tasks, marks, strict=True):
-            name, ranges = task.what
-            mark = msgspec.json.decode(data, type=_TarMark)
-            if hidden is not None:
-                for one in (index_path(name), name):
-                    _give(folder, job.work.child(f"tars/{one}"), hidden, one)
-            table = _joined([tables.part(by_name[one.group], one.first, one.stop) for one in ranges])
-            writer.add_shard(WrittenShard(name, table, mark.digests, mark.binding, mark.size_bytes))
+        for split, tasks in _cut([group.name for group in groups], job):
+            if split is not None:
+                writer.begin_split(split)
+            for task, data in zip(tasks, left, strict=False):
+                name, ranges = task.what
+                mark = msgspec.json.decode(data, type=_TarMark)
+                if hidden is not None:
+                    for one in (index_path(name), name):
+                        _give(folder, job.work.child(f"{job.tars}/{one}"), hidden, one)
+                table = _joined([tables.part(by_name[one.group], one.first, one.stop) for one in ranges])
+                writer.add_shard(WrittenShard(name, table, mark.digests, mark.binding, mark.size_bytes))
         writer.note(noted)
         return writer.commit()
 

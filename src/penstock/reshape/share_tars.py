@@ -1,0 +1,264 @@
+"""Tars as shared work: a task is a run of samples in the order of the output, and becomes a group for each output.
+
+When all groups are there, what their samples take tells where tars end; each is then made of ranges of groups, as
+`work.families` does it for conversions too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+
+from penstock.errors import NotFound, PenstockError
+from penstock.formats import get_format
+from penstock.formats._manifest import Provenance
+from penstock.reshape.pieces import PIECE_BYTES
+from penstock.reshape.rewrite import Output, Written
+from penstock.reshape.share_rows import require_replaceable
+from penstock.reshape.share_shards import bare
+from penstock.reshape.shares import How, Wave
+from penstock.reshape.tar_samples import FORMAT, Block, RowsAt, TarSamples
+from penstock.store.local import output_exists
+from penstock.store.place import Place
+from penstock.store.put import put_new
+from penstock.store.unfinished import Once
+from penstock.types import IntArray, Manifest, Sample
+from penstock.work.families import FAMILIES, Assembly, Second
+from penstock.work.folder import local_store
+from penstock.work.groups import GroupPart, is_free_place, put_group, read_group, require_no_object
+from penstock.work.parts import PartName
+from penstock.work.plan import Plan, PlannedInput
+from penstock.work.shared import SCRATCH, SharedWork, scratch
+
+_MOST_ROWS = 4096
+_FAMILY = FAMILIES[FORMAT]
+
+
+class Deal(Protocol):
+    """Says to which output samples go; picklable."""
+
+    @property
+    def by_content(self) -> bool:
+        """Whether it looks at them; else any sequence as long does."""
+        ...
+
+    def __call__(self, first: int, samples: Sequence[Any], /) -> IntArray:
+        """int64[k]: the output of each of k samples that follow one another, from number `first` on."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TarTask:
+    """Samples that follow one another in the order of the outputs.
+
+    Attributes:
+        samples: where they are.
+        rows: which of these.
+        first: number of the first one.
+    """
+
+    samples: TarSamples
+    rows: IntArray
+    first: int
+
+    @property
+    def num_samples(self) -> int:
+        """How many."""
+        return len(self.rows)
+
+
+def tasks_of(samples: TarSamples, rows_at: RowsAt) -> Iterator[TarTask]:
+    """All samples in an order, about 64 MiB each, by their mean size."""
+    step = max(1, min(_MOST_ROWS, PIECE_BYTES * len(samples) // max(1, samples.size_bytes)))
+    for first in range(0, len(samples), step):
+        yield TarTask(samples, rows_at(first, min(len(samples), first + step)), first)
+
+
+@dataclass(frozen=True, slots=True)
+class TarWork:
+    """A verb on tars; see `penstock.reshape.shares.Asked`.
+
+    Attributes:
+        beside: what the work is for: the output, or where split puts its parts.
+        outputs: what is made.
+        sources: what is read.
+        tasks: in the order of the outputs.
+        splits: (name, how many tasks are of it), where the one output has several.
+        deal: to which output samples go; None: there is one.
+        options: of the writers.
+        noted: what their side files say of where samples come from.
+        what: all that decides the outputs, as plain JSON.
+        once: the work that makes an output.
+        excluded: samples that exclude lists leave out.
+        how: how it is asked for.
+    """
+
+    beside: Place
+    outputs: Sequence[Output]
+    sources: Sequence[Place]
+    tasks: Sequence[TarTask]
+    splits: tuple[tuple[str, int], ...]
+    deal: Deal | None
+    options: Mapping[str, Any]
+    noted: Provenance
+    what: Mapping[str, Any]
+    once: Callable[[Output], Once[Manifest]]
+    excluded: int
+    how: How
+
+    @property
+    def reads(self) -> Sequence[Place]:
+        """What workers open."""
+        return self.sources
+
+    def require_shareable(self) -> None:
+        """See `Asked`."""
+        for output in self.outputs:
+            require_replaceable(output, is_folder=True)
+
+    def plan(self) -> Plan:
+        """See `Asked`."""
+        options = {f"--{name}": value for name, value in self.what.items()}
+        options |= {"--overwrite": self.outputs[0].overwrite, "outputs": [one.place.name for one in self.outputs]}
+        inputs = (PlannedInput(one.name, 0, self.noted.inputs.get(one.name, "")) for one in self.sources)
+        return Plan(options, tuple(inputs), PIECE_BYTES, "")
+
+    def published(self, output: Output) -> Manifest | None:
+        """See `Asked`."""
+        known = self.once(output).published(None)
+        asked = {name: self.options[name] for name in ("maxcount", "maxsize", "pattern") if name in self.options}
+        if known is None or dict(known.inputs) != dict(self.noted.inputs):
+            return None
+        told = {**self.noted.options, **asked}
+        return known if all(known.options.get(name) == value for name, value in told.items()) else None
+
+    def require_free(self, output: Output) -> None:
+        """See `Asked`."""
+        if not is_free_place(output.place, _FAMILY.last):
+            raise output_exists(output.place.path)
+
+    def require_beginning(self, *, left: bool) -> None:
+        """See `Asked`."""
+        for output in self.outputs:
+            require_no_object(output.place, _FAMILY.last, left=left)
+
+    def sent(self, number: int, task: TarTask) -> tuple[int, int, Block]:
+        """Names and ranges, never contents."""
+        return number, task.first, task.samples.block(task.rows)
+
+    def part_fn(self, work: SharedWork) -> Callable[[tuple[int, int, Block]], object]:
+        """See `Asked`."""
+        targets = tuple(output.place for output in self.outputs)
+        return functools.partial(write_groups, TarJob(work.place, targets, self.deal))
+
+    def wave(self, work: SharedWork) -> Wave:
+        """See `Asked`."""
+        return _Tars(self, work)
+
+    def told(self, work: SharedWork, group: int, names: Sequence[PartName]) -> Written:
+        """See `Asked`."""
+        rows, size_bytes = sum(name.documents for name in names), sum(name.tokens for name in names)
+        return Written(self.outputs[group].place.path, FORMAT, rows, None, size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class TarJob:
+    """What every worker gets: the folder of the plan, where outputs go, and which samples go to which."""
+
+    work: Place
+    targets: tuple[Place, ...]
+    deal: Deal | None
+
+
+def write_groups(job: TarJob, sent: tuple[int, int, Block]) -> list[PartName]:
+    """Write some samples as a group for each output, an empty one too. Memory: these samples."""
+    number, first, block = sent
+    samples = list(block.samples(block.read()))
+    outputs = np.zeros(len(samples), np.int64) if job.deal is None else job.deal(first, samples)
+    found: list[PartName] = []
+    for piece in range(len(job.targets)):
+        some = [sample for sample, output in zip(samples, outputs.tolist(), strict=True) if output == piece]
+        found.append(_write_group(job, (number, piece, piece == len(job.targets) - 1), some))
+    return found
+
+
+def _write_group(job: TarJob, name: tuple[int, int, bool], samples: Sequence[Sample]) -> PartName:
+    with scratch(job.work.child(SCRATCH)) as folder:
+        place = Place(local_store(job.work), f"{folder}/group")
+        try:
+            writer = get_format(FORMAT).create(place.store, place.path, _FAMILY.of_group({}), overwrite=False)
+            with writer:
+                for sample in samples:
+                    writer.write(sample)
+                manifest = writer.commit()
+        except PenstockError as error:
+            if error.path is not None and error.path.startswith(place.path):
+                error.path = job.targets[name[1]].path
+            raise
+        index = _FAMILY.keep(place) if samples else b"null"
+        part = GroupPart("0", msgspec.Raw(index), dict(manifest.block_digests))
+        return put_group(job.work, name, (len(samples), manifest.size_bytes), part, place)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tar:
+    """A task of the second wave: a tar of an output."""
+
+    number: int
+    output: int
+    task: Second = field(repr=False)
+
+    @property
+    def described(self) -> str:
+        """What an error calls it."""
+        return f"the tar {self.task.what[0]} of the output"
+
+
+class _Tars:
+    """Tars made of groups, and the metadata over them."""
+
+    def __init__(self, asked: TarWork, work: SharedWork) -> None:
+        self._asked = asked
+        self._marks = work.place.child("files")
+        self.tasks: list[Any] = []
+        self._jobs: list[Assembly] = []
+        self._names: list[list[PartName]] = []
+        self._firsts: list[int] = []
+        listed = work.listed()
+        for group, output in enumerate(asked.outputs):
+            names = [listed[task][group] for task in range(len(asked.tasks))]
+            self._names.append([name for name in names if name.documents])
+            self._jobs.append(Assembly(bare(output.place), work.place, asked.options, asked.splits, f"tars/{group}"))
+            self._firsts.append(len(self.tasks))
+            seconds = _FAMILY.second(self._names[-1], self._jobs[-1])
+            self.tasks += [_Tar(len(self.tasks) + one.number, group, one) for one in seconds]
+        self.fn: Callable[[Any], object] = functools.partial(make_tar, tuple(self._jobs), self._marks)
+
+    def done(self) -> Mapping[int, str]:
+        """What is done, by number."""
+        with contextlib.suppress(NotFound):
+            return {int(path.rpartition("/")[2]): path for path in self._marks.store.list(self._marks.path)}
+        return {}
+
+    def commit(self, group: int, once: Once[Manifest]) -> Manifest:
+        """Make an output visible."""
+        asked, job, store = self._asked, self._jobs[group], self._marks.store
+        done, first = self.done(), self._firsts[group]
+        stop = [*self._firsts, len(self.tasks)][group + 1]
+        marks = [store.get(done[number]) for number in range(first, stop)]
+        groups = [read_group(name, job.work) for name in self._names[group]]
+        overwrite = asked.outputs[group].overwrite
+        return once.commit(lambda: _FAMILY.end(groups, marks, job, asked.noted, overwrite))
+
+
+def make_tar(jobs: Sequence[Assembly], marks: Place, task: _Tar) -> int:
+    """Make a tar, and mark that it is there; its number."""
+    data = _FAMILY.make(task.task, jobs[task.output])
+    put_new(marks.store, marks.child(f"{task.number:08d}").path, data)
+    return task.number
