@@ -121,7 +121,8 @@ class CachedStore:
                 return first
         head = self.head(path)
         require_inside(path, ranges, head.size_bytes)
-        copy = self._known_copy(path, head)
+        known = self._known_copy(path, head)
+        copy = None if known is None else known.data
         if copy is None and self._ranges_ignored:
             copy = self._copy(path, head, whole=False).data
         if copy is None and self._is_whole_cheaper(path, head, ranges):
@@ -405,22 +406,19 @@ class CachedStore:
             self._first[path] = found
             self._versionless = not head.identity  # then its copies are those of this run, and have to be looked for
 
-    def _known_copy(self, path: str, head: Head) -> NDArray[np.uint8] | None:
+    def _known_copy(self, path: str, head: Head) -> Published | None:
         """The copy that is mapped here, or that some process made."""
         known = self._in_use.used(path)
-        if known is not None:
-            return known.data
-        if not self._in_use.is_first_look(path):
-            return None
-        found = self._find(path, self._heads.identified(path, head), whole=False)
-        return None if found is None else found.data
+        if known is not None or not self._in_use.is_first_look(path):
+            return known
+        return self._find(path, self._heads.identified(path, head), whole=False)
 
     def copied_to(self, path: str) -> str | None:
         """Where a copy is that can be had without a request; see `store.powers.CopyingStore`."""
         if path not in self._heads:
             self._heads.seen(path)
-        is_copied = path in self._heads and self._known_copy(path, self._heads.head(path)) is not None
-        return self._mapped[path].copy.path if is_copied else None
+        known = self._known_copy(path, self._heads.head(path)) if path in self._heads else None
+        return None if known is None else known.path
 
     def _is_whole_cheaper(self, path: str, head: Head, ranges: Sequence[Range]) -> bool:
         spent_bytes = self._costs.add(path, ranges)
