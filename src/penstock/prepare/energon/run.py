@@ -197,6 +197,9 @@ def _done_by_others(request: Request) -> PrepareSummary | None:
     if not sharing.joins or sharing.restart or not is_done(request):
         return None
     with contextlib.suppress(PrepareError):  # others are still about to end
+        if request.once is not None:
+            request.once.made()  # the mark of one that was killed goes
+            request.store.stage(request.meta_file(INFO_JSON).path, overwrite=True).abort()  # and what it had staged
         forget(request.plan.dataset, plan_of(request))
     return _complete(request)
 

@@ -20,7 +20,7 @@ from penstock.executors import AnyExecutor, make_executor
 from penstock.formats.samples.folder.files import INDEX
 from penstock.formats.samples.media_index import MediaFilter
 from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, INFO_YAML, meta_path
-from penstock.prepare.media.index import MediaIndex, make_index, publish, read_index
+from penstock.prepare.media.index import MediaIndex, content_digest, make_index, publish, read_index
 from penstock.prepare.media.rows import MediaProblem, may_hold, media_filter
 from penstock.prepare.media.seen import Seen
 from penstock.prepare.media.share import drop_outdated, take_part
@@ -29,7 +29,6 @@ from penstock.prepare.media.units import Unit, folder_units, newest, tar_units
 from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed
 from penstock.store.place import Given, Place, dataset_at
-from penstock.store.side_file import file_binding
 from penstock.work.parts import PartName
 from penstock.work.plan import Plan, PlannedInput
 from penstock.work.shared import OF_METADATA, SharedWork, open_shared, work_folder
@@ -186,7 +185,7 @@ class _Files:
     def is_outdated(self) -> bool:
         """Whether another index has taken the place of the one that was there."""
         place = self.root.child(INDEX)
-        return (file_binding(place.store, place.path) if place.exists() else None) != self.old.binding
+        return (content_digest(place) if place.exists() else None) != self.old.binding
 
     def plan(self) -> Plan:
         """What is new, by size, and time of change or version; and the index that is to be replaced."""
