@@ -419,8 +419,10 @@ class CachedStore:
         """Where a copy is that can be had without a request; see `store.powers.CopyingStore`."""
         if path not in self._heads:
             self._heads.seen(path)
-        is_copied = path in self._heads and self._known_copy(path, self._heads.head(path)) is not None
-        return self._mapped[path].copy.path if is_copied else None
+        if path not in self._heads or self._known_copy(path, self._heads.head(path)) is None:
+            return None
+        known = self._in_use.used(path)
+        return None if known is None else known.path
 
     def _is_whole_cheaper(self, path: str, head: Head, ranges: Sequence[Range]) -> bool:
         spent_bytes = self._costs.add(path, ranges)
