@@ -1,6 +1,7 @@
 """A fault at each call on files of every verb, and what the user is told then.
 
-The law, for each: an exit status that is documented, never 70, and 1 only with a finding; one line on stderr that names
+The law, for each: an exit status that is documented, never 70, and 1 only with a finding (energon's commands end
+with 1 for all that they refuse, as the original's do); one line on stderr that names
 a file, without a traceback; nothing half-made is visible; and where the run ends well, with what it would have made
 without the fault.
 """
@@ -31,6 +32,8 @@ SYSTEM = 18
 FULL = r"No space left on device: (?:[\d,]+ bytes more to write, )?[\d,]+ bytes free there"
 _HIDDEN = (".staged", ".work", ".unfinished")
 READS = ("info", "head", "verify", "lint", "preview", "plan", "explain", "energon")
+ONE_STATUS = ("energon",)
+"""Commands that end with 1 for every refusal, as those that they stand for do."""
 Tree = dict[str, bytes]
 
 
@@ -161,13 +164,14 @@ class Round:
             yield f"ended with {status}: {last}"
         if "Traceback" in ended.err:
             yield f"a traceback: {last}"
-        if status == 1 and not (self.verb.finds and ended.out.strip()):
+        refused = status == 1 and self.verb.arguments[0] in ONE_STATUS
+        if status == 1 and not refused and not (self.verb.finds and ended.out.strip()):
             yield f"ended with 1 and no finding: {last}"
         if status == 0:
             told = any(name in ended.err for name in self._names())
             if self.verb.same and not told:
                 yield from self._compared(ended)
-        elif status not in (1, 130):
+        elif status not in (1, 130) or (refused and not ended.out.strip()):
             if not last.startswith("penstock: "):
                 yield f"the last line is not ours: {ended.err[-300:]!r}"
             if not any(name in last for name in self._names()):

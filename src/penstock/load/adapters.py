@@ -82,7 +82,7 @@ class TensorBoard:
         self._write: Callable[[dict[str, float], int], None] | None = None
         if isinstance(target, str | os.PathLike):
             self._folder = local_path(os.fspath(target), "a folder of TensorBoard")
-        elif not isinstance(target, _AddsScalars):
+        elif not hasattr(target, "add_scalar"):
             hint = "Give a folder, or a writer with add_scalar"
             raise ConfigError("nothing that TensorBoard writes to", found=type(target).__name__, hint=hint)
 
@@ -139,7 +139,8 @@ class WandB:
         if not isinstance(run, _Logs):
             hint = "Give what wandb.init returns"
             raise ConfigError("no run of Weights & Biases", found=type(run).__name__, hint=hint)
-        self._run, self._prefix, self._log = run, prefix, log or run.log
+        self._run: Any = run
+        self._prefix, self._log = prefix, log or run.log
         self._before: Metrics | None = None
         self._is_defined = False
 

@@ -6,7 +6,7 @@ Reads indexes alone, but for batches and findings, which are there already.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -65,8 +65,8 @@ def _drawn(value: Any) -> Sequence[Child]:
     if hasattr(type(value), "state_dict") and hasattr(type(value), "metrics"):
         return _loader(value)
     if is_stream(value) or is_lane_stream(value) or value.children():
-        is_endless = is_stream(value) or is_lane_stream(value)
-        name = type(value).__name__ + ("" if is_endless else f", {plural(len(value), 'sample')}")
+        num_samples: int | None = None if is_stream(value) or is_lane_stream(value) else len(value)
+        name = type(value).__name__ + ("" if num_samples is None else f", {plural(num_samples, 'sample')}")
         return [_title(name), tables.tree(tree(OpenedRun("", value, None, None)))]
     return _dataset(value)
 
@@ -139,7 +139,8 @@ def _batch(batch: Mapping[str, Any]) -> Sequence[Child]:
 
 def _tokens(values: Mapping[str, Any]) -> TokenRun | None:
     arrays = {name: _as_array(one) for name, one in values.items()}
-    if not any(np.ndim(arrays.get(name)) == 1 for name in _KNOWN[:3] if arrays.get(name) is not None):
+    known = [arrays[name] for name in _KNOWN[:3] if arrays.get(name) is not None]
+    if not any(np.ndim(one) == 1 for one in known):
         return None
     return tokens(arrays, most=_TOKENS)
 
@@ -148,7 +149,7 @@ def _as_array(value: Any) -> Any:
     """A tensor as an array, where it lies in this machine's memory."""
     is_tensor = not isinstance(value, np.ndarray | np.generic) and hasattr(value, "numpy") and hasattr(value, "dtype")
     try:
-        return value.numpy() if is_tensor else value
+        return cast("Any", value).numpy() if is_tensor else value
     except Exception:  # a tensor of another device, or one that remembers how it was made
         return value
 

@@ -246,7 +246,7 @@ def _cut(whole: Path, settings: PackSettings, tokenizer: str, report: PackReport
         raise ConfigError("with this tokenizer's post-processor documents can't be cut", path=settings.tokenizer.path)
     rows = cast("TokenRows", open_rows(whole, format="pbin"))
     manifest = report.manifest or Manifest("pbin", 0, 0)
-    options = {"token_bytes": rows.dtype.itemsize, "eos_id": spec.eos_id, "inputs": manifest.inputs}
+    options: dict[str, Any] = {"token_bytes": rows.dtype.itemsize, "eos_id": spec.eos_id, "inputs": manifest.inputs}
     options |= {"tokenizer": manifest.tokenizer, "tokenizer_digest": manifest.tokenizer_digest}
     with create(settings.dst_path, format="pbin", overwrite=overwrite, **options) as writer:
         for first, stop in runs(rows):

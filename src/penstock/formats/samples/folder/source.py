@@ -100,8 +100,9 @@ class FolderSource:
 
     def parts_of(self, index: int, most: int, /) -> tuple[str, list[tuple[str, Extent]], int, bool]:
         """Its path; the file, which is the one part of its sample; how many parts, and that these are all."""
-        [extent] = self.place_of(index).extents or ()
         name = self.key_of(index)
+        path = f"{self.path}/{name}"
+        extent = Extent(path, 0, self._store.size(path))
         return name, [(part_of(name), extent)][:most], 1, True
 
     def key_of(self, index: int, /) -> str:
