@@ -65,7 +65,7 @@ def _drawn(value: Any) -> Sequence[Child]:
     if hasattr(type(value), "state_dict") and hasattr(type(value), "metrics"):
         return _loader(value)
     if is_stream(value) or is_lane_stream(value) or value.children():
-        num_samples: int | None = None if is_stream(value) or is_lane_stream(value) else len(value)
+        num_samples: int | None = None if is_stream(value) or is_lane_stream(value) else len(cast("Any", value))
         name = type(value).__name__ + ("" if num_samples is None else f", {plural(num_samples, 'sample')}")
         return [_title(name), tables.tree(tree(OpenedRun("", value, None, None)))]
     return _dataset(value)

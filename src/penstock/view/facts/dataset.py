@@ -148,7 +148,7 @@ def count_of(opened: Opened, size_bytes: int | None = None) -> Figure:
         found = at_hand(lambda: len(opened.source), size_bytes)
     except ConfigError:
         return Figure(None, "not marked in the data: name an id that ends documents")
-    except (PenstockError, OSError) as error:
+    except PenstockError as error:
         return Figure(None, describe_error(error))
     if found is None:
         return Figure(None, NO_INDEX)
@@ -164,7 +164,7 @@ def _tokens(opened: Opened, manifest: Manifest | None, size_bytes: int | None) -
         rule = at_hand(lambda: eos_rule(source, source.doc_starts, opened.options.get("eos_id")), size_bytes)
     except ConfigError:
         rule = "not known: name an id with --eos-id"
-    except (PenstockError, OSError):  # the number of samples says what is wrong
+    except PenstockError:  # the number of samples says what is wrong
         rule = "not known: the index of documents can't be read"
     return TokenFacts(
         count=Figure(source.num_tokens, "index"),
@@ -181,7 +181,7 @@ def _fingerprint(source: Any, size_bytes: int | None) -> Figure:
     try:
         found = at_hand(lambda: source.fingerprint, size_bytes)
         return Figure(found, NO_INDEX if found is None else "index and samples of the bytes")
-    except (PenstockError, OSError) as error:
+    except PenstockError as error:
         return Figure(None, describe_error(error))
 
 
@@ -192,7 +192,7 @@ def _details(opened: Opened) -> dict[str, Any]:
         return {}
     try:
         return tell()
-    except (PenstockError, OSError):  # what is damaged is told where it is read
+    except PenstockError:  # what is damaged is told where it is read
         return {}
 
 

@@ -94,7 +94,7 @@ def disk_of(place: Place, format: str, source: Any, known_bytes: int | None) -> 
     most = MOST_FILES if place.is_local else MOST_REMOTE_FILES
     try:
         names = list(islice(_names(place, format), most + 1))
-    except (PenstockError, OSError):  # a web server lists nothing
+    except PenstockError:  # a web server lists nothing
         return Disk(_told(format, source, known_bytes, "the files can't be listed here"), (), None)
     files = tuple(_sizes(place, names[:most]))
     if len(names) <= most:
@@ -144,5 +144,9 @@ def _sizes(place: Place, paths: list[str]) -> Iterator[FileSize]:
         shown = redact(path.removeprefix(root) if path.startswith(root) else path.rpartition("/")[2])
         try:
             yield FileSize(shown, place.store.size(path))
-        except (PenstockError, OSError):  # gone since it was listed, or out of reach: the others are told
+        except (
+            PenstockError,
+            FileNotFoundError,
+            PermissionError,
+        ):  # gone since it was listed, or out of reach: the others are told
             continue
