@@ -136,6 +136,11 @@ def server() -> object:
 
 
 @pytest.fixture
+def is_energon(line: str) -> bool:
+    """Whether it is a command of Energon's, whose refusals all end with 1."""
+    return line.startswith("energon ")
+
+
 def run(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[str, str], tuple[int, str]]:
@@ -166,7 +171,7 @@ def test_every_command_is_here() -> None:
 @pytest.mark.parametrize("line", LINES)
 def test_an_object_store(line: str, run: Callable[[str, str], tuple[int, str]], s3_server: str) -> None:
     status, said = run(line, f"s3://bucket/urls/{next(_NUMBERS)}/x")
-    assert status != 1, said
+    assert status != 1 or is_energon(line), said
     is_output = any(part in line for part in ("-o @", "--index-path @", "convert DATA"))
     if is_output:  # written there, or refused for what it is
         assert status == 0 or "must be on this machine" in said
@@ -179,7 +184,8 @@ def test_an_object_store(line: str, run: Callable[[str, str], tuple[int, str]], 
 @pytest.mark.parametrize("line", LINES)
 def test_a_web_server(line: str, run: Callable[[str, str], tuple[int, str]], server: str) -> None:
     status, said = run(line, f"{server}/x")
-    assert status not in (0, 1), said
+    assert status != 0, said
+    assert status != 1 or is_energon(line), said
     assert f"\n{said}".count("\npenstock: ") == 1, said
 
 
@@ -187,7 +193,7 @@ def test_a_web_server(line: str, run: Callable[[str, str], tuple[int, str]], ser
 @pytest.mark.parametrize("line", LINES)
 def test_a_slip(line: str, url: str, run: Callable[[str, str], tuple[int, str]]) -> None:
     status, said = run(line, url)
-    assert status in (10, 13), said
+    assert status in ((1,) if is_energon(line) else (10, 13)), said
     assert f"\n{said}".count("\npenstock: ") == 1
     assert url.partition(":")[0] in said
 
