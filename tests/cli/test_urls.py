@@ -135,12 +135,12 @@ def server() -> object:
         yield server.url
 
 
-@pytest.fixture
 def is_energon(line: str) -> bool:
     """Whether it is a command of Energon's, whose refusals all end with 1."""
     return line.startswith("energon ")
 
 
+@pytest.fixture
 def run(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[str, str], tuple[int, str]]:
