@@ -215,7 +215,7 @@ def _thumbnail(opened: Opened, index: int, part: str) -> bytes | None:
         data = media_of(opened, index, part).data
         whole = data.read(0, data.size_bytes) if data.size_bytes <= 1 << 26 else b""
         return thumbnail(whole, THUMBNAIL_SIDE, THUMBNAIL_BYTES) if whole else None
-    except (PenstockError, OSError):  # its panel says what is wrong
+    except PenstockError:  # its panel says what is wrong
         return None
 
 
