@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -282,6 +285,40 @@ def test_a_finisher_that_was_killed_between_two_outputs_goes_on(
         split(source, f"{tmp_path}/out")
     split(source, f"{tmp_path}/out", finish=True)
     assert files_of(f"{tmp_path}/out") == files_of(f"{tmp_path}/alone")
+
+
+@pytest.mark.parametrize(("format", "where"), [("megatron", "s3"), ("flat-tokens", "s3"), ("megatron", "disk")])
+def test_a_second_finisher_waits_for_the_first(
+    format: str, where: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, opened, waits = str(SOURCES[format](tmp_path)), share_rows.open_writer, threading.Event()
+    folder = f"{tmp_path}/shared" if where == "disk" else request.getfixturevalue("s3_folder")
+    if where == "s3":
+        monkeypatch.setattr(pieces, "PIECE_BYTES", 20_000)
+    filtered(source, f"{tmp_path}/alone")
+    filtered(source, folder, part=(0, 1))
+    begun: list[Future[list[Written]]] = []
+
+    def looked(seconds: float) -> bool:
+        waits.set()
+        time.sleep(seconds)
+        return False
+
+    @contextlib.contextmanager
+    def held(*given: Any) -> Iterator[Any]:
+        with opened(*given) as writer:
+            if not begun:
+                begun.append(pool.submit(filtered, source, folder, finish=True))
+                assert waits.wait(30)
+            yield writer
+
+    monkeypatch.setattr("penstock.work.sharing.sleep", looked)
+    monkeypatch.setattr(share_rows, "open_writer", held)
+    with ThreadPoolExecutor(1) as pool:
+        (first,) = filtered(source, folder, finish=True)
+        (second,) = begun[0].result(60)
+    assert (first.was_complete, second.was_complete) == (False, True)
+    assert files_of(folder) == files_of(f"{tmp_path}/alone")
 
 
 # --- refused ---------------------------------------------------------------------------------------------------------

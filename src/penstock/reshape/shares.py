@@ -170,7 +170,8 @@ def share(asked: Asked) -> tuple[Written, ...]:
             # Another finisher of the same plan may have been first.
             done = _complete(asked, folder, plan) if sharing.joins else None
             waited = isinstance(error, PrepareError) and any(
-                wait_for_another(output.place, folder, sharing) for output in asked.outputs
+                wait_for_another(Place(output.place.store, asked.once(output).files[0]), folder, sharing)
+                for output in asked.outputs
             )
             if done is None and not waited:
                 raise
