@@ -16,7 +16,7 @@ from penstock._kinds import ExpectsDigest, JoinsRows, TokenParts
 from penstock.abc import Writer
 from penstock.codec.tokens import dtype_for
 from penstock.errors import Unsupported
-from penstock.formats import files_at, get_format
+from penstock.formats import files_at, get_format, owned_by
 from penstock.formats._last_files import last_file
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.formats.tokens.joined import JoinedTokens, JoinsTokens
@@ -137,7 +137,15 @@ class RowWork:
         place, to = output.place, format_for(output, self.sources)
         if self.holds_samples:
             require_free_folder(place)
-        elif place.store.exists(last := files_at(to, place.path)[-1]) or (place.is_local and place.exists()):
+            return
+        last = files_at(to, place.path)[-1]
+        if place.is_local:
+            is_there = place.exists() or place.store.exists(last)
+        elif owned_by(to, place.store) is not None:  # other files of a folder come before the last one
+            is_there = last_file(to, place.store, place.path) is not None
+        else:
+            is_there = place.store.exists(last)
+        if is_there:
             raise output_exists(last)
 
     def require_beginning(self, *, left: bool) -> None:
