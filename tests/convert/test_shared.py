@@ -20,6 +20,7 @@ from penstock.store._leftovers import nth_staged_name
 from penstock.store.place import place_of
 from penstock.store.put import put
 from penstock.testing.datasets import files_in
+from penstock.work.plan import Plan
 from penstock.work.shared import SharedWork
 from penstock.work.status import status_of
 
@@ -296,6 +297,38 @@ def test_a_plan_that_is_damaged_or_gone(tmp_path: Path, share: Share, cli: Any) 
             share(part=(1, 2))
         file.write_bytes(before)
     assert share(finish=True).samples == ROWS
+
+
+@pytest.mark.parametrize("options", [{}, {"to": "webdataset"}, {"to": "megatron", "source": "t.pbin"}])
+def test_work_that_another_version_began_is_refused_by_name(
+    options: dict[str, Any], tmp_path: Path, share: Share, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share(part=(0, 2), **options)
+    before = files_in(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Plan.__init__, "__defaults__", (*(Plan.__init__.__defaults__ or ())[:-1], 99))
+        for late in ({"part": (1, 2)}, {"finish": True}, {"finish": True, "no_work": True}):
+            with pytest.raises(ConfigError, match=r"the version of Penstock that began it.*--restart"):
+                share(**late, **options)
+    assert files_in(tmp_path) == before
+    assert share(finish=True, **options).samples == ROWS
+
+
+@pytest.mark.parametrize("to", ["webdataset", "folder"])
+def test_nothing_becomes_an_empty_dataset_whoever_converts_it(to: str, tmp_path: Path, share: Share) -> None:
+    with ps.create(tmp_path / "none", format="mds", columns={"id": "int", "text": "str"}, size_limit=10) as writer:
+        writer.write({"id": 1, "text": "longer than a shard, so that the first one is empty"})
+    index = json.loads((tmp_path / "none/index.json").read_bytes())
+    (tmp_path / "none/index.json").write_text(json.dumps(index | {"shards": index["shards"][:1]}))
+    (tmp_path / "none/.penstock").unlink(missing_ok=True)
+    found = list[dict[str, bytes]]()
+    for name, how in (("alone", {}), ("shared", {"finish": True}), ("array", {"part": (0, 2)})):
+        share(tmp_path / name / "out", source="none", to=to, **how)
+        if how == {"part": (0, 2)}:
+            share(tmp_path / name / "out", source="none", to=to, finish=True)
+        found.append({one: data for one, data in files_in(tmp_path / name).items() if not one.endswith(".sqlite")})
+    assert found[0] == found[1] == found[2]
+    assert len(ps.open(tmp_path / "array/out")) == 0
 
 
 def test_a_part_that_is_damaged(tmp_path: Path, share: Share) -> None:

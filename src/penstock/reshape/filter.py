@@ -30,7 +30,7 @@ from penstock.reshape.reorder import grouped
 from penstock.reshape.rewrite import Counter, Output, Progress, Written, append_made, numbered, write_output, write_rows
 from penstock.reshape.rows import AnyRows, LineRows, RowsAt, SampleRows, TokenRows, open_rows, read_run, rows_at, runs
 from penstock.reshape.share_rows import RowWork
-from penstock.reshape.shares import How, is_by_parts, is_shared, share
+from penstock.reshape.shares import How, is_shared, share
 from penstock.reshape.time_limit import Clock, TookTooLong, each_at_most
 from penstock.store._keeping import keeping_nothing
 from penstock.store.place import Given, Place, place_of
@@ -119,12 +119,9 @@ def filter(
     work = _Work(rows, rows_at(rows, options), conditions, wanted, hands)
     made_by |= conditions.more_of(chosen)
     how = How(sharing, hands, Counter(len(rows), progress))
-    asked = RowWork(
-        place, [output], [rows], [work.rows_at], made_by, _Kept(conditions), list(_tasks(rows, wanted)), how
-    )
-    goes_along = keep_map or bool(rows.taken_out.carried.entries)
-    if not goes_along and is_by_parts(asked):
-        return _share(asked)
+    if how.by_parts and not keep_map and not rows.taken_out.carried.entries:
+        laid = list(_tasks(rows, wanted))
+        return _share(RowWork(place, [output], [rows], [work.rows_at], made_by, _Kept(conditions), laid, how))
     return _write_kept(work, output, made_by, how.counter)
 
 

@@ -39,7 +39,7 @@ from penstock.reshape.rewrite import (
 )
 from penstock.reshape.rows import AnyRows, Rows, RowsAt, is_tars, open_rows, rows_at
 from penstock.reshape.share_rows import RowWork
-from penstock.reshape.shares import How, is_by_parts, is_shared, share
+from penstock.reshape.shares import How, is_shared, share
 from penstock.store.place import Given, place_of
 from penstock.types import IntArray
 from penstock.work.sharing import Sharing
@@ -124,10 +124,8 @@ def shuffle(
         what, hint = "a share of a shuffle holds 64 MiB of rows", "Leave memory_bytes (--memory-mb) out"
         raise ConfigError(what, found=f"{memory_bytes} bytes", hint=hint)
     goes_along = memory_bytes is not None or keep_map or bool(rows.taken_out.carried.entries)
-    if not goes_along and _is_picked(rows, order, shares=shares):
-        asked = _asked(rows, order, output, made_by, hands, sharing, Counter(len(rows), progress))
-        if is_by_parts(asked):
-            return share(asked)[0]
+    if (shares or not by.are_alone) and not goes_along and _is_picked(rows, order, shares=shares):
+        return share(_asked(rows, order, output, made_by, hands, sharing, Counter(len(rows), progress)))[0]
     return write_in_order(rows, order, [rows], output, made_by, memory_bytes, progress, hands)
 
 

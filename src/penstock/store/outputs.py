@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar, cast, runtime_checkable
 from penstock.abc import Staged, Store
 from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
 from penstock.store._claims import JoinedClaim, LocalClaim
-from penstock.store._remote_claims import RemoteClaim, sweep_claim
+from penstock.store._remote_claims import RemoteClaim, is_at_work, sweep_claim
 from penstock.store._replaced import Owned, folders_of, listed, refuse_unlisted, unlisted_files
 from penstock.store._sweep import sweep_folder, sweep_output
 from penstock.store.exclude_list import require_no_list
@@ -61,6 +61,17 @@ def claim(store: Store, path: str, *, shared: bool = False) -> Claim:
         PrepareError: another writer has it.
     """
     return store.claim(path, shared=shared) if isinstance(store, _Claims) else JoinedClaim()
+
+
+def is_held(store: Store, path: str) -> bool:
+    """Whether another writer has an output, of which this is the first file; in an object store one of this host."""
+    if not isinstance(store, _Claims):
+        return is_at_work(path)
+    try:
+        store.claim(path).release()
+    except PrepareError:
+        return True
+    return False
 
 
 def claim_files(store: Store, data: str, *others: str, side: str) -> Claim:
