@@ -393,7 +393,7 @@ OLD_JSONL = once(lines("out.jsonl", OLD_TEXTS))
 OLD_MDS = once(rows("out", 3, format="mds"))
 OLD_PAIR = once(tokens("out", OLD_DOCUMENTS, format="megatron"))
 OLD_GROUP = once(tokens("out.zarr", OLD_DOCUMENTS, format="flat-tokens", split="train"))
-OLD_TARS = once(rows("out", 3, format="webdataset"))
+OLD_TARS = once(parts("out", 2, maxcount=2))
 MERGED_PBIN = (GOLDEN / "merged.pbin").read_bytes()
 
 
