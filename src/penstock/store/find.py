@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import glob
 import itertools
@@ -246,5 +247,7 @@ def _walk(
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link that leads to itself
+    except OSError as error:
+        if error.errno != errno.ELOOP:  # a link that leads to itself; else what lies there would be missing unseen
+            raise
         return False

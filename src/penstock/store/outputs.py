@@ -19,6 +19,7 @@ from typing import Protocol, TypeVar, cast, runtime_checkable
 from penstock.abc import Staged, Store
 from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
 from penstock.store._claims import JoinedClaim, LocalClaim
+from penstock.store._files import status_of
 from penstock.store._remote_claims import RemoteClaim, is_at_work, sweep_claim
 from penstock.store._replaced import Owned, folders_of, listed, refuse_unlisted, unlisted_files
 from penstock.store._sweep import sweep_folder, sweep_output
@@ -418,10 +419,7 @@ def _is_in(inner: str, outer: str) -> bool:
 
 def _status(path: str) -> os.stat_result | None:
     """Of a path, by which two names of one file, such as hard links, are known."""
-    try:
-        return os.stat(path)
-    except OSError:
-        return None
+    return status_of(os.stat, path)
 
 
 def _is_folder(store: Store, path: str) -> bool:
