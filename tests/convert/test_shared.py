@@ -107,6 +107,9 @@ def test_an_array_with_a_killed_a_doubled_and_a_missing_part(
     assert before.digest is None
     assert before.missing == status_of(place_of(output)).missing_shares
     assert set(before.missing) in ({0, 4}, {4})
+    told = status_of(place_of(output))
+    assert [(one.share, one.error) for one in told.failed] == [("0/5", "KeyboardInterrupt")]
+    assert told.running == ()
     report = share(output, finish=True, **options)
     rows = FEW if options.get("source", "").startswith("few") else ROWS
     assert (report.samples, report.missing) == (rows, ())
@@ -381,6 +384,8 @@ def test_what_is_kept(
         with pytest.raises(type(error)):
             share(tmp_path / f"out{number}", **options)
         assert (tmp_path / f".out{number}.work").exists() == kept
+    if kept:
+        assert str(error) in str(status_of(place_of(tmp_path / "out1")).failed[0].error)
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

@@ -173,6 +173,9 @@ def _far(given: str, kinds: Sequence[Sequence[str]], what: str, folders: tuple[s
             raise NotFound("no file fits this pattern", path=given, hint="Check the URL")
         yield from found
         return
+    if place.path.startswith("http") and place.path.endswith(tuple(itertools.chain(folders, *kinds))):
+        yield place.path  # a web server lists nothing: what has such a name is a file, and missed where it is read
+        return
     taken_whole = folders and place.path.rstrip("/").endswith(folders)
     if place.exists() and (taken_whole or not place.is_folder()):
         yield place.path

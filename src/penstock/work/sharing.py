@@ -78,6 +78,8 @@ def join(work: SharedWork, plan: Plan, tasks: int, sharing: Sharing) -> None:
     work.begin(plan, tasks)
     if sharing.part is not None:
         work.share_among(sharing.part[1])
+    if sharing.joins:
+        work.tell_begin(sharing.part)
 
 
 def wait_for_another(output: Place, folder: WorkFolder, sharing: Sharing) -> bool:
