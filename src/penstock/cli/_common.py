@@ -1,7 +1,8 @@
-"""What every command takes, before its name or after it: `-q -v --progress --no-color --debug`; and near names."""
+"""What every command takes, before its name or after it: `-q -v --progress --json …`; and near names."""
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, cast
@@ -11,6 +12,7 @@ import click
 from penstock._naming import nearest
 from penstock._secrets import logger
 from penstock._settings import setting
+from penstock.cli._commands import EXAMPLES, INNER_EXAMPLES
 
 Progress = Literal["auto", "plain", "json", "none"]
 PROGRESS: tuple[Progress, ...] = ("auto", "plain", "json", "none")
@@ -25,24 +27,57 @@ def common_options(*, hidden: bool) -> list[click.Option]:
     return [
         click.Option(["-q", "--quiet"], is_flag=True, help="Results and errors alone.", **kept),
         click.Option(["-v", "--verbose"], is_flag=True, help="Also what the library logs.", **kept),
-        click.Option(
-            ["--progress"],
-            type=click.Choice(PROGRESS),
-            help="A bar on a terminal, else a line every 30 s (auto); lines; JSON, one object a line; or nothing.",
-            **kept,
-        ),
+        progress_option_of(hidden=hidden),
+        click.Option(["--json"], is_flag=True, help="One JSON document on standard output, of an error too.", **kept),
         click.Option(["--no-color"], is_flag=True, help="No colours.", **kept),
         click.Option(["--debug"], is_flag=True, help="Show tracebacks.", **kept),
     ]
 
 
-def add_common(command: click.Command) -> click.Command:
-    """The command, which takes the options too, but for those that it calls by the same name."""
-    if isinstance(command, click.Group) or any(_names(one) & {"--quiet"} for one in command.params):
+def progress_option_of(**more: Any) -> click.Option:
+    """`--progress MODE`."""
+    what = "A bar on a terminal, else a line every 30 s (auto); lines; JSON, one object a line; or nothing."
+    return click.Option(
+        ["--progress"], type=click.Choice(PROGRESS), help=what, expose_value=False, callback=_keep, **more
+    )
+
+
+def add_common(command: click.Command, path: str = "") -> click.Command:
+    """The command, or all commands of a group, which take the options too, but for those with names of their own."""
+    if isinstance(command, click.Group):
+        inner = command.get_command
+
+        def get_command(context: click.Context, name: str) -> click.Command | None:
+            found = inner(context, name)
+            return (
+                None if found is None else add_common(with_example(copied(found), f"{path} {name}"), f"{path} {name}")
+            )
+
+        vars(command)["get_command"] = get_command  # of this copy alone
         return command
     taken = {name for one in command.params for name in _names(one)}
     command.params += [one for one in common_options(hidden=True) if not _names(one) & taken]
     return command
+
+
+def with_example(command: click.Command, path: str) -> click.Command:
+    """The command, whose help ends with the example that there is of it."""
+    example = EXAMPLES.get(path) or INNER_EXAMPLES.get(path)
+    if example and not command.epilog:
+        command.epilog = f"\b\nExample:\n  {example}"
+    return command
+
+
+def copied(command: click.Command) -> click.Command:
+    """A command whose options may be added to."""
+    command = copy.copy(command)
+    command.params = list(command.params)
+    return command
+
+
+def wants_json(given: bool = False) -> bool:
+    """Whether `--json` was said, to the command itself or before its name."""
+    return given or bool(said().get("json"))
 
 
 def said() -> dict[str, Any]:

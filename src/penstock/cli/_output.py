@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import click
 
 from penstock._printable import printable, printable_json, printable_lines
-from penstock._secrets import redact
-from penstock.cli._common import has_color, is_quiet, progress_mode, said
+from penstock._secrets import logger, redact
+from penstock.cli._common import has_color, is_quiet, progress_mode, said, wants_json
 from penstock.cli._heartbeat import SECONDS, read_bytes, ticking
 
 _PATIENCE_SECONDS = 1.0
@@ -23,7 +23,10 @@ REPORTS = "reports"
 """Among what was said: the command reports its progress itself."""
 _JSON_SECONDS = 1.0
 
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, callback=lambda context, option, given: wants_json(given),
+    help="One JSON document on standard output.",
+)  # fmt: skip
 
 follow_links_option = click.option(
     "--follow-links", is_flag=True, help="Read files through links that lead out of a dataset's folder."
@@ -52,6 +55,11 @@ def emit(data: Any, *, as_json: bool, text: str | Callable[[], str]) -> None:
         click.echo(redact(printable_json(json.dumps(data, indent=1, ensure_ascii=False, default=str))))
     else:
         say(text if isinstance(text, str) else text())
+
+
+def emit_line(data: Any, *, as_json: bool, text: str) -> None:
+    """`data` as JSON in one line, or `text`, at once: of commands that go on serving."""
+    click.echo(redact(printable_json(json.dumps(data, ensure_ascii=False))) if as_json else text)
 
 
 def say(text: str) -> None:
@@ -189,6 +197,18 @@ def _duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+@contextlib.contextmanager
+def quiet_logs() -> Generator[None]:
+    """With `-q`, what the library logs below an error stays unsaid."""
+    log, level = logger(), logger().level
+    if is_quiet():
+        log.setLevel("ERROR")
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 @contextlib.contextmanager

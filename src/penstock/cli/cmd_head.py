@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import click
 
 from penstock.cli._opening import excludes_option, opening_options
 from penstock.cli._output import emit, follow_links_option, json_option
-from penstock.cli._samples import Decode, decoder, first_of, require_one, sample_options, visible
+from penstock.cli._samples import Decode, decoder, first_of, plain, plain_at, require_one, sample_options, visible
 
 _LINE_CHARACTERS = 200
-_JSON_TOKENS = 4096
 
 
 @click.command()
@@ -38,7 +36,6 @@ def command(
     **options: Any,
 ) -> None:
     """Show the first samples, or those from one on."""
-    from penstock.errors import Excluded
     from penstock.formats import open_source
 
     require_one()
@@ -54,12 +51,9 @@ def command(
     stop = min(first + (usual if count is None else count), len(source))
 
     def shown(at: int) -> dict[str, Any]:
-        try:
-            return _plain(visible(source[at], decode, show_all=show_all)) | pickled
-        except Excluded as error:
-            return {"excluded": error.what}
+        return {"index": at} | plain_at(source, at, decode, show_all=show_all, more=pickled)
 
-    samples = [{"index": i} | shown(i) for i in range(first, stop)]
+    samples = list(map(shown, range(first, stop)))
     lines = "\n".join(f"{one['index']}: {_shorten(one)}" for one in samples)
     nothing = "no samples" if not first else f"{len(source):,} samples, none from {first:,} on"
     lines = lines or f"{path}: {nothing}"
@@ -68,26 +62,7 @@ def command(
 
 def as_line(sample: Any, decode: Decode | None, *, show_all: bool = False) -> str:
     """A sample in one line, cut where it is long."""
-    return _shorten(_plain(visible(sample, decode, show_all=show_all)))
-
-
-def _plain(sample: dict[str, Any]) -> dict[str, Any]:
-    return {name: _plain_value(value) for name, value in sample.items()}
-
-
-def _plain_value(value: Any) -> Any:
-    if hasattr(value, "tolist"):
-        shown = value[:_JSON_TOKENS].tolist() if getattr(value, "ndim", 0) else value.tolist()
-        return [*shown, f"… {len(value)} in all"] if getattr(value, "ndim", 0) and len(value) > _JSON_TOKENS else shown
-    if isinstance(value, (bytes, bytearray)):
-        return f"<{len(value)} bytes>"
-    if hasattr(value, "mode") and hasattr(value, "tobytes"):
-        return f"<{value.mode} image, {value.width} x {value.height}>"
-    if isinstance(value, (list, tuple)):
-        return [_plain_value(one) for one in value]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {name: one for name, one in dataclasses.asdict(value).items() if one is not None}
-    return value
+    return _shorten(plain(visible(sample, decode, show_all=show_all)))
 
 
 def _shorten(sample: dict[str, Any]) -> str:
