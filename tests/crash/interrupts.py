@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.smoke.test_commands import PATIENCE_S, USES, working_folder
+from tests.smoke.test_commands import PACK, PATIENCE_S, USES, working_folder
 
 READY = b"<at it>"
 HOOK = f"""
@@ -52,13 +52,12 @@ SERVING = ("view", "mount", "energon mount", "preview", "energon preview")
 UNEQUAL = (".exclude.jsonl", ".certificate.json", ".sqlite", "-shm", "-wal", "-journal")
 """Ends of names of files that hold a time, or equal rows in other bytes."""
 
+_PARTS = "inputs/part0.jsonl inputs/part1.jsonl"
 MORE: dict[str, str] = {
-    "pack a folder": "pack inputs/part0.jsonl inputs/part1.jsonl -o new/ --file-tokens 40 --tokenizer tokenizers/bpe2 --eos <|eod|>",
-    "pack by processes": "pack inputs/part0.jsonl inputs/part1.jsonl -o new/ --executor processes --workers 2 --file-tokens 40 "
-    "--tokenizer tokenizers/bpe2 --eos <|eod|>",
+    "pack a folder": f"pack {_PARTS} -o new/ --file-tokens 40 {PACK}",
+    "pack by processes": f"pack {_PARTS} -o new/ --executor processes --workers 2 --file-tokens 40 {PACK}",
     "convert to mds": "convert lines/a.jsonl new --to mds --columns id=int,text=str",
     "convert to webdataset": "convert media new --to webdataset",
-    "merge of tars": "merge tars/a tars/a -o new",
     "filter by processes": "filter tokens/a.pbin -o new.pbin --indices indices.txt --executor processes --workers 2",
     "verify by processes": "verify inputs/part0.jsonl --executor processes --workers 2 --depth full",
 }
@@ -137,7 +136,9 @@ class Case:
             return [*found, f"again: {again.status}: {again.said[-300:]}"]
         now = tree(place)
         for name in sorted(now.keys() ^ self.expected.keys()):
-            found.append(f"again: {'left over' if name in now else 'not there'}: {name}")
+            # A lock that the key came to the removal of holds nothing up, and the next writer takes it away.
+            if not (is_done and re.search(r"\.unfinished$|/lock$", name)):
+                found.append(f"again: {'left over' if name in now else 'not there'}: {name}")
         for name in sorted(now.keys() & self.expected.keys()):
             if now[name] != self.expected[name] and not name.endswith(UNEQUAL):
                 found.append(f"again: other bytes: {name}")
