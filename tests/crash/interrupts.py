@@ -59,7 +59,6 @@ MORE: dict[str, str] = {
     "convert to mds": "convert lines/a.jsonl new --to mds --columns id=int,text=str",
     "convert to webdataset": "convert media new --to webdataset",
     "filter by processes": "filter tokens/a.pbin -o new.pbin --indices indices.txt --executor processes --workers 2",
-    "verify by processes": "verify inputs/part0.jsonl --executor processes --workers 2 --depth full",
 }
 
 

@@ -1,18 +1,18 @@
-"""What every command takes, before its name or after it: `-q -v --progress --json …`; and near names."""
+"""What every command takes, before its name or after it: `-q -v --progress --json …`."""
 
 from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 import click
 
-from penstock._naming import nearest
 from penstock._secrets import logger
 from penstock._settings import setting
 from penstock.cli._commands import EXAMPLES, INNER_EXAMPLES
+from penstock.cli._hints import plain_numbers, usage_hint
 
 Progress = Literal["auto", "plain", "json", "none"]
 PROGRESS: tuple[Progress, ...] = ("auto", "plain", "json", "none")
@@ -104,20 +104,15 @@ def has_color() -> bool:
     return not (said().get("no_color") or setting("NO_COLOR"))
 
 
-def near(name: str, known: Iterable[str]) -> str:
-    """` Did you mean 'pack'?`, where one is near enough to be meant."""
-    close = nearest(name, known)
-    return f" Did you mean {close!r}?" if close else ""
-
-
 def in_plain_words(error: click.ClickException) -> str:
     """What click says of wrong usage, and what may have been meant."""
-    text = _NO_NUMBER.sub(lambda found: f"is no {'whole ' if found[1] == 'integer' else ''}number.", error.message)
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    typed = re.match(r"No such command '(.*)'\.", text)
-    if typed and context is not None and isinstance(context.command, click.Group):
-        text += near(typed[1], context.command.list_commands(context))
-    return text
+    text = error.format_message() if isinstance(error, click.BadParameter) else error.message
+    text = _NO_NUMBER.sub(lambda found: f"is no {'whole ' if found[1] == 'integer' else ''}number.", text)
+    text = plain_numbers(text)
+    if not isinstance(error, click.UsageError):
+        return text
+    hint = usage_hint(error)
+    return f"{text.rstrip()}{hint}" if not hint or text.rstrip().endswith((".", "?")) else f"{text.rstrip()}.{hint}"
 
 
 def _names(option: click.Parameter) -> set[str]:

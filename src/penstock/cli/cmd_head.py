@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ from penstock.cli._output import emit, follow_links_option, json_option
 from penstock.cli._samples import Decode, decoder, first_of, plain, plain_at, require_one, sample_options, visible
 
 _LINE_CHARACTERS = 200
+_LOOKED_AT = 100
 
 
 @click.command()
@@ -40,6 +42,8 @@ def command(
 
     require_one()
     options["columns"] = None if columns is None else columns.split(",")
+    if columns is not None:
+        _require_columns(path, options)
     source = open_source(path, **options)
     left_out = [] if options["trust"] else [one.name for one in source.schema.fields if one.kind == "pickle"]
     if left_out:
@@ -58,6 +62,28 @@ def command(
     nothing = "no samples" if not first else f"{len(source):,} samples, none from {first:,} on"
     lines = lines or f"{path}: {nothing}"
     emit({"path": path, "samples": samples}, as_json=as_json, text=lines)
+
+
+def _require_columns(path: str, options: dict[str, Any]) -> None:
+    """That one of the first samples has each field that is asked for; raises `ConfigError`."""
+    from penstock._naming import nearest
+    from penstock.errors import ConfigError, Excluded
+    from penstock.formats import open_source
+
+    source = open_source(path, **options | {"columns": None})
+    known = {one.name for one in source.schema.fields}
+    for index in range(min(len(source), _LOOKED_AT) if source.schema.open else 0):
+        if known.issuperset(options["columns"]):
+            break
+        with contextlib.suppress(Excluded):
+            known.update(source[index])
+    for name in options["columns"]:
+        if name not in known and len(source):
+            close, names = nearest(name, known), ", ".join(sorted(known))
+            hint = f"Did you mean {close!r}?" if close else None
+            raise ConfigError(
+                "no sample has this field", path=path, found=repr(name), expected=f"one of {names}", hint=hint
+            )
 
 
 def as_line(sample: Any, decode: Decode | None, *, show_all: bool = False) -> str:

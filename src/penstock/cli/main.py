@@ -21,6 +21,7 @@ from penstock.cli._commands import COMMANDS, GROUPS, kept_by
 from penstock.cli._common import add_common, common_options, copied, in_plain_words, with_example
 from penstock.cli._errors import INTERRUPTED, OUR_FAULT, SYSTEM, errors_option
 from penstock.cli._heartbeat import SERVING
+from penstock.cli._hints import path_hint
 
 VARIABLE = "_PENSTOCK_COMPLETE"
 """Set by the shell that asks what completes a line."""
@@ -105,8 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if status not in (INTERRUPTED, OUR_FAULT) and not isinstance(error, click.UsageError):
             status = 1 if _is_energon(arguments) else status
         if isinstance(error, click.ClickException):
-            vars(error)["message"] = failure["message"]
-            error.show()
+            click.UsageError(failure["message"] or "", getattr(error, "ctx", None)).show()
         else:
             code = "" if status == INTERRUPTED else f" [{failure['code']}]"  # `penstock --errors` explains it
             click.echo(f"penstock: {failure['message']}{code}", err=True)
@@ -134,6 +134,8 @@ def _understand(error: BaseException) -> tuple[dict[str, str | None], int]:
             said = str(error.__cause__ or "") if isinstance(error, click.Abort) else str(error)
             return _failure("interrupted", said or "stopped"), INTERRUPTED
         case errors.PenstockError():
+            if error.hint == "Check the path":
+                error.hint = path_hint(error.path or "")
             place = None if error.offset_bytes is None else f"byte {error.offset_bytes}"
             parts = {"path": error.path, "place": place, "found": error.found}
             return _failure(
