@@ -88,16 +88,23 @@ def counted(count: int, noun: str) -> str:
 
 
 def table(rows: list[tuple[str, ...]], *, header: tuple[str, ...] | None = None) -> str:
-    """Left-aligned columns; numbers to the right."""
+    """Left-aligned columns; those of numbers to the right."""
     lines = ([header] if header else []) + [tuple(map(printable, row)) for row in rows]
     if not lines:
         return ""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
 
-    def cell(text: str, width: int) -> str:
-        return text.rjust(width) if text[:1].isdigit() and not text.count("/") else text.ljust(width)
+    bodies = list(zip(*lines[bool(header) :], strict=True))
+    of_numbers = [all(map(_is_amount, body)) for body in bodies]
 
-    return "\n".join("  ".join(map(cell, line, widths)).rstrip() for line in lines)
+    def cell(text: str, column: int) -> str:
+        return text.rjust(widths[column]) if column < len(bodies) and of_numbers[column] else text.ljust(widths[column])
+
+    return "\n".join("  ".join(map(cell, line, range(len(line)))).rstrip() for line in lines)
+
+
+def _is_amount(text: str) -> bool:
+    return text in ("", "-") or (text[:1].isdigit() and "/" not in text)
 
 
 class Advance(Protocol):
