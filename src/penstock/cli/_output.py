@@ -23,10 +23,14 @@ REPORTS = "reports"
 """Among what was said: the command reports its progress itself."""
 _JSON_SECONDS = 1.0
 
+
+def _json_said(context: click.Context, option: click.Parameter, given: bool) -> bool:
+    return wants_json(given)
+
+
 json_option = click.option(
-    "--json", "as_json", is_flag=True, callback=lambda context, option, given: wants_json(given),
-    help="One JSON document on standard output.",
-)  # fmt: skip
+    "--json", "as_json", is_flag=True, callback=_json_said, help="One JSON document on standard output."
+)
 
 follow_links_option = click.option(
     "--follow-links", is_flag=True, help="Read files through links that lead out of a dataset's folder."

@@ -70,7 +70,8 @@ def _require_columns(path: str, options: dict[str, Any]) -> None:
     from penstock.errors import ConfigError, Excluded
     from penstock.formats import open_source
 
-    source = open_source(path, **options | {"columns": None})
+    every: dict[str, Any] = {**options, "columns": None}
+    source = open_source(path, **every)
     known = {one.name for one in source.schema.fields}
     for index in range(min(len(source), _LOOKED_AT) if source.schema.open else 0):
         if known.issuperset(options["columns"]):
