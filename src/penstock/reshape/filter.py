@@ -107,7 +107,8 @@ def filter(
     given: dict[str, Any] = {"min_tokens": min_tokens, "max_tokens": max_tokens, "match": match, "where": where}
     conditions = Conditions(**given, field=field, invert=invert)
     if chosen is None and not conditions.by_length and not conditions.by_content:
-        raise ConfigError("nothing to filter by", hint="Give lengths, a pattern, an expression or indices")
+        hint = "Give lengths, a pattern, an expression (--where) or indices (--indices)"
+        raise ConfigError("nothing to filter by", hint=hint)
     conditions.require_possible(rows)
     made_by: dict[str, Any] = {"command": "filter"} | {
         name: value for name, value in given.items() if value is not None
@@ -405,6 +406,7 @@ def _read_indices(file: Place) -> NDArray[Any]:
             return np.load(io.BytesIO(data), allow_pickle=False)
         return np.array([int(line) for line in data.split()], np.int64)
     except NotFound:
-        raise NotFound("no such file of indices", path=path, hint="Check the path") from None
+        raise NotFound("no such file of indices", path=path, hint="Check the path; it has one index a line") from None
     except (ValueError, OverflowError, EOFError) as error:
-        raise ConfigError(f"not a list of indices: {error}", path=path, expected="one integer a line") from None
+        found = "" if isinstance(error, EOFError) else str(error).rpartition(": ")[2]
+        raise ConfigError("not a list of indices", path=path, found=found, expected="one integer a line") from None
