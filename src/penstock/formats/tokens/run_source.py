@@ -110,9 +110,29 @@ class MarkedBorders:
             raise ConfigError(
                 "this format does not say where documents begin",
                 path=self.path,
-                hint="Name the id between them with eos_id= (--eos-id); windows without labels need none",
+                hint="Name the id between them with eos_id= (--eos-id), or say that all is one: one_document= "
+                "(--one-document); windows without labels need neither",
             )
         return self.mark
+
+
+@dataclass(frozen=True, slots=True)
+class OneDocument:
+    """Borders of a run that is one document, or of none where it is empty.
+
+    Attributes:
+        num_tokens: of the run.
+    """
+
+    num_tokens: int
+
+    def find(self) -> IntArray:
+        """See `Borders`."""
+        return np.array([0, self.num_tokens] if self.num_tokens else [0], np.int64)
+
+    def flags(self, doc_starts: Callable[[], IntArray], starts: IntArray, length: int) -> NDArray[np.bool_]:
+        """See `Borders`."""
+        return flags_of_starts(self.find(), starts, length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +206,8 @@ class RunSource:
         if self._fingerprint is None:
             one = self._opening
             read_as = repr((one.params, self.options.eos_id)).encode()
+            if self.options.one_document and self.options.eos_id is None:
+                read_as += b" one document"
             files = [(DATA, one.path), *one.more_files]
 
             def find() -> str:
@@ -283,7 +305,8 @@ class RunSource:
     def recipe(self) -> dict[str, Any]:
         """Format, path and options."""
         one = self._opening
-        return recipe_of(one.format, one.path, one.options, **dict(one.params))
+        borders = {"one_document": one.options.one_document or None}
+        return recipe_of(one.format, one.path, one.options, **dict(one.params), **borders)
 
     def summary(self) -> str:
         """One line: path, tokens, width."""
