@@ -246,6 +246,13 @@ def runs_target(format_name: str, folder: Path) -> Target:
     return Target("raw-tokens", "set.bin", [{"set.bin": tokens}, {"set.bin": header + tokens}], {})
 
 
+def litdata_target(folder: Path) -> Target:
+    """Chunks of tokens and of samples, compressed and not: golden ones."""
+    names = ("tokens-int32", "tokens-int64-zstd", "samples", "samples-batch", "samples-sample", "samples-arrow")
+    sets = [{f"set/{name}": data for name, data in files_in(GOLDEN / "litdata" / one).items()} for one in names]
+    return Target("litdata", "set", sets, {".json": mutate.JSON_DOCUMENT})
+
+
 def arrow_target(format_name: str, folder: Path) -> Target:
     """Parquet files, and a saved dataset of Hugging Face's."""
     if format_name == "hf":
@@ -306,6 +313,7 @@ TARGETS = {
     "folder": folder_target,
     "datatrove": functools.partial(runs_target, "datatrove"),
     "raw-tokens": functools.partial(runs_target, "raw-tokens"),
+    "litdata": litdata_target,
     "parquet": functools.partial(arrow_target, "parquet"),
     "hf": functools.partial(arrow_target, "hf"),
     "recipe": recipe_target,

@@ -39,6 +39,7 @@ BUILT_IN: dict[str, str] = {
     "megatron": "penstock.formats.tokens.megatron:FORMAT",
     "raw-tokens": "penstock.formats.tokens.raw_tokens:FORMAT",
     "datatrove": "penstock.formats.tokens.datatrove:FORMAT",
+    "litdata": "penstock.formats.tokens.litdata:FORMAT",
     "mds": "penstock.formats.shards.mds:FORMAT",
     "csv": "penstock.formats.shards.xsv:CSV",
     "tsv": "penstock.formats.shards.xsv:TSV",
@@ -58,6 +59,7 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
     "megatron": (".idx", ".bin"),
     "raw-tokens": (".bin", ".npy"),
     "datatrove": (".ds",),
+    "litdata": (),
     "mds": (".mds",),
     "csv": (),
     "tsv": (),
@@ -81,7 +83,7 @@ _KINDS = {"jsonl": "JSONL", "parquet": "Parquet", "pbin": "token files", "flat-t
 
 _SHARD_FORMATS = ("mds", "csv", "tsv", "xsv", "json-shards")
 _MARKS = {
-    "index.json": ("token-files", *_SHARD_FORMATS),
+    "index.json": ("token-files", *_SHARD_FORMATS, "litdata"),
     ".nv-meta/.info.json": ("webdataset",),
     "state.json": ("hf",),
     "dataset_dict.json": ("hf",),
@@ -198,9 +200,6 @@ def find_format(place: Place, name: str | None, options: OpenOptions) -> Format:
 
 def _require_tokens_read(chosen: Format, path: str, options: OpenOptions) -> None:
     """That options for reading rows as documents meet rows; raises `ConfigError`."""
-    if options.tokens_column is not None and chosen.traits.tokens:
-        what, hint = "a dataset of tokens has no columns", "Leave --tokens-column (tokens_column=) out"
-        raise ConfigError(what, path=path, found=f"{chosen.name}, tokens_column={options.tokens_column!r}", hint=hint)
     if options.tokens_dtype is not None and options.tokens_column is None:
         hint = "Name the column: --tokens-column (tokens_column=)"
         raise ConfigError("tokens_dtype is that of ids in a column of bytes", path=path, hint=hint)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from penstock._columns import column
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
+from penstock._kinds import is_token_source
 from penstock._places import place_of
 from penstock._resolved import samples_of
 from penstock._tree import brief, html, tree
@@ -63,6 +64,9 @@ def as_tokens(chosen: Format, store: Store, path: str, options: OpenOptions, row
     """The documents of the column that `options` name; the source as it is where they name none."""
     if options.tokens_column is None:
         return rows
+    if is_token_source(rows):
+        what, hint = "a dataset of tokens has no columns", "Leave --tokens-column (tokens_column=) out"
+        raise ConfigError(what, path=path, found=f"{chosen.name}, tokens_column={options.tokens_column!r}", hint=hint)
     only = replace(options, columns=(options.tokens_column,), eos_id=None, vocab_size=None, raw=False)
     return ColumnTokens(rows, chosen.open(store, path, only), path, options)
 
