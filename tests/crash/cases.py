@@ -393,6 +393,7 @@ OLD_JSONL = once(lines("out.jsonl", OLD_TEXTS))
 OLD_MDS = once(rows("out", 3, format="mds"))
 OLD_PAIR = once(tokens("out", OLD_DOCUMENTS, format="megatron"))
 OLD_GROUP = once(tokens("out.zarr", OLD_DOCUMENTS, format="flat-tokens", split="train"))
+OLD_TARS = once(parts("out", 2, maxcount=2))
 MERGED_PBIN = (GOLDEN / "merged.pbin").read_bytes()
 
 
@@ -520,13 +521,13 @@ VERBS = [
         "split pbin",
         two_pbin,
         verb("split", "a.pbin", "parts", ratio=(2, 1), seed=3),
-        all_of(clean("parts/a_0.pbin"), clean("parts/a_1.pbin")),
+        all_of(clean("parts/a_train.pbin"), clean("parts/a_validation.pbin")),
     ),
     Case(
         "split jsonl",
         two_jsonl,
         verb("split", "a.jsonl", "parts", ratio=(2, 1), seed=3),
-        all_of(clean("parts/a_0.jsonl"), clean("parts/a_1.jsonl")),
+        all_of(clean("parts/a_train.jsonl"), clean("parts/a_validation.jsonl")),
     ),
     Case("filter pbin", two_pbin, verb("filter", "a.pbin", "out.pbin", min_tokens=10), clean("out.pbin"), OLD_PBIN),
     Case("filter jsonl", two_jsonl, verb("filter", "a.jsonl", "out.jsonl", match="."), clean("out.jsonl"), OLD_JSONL),
@@ -561,7 +562,7 @@ VERBS = [
         "split tars",
         write_tars,
         verb("split", "set", "parts", ratio=(2, 1), seed=3),
-        all_of(clean("parts/set_0", raw=True), clean("parts/set_1", raw=True)),
+        all_of(clean("parts/set_train", raw=True), clean("parts/set_validation", raw=True)),
     ),
     Case("filter mds", two_mds, verb("filter", "a", "out", indices=[0, 2, 5]), clean("out"), OLD_MDS),
     Case(
@@ -695,16 +696,33 @@ VERBS += [
                 ("filter", "a.pbin", "out.zarr"),
                 {"min_tokens": 10, "to": "flat-tokens"},
                 clean("out.zarr"),
-                None,
+                OLD_GROUP,
             ),
-            ("merge tars", write_tars, ("merge", ("set",), "out"), {}, clean("out", raw=True), None),
+            ("merge pbin", two_pbin, ("merge", ("a.pbin", "b.pbin"), "out.pbin"), {}, clean("out.pbin"), OLD_PBIN),
+            (
+                "shuffle jsonl",
+                two_jsonl,
+                ("shuffle", "a.jsonl", "out.jsonl"),
+                {"seed": 7},
+                clean("out.jsonl"),
+                OLD_JSONL,
+            ),
+            ("merge tars", write_tars, ("merge", ("set",), "out"), {}, clean("out", raw=True), OLD_TARS),
             (
                 "split tars",
                 write_tars,
                 ("split", "set", "parts"),
                 {"ratio": (2, 1), "by": "content"},
-                all_of(clean("parts/set_0", raw=True), clean("parts/set_1", raw=True)),
+                all_of(clean("parts/set_train", raw=True), clean("parts/set_validation", raw=True)),
                 None,
+            ),
+            (
+                "split tars again",
+                write_tars,
+                ("split", "set", "parts"),
+                {"ratio": (2, 1), "by": "content"},
+                clean("parts/set_validation", raw=True),
+                once(verb("split", "set", "parts", ratio=(2, 1), by="content", seed=8)),
             ),
         )
     ),

@@ -168,6 +168,8 @@ class Round:
         others = [[call for call in made if call.pid == pid] for pid in {call.pid for call in made} - {main}]
         self.worker_calls = max(others, key=len, default=[])
         self.after, self.final = self.seen(), self.tree()
+        if self.after is None:
+            raise RuntimeError(f"{self.name}: the view sees nothing of what was made")
 
     def some(self, most: int, seed: object) -> list[Kill]:
         """At most so many of the kills, by chance."""

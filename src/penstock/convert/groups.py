@@ -29,16 +29,16 @@ from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Prepa
 from penstock.executors import make_executor
 from penstock.formats import get_format
 from penstock.formats._manifest import Provenance
-from penstock.formats.shards.find_index import own_files
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.formats.shards.side import SIDE_NAME
 from penstock.store.cache import CachedStore
 from penstock.store.local import output_exists
-from penstock.store.outputs import claimed, sweep_complete, sweep_killed
+from penstock.store.outputs import claimed, sweep_killed
 from penstock.store.place import Place
 from penstock.store.put import put_new
 from penstock.store.side_file import load_manifest
 from penstock.types import Manifest, Sample
+from penstock.work.ended import sweep_made
 from penstock.work.families import FAMILIES, Assembly, Second
 from penstock.work.folder import WorkFolder, local_store
 from penstock.work.groups import (
@@ -165,9 +165,7 @@ def _known_again(
         sweep_killed(place.store, [place.path])
         verify(written)
     else:
-        family = FAMILIES.get(plan.output.dataset.format)
-        own = functools.partial(own_files if family is None else family.own, place.store)
-        sweep_complete(place.store, [place.path], own if plan.output.overwrite else None)
+        sweep_made(place, plan.output.dataset.format)
     if folder.is_there():
         with contextlib.suppress(PrepareError), open_shared(place, folder, restart=False, shared=False) as work:
             if work.head is None or work.head.digest == plan.shared.digest():

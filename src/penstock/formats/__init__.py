@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, Protocol, Unpack, cast, runtime_checkable
 
@@ -371,6 +371,12 @@ def files_at(name: str, path: str) -> tuple[str, ...]:
     return chosen.files_at(path) if isinstance(chosen, _HasFiles) else (path,)
 
 
+def owned_by(name: str, store: Store) -> Callable[[str], Collection[str] | None] | None:
+    """What tells which files of a folder its dataset of the format `name` lists; None where datasets are no folders."""
+    chosen = get_format(name)
+    return partial(chosen.own_files, store) if isinstance(chosen, _OwnsFolder) else None
+
+
 @runtime_checkable
 class _Rehearses(Protocol):
     """A format whose writers need files that have names."""
@@ -389,6 +395,15 @@ class _HasFiles(Protocol):
     """A format whose datasets are several files, or others than their path says."""
 
     def files_at(self, path: str, /) -> tuple[str, ...]: ...
+
+
+@runtime_checkable
+class _OwnsFolder(Protocol):
+    """A format whose datasets are folders."""
+
+    def own_files(self, store: Store, path: str, /) -> Collection[str] | None:
+        """The files of the dataset at `path`, by their names in it; None where there is none."""
+        ...
 
 
 def _built_in_of_name(path: str) -> list[str]:

@@ -81,17 +81,18 @@ def exclusions_of(chosen: Format, store: Store, path: str, options: OpenOptions,
     return exclusions(entries, listed, options) if entries else None
 
 
-def require_no_list_above(paths: Collection[str], own: str | None = None) -> None:
+def require_no_list_above(paths: Collection[str], own: str | None = None, *, known: Collection[str] = ()) -> None:
     """Refuse what lies in a dataset that is under one list, which who opens a part of it would not see.
 
     Args:
         paths: files and folders of this machine that are opened.
         own: the list by which they are.
+        known: of them, those of which a listing told that they are no links.
 
     Raises:
         ConfigError: a folder above has another one.
     """
-    listed = list_above(paths, own)
+    listed = list_above(paths, own, known)
     if listed is not None:
         what = "this is a part of a dataset that has an exclude list"
         raise ConfigError(what, path=min(paths), found=listed, hint=f"Open the whole: {os.path.dirname(listed)}")

@@ -136,7 +136,7 @@ def _manifest_at(place: Place) -> Manifest | None:
         manifest = manifest_of_tars(place.store, source.path) if _raw_of(source) else getattr(source, "manifest", None)
     except NotFound:
         raise
-    except (PenstockError, OSError):
+    except PenstockError:
         return None
     return manifest if isinstance(manifest, Manifest) else None
 
@@ -169,5 +169,5 @@ def digests_like(place: Place, digest: str) -> tuple[str, ...]:
         raw = _raw_of(source)  # tars are told by what is stored, in one of their splits
         of_splits = () if raw is None else recorded_fingerprints(place.store, side_path(raw.path)).values()
         return (source.fingerprint, *(() if raw is None else (raw.fingerprint,)), *of_splits)
-    except (PenstockError, OSError):
+    except (PenstockError, FileNotFoundError, PermissionError):
         return ()

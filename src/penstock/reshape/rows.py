@@ -424,9 +424,9 @@ def open_rows(
         return SampleRows(source, place, chosen.name, known, PIECE_UNITS, taken_out)
     made = f"{place.name.rpartition('.')[0] or place.name}{'.mds --to mds' if chosen.name == 'folder' else '.jsonl'}"
     raise Unsupported(
-        f"samples of the format {chosen.name!r} can't be filtered, merged, split or shuffled as they are",
+        f"samples of the format {chosen.name!r} are neither documents, lines nor rows of shards, which this verb takes",
         path=place.path,
-        expected="tokens, JSONL, shards or tars",
+        expected="tokens, JSONL or shards",
         hint=f"Convert them first: `penstock convert {place.path} {made}`",
     )
 

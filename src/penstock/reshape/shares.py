@@ -25,6 +25,7 @@ from penstock.reshape.rewrite import Counter, Output, Written
 from penstock.store.place import Place
 from penstock.store.unfinished import Once, remove_mark
 from penstock.types import Manifest
+from penstock.work.ended import end_made, sweep_made
 from penstock.work.folder import WorkFolder
 from penstock.work.parts import PartName
 from penstock.work.plan import Plan
@@ -211,17 +212,27 @@ def _complete(asked: Asked, folder: WorkFolder, plan: Plan) -> tuple[Written, ..
     manifests = [one for one in found if one is not None]
     if len(manifests) < len(found):
         return None
-    with contextlib.suppress(PrepareError):  # others may be at work on their shares still
-        for output in asked.outputs:
-            asked.once(output).swept(None)
-            remove_mark(output.place.store, output.place.path)
-        remove_mark(asked.beside.store, asked.beside.path)
-        if folder.is_there():
-            with open_shared(asked.beside, folder, restart=False, shared=False) as work:
-                if work.head is None or work.head.digest == plan.digest():
-                    work.clear()
+    for output, one in zip(asked.outputs, manifests, strict=True):
+        _sweep(output, one)
+    remove_mark(asked.beside.store, asked.beside.path)
+    if folder.is_there():
+        # others may be at work on their shares still
+        with (
+            contextlib.suppress(PrepareError),
+            open_shared(asked.beside, folder, restart=False, shared=False) as work,
+        ):
+            if work.head is None or work.head.digest == plan.digest():
+                for output, one in zip(asked.outputs, manifests, strict=True):
+                    end_made(output.place, one.format)
+                work.clear()
     told = (Written.of(output.place, one, asked.excluded) for output, one in zip(asked.outputs, manifests, strict=True))
     return tuple(replace(one, was_complete=True, part=sharing.part) for one in told)
+
+
+def _sweep(output: Output, made: Manifest) -> None:
+    """Remove what a killed run left beside an output that it had made visible."""
+    sweep_made(output.place, made.format)
+    remove_mark(output.place.store, output.place.path)
 
 
 def _require_free(asked: Asked, folder: WorkFolder) -> None:
@@ -305,7 +316,10 @@ def _commit(asked: Asked, work: SharedWork, wave: Wave, plan: Plan) -> tuple[Wri
     def commit_one(group: int) -> Manifest:
         output = asked.outputs[group]
         made = None if output.overwrite else asked.published(output)
-        return wave.commit(group, parts[group]) if made is None else made
+        if made is None:
+            return wave.commit(group, parts[group])
+        _sweep(output, made)
+        return made
 
     if len(parts) == 1:
         manifests = (commit_one(0),)

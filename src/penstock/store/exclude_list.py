@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -40,10 +40,13 @@ from penstock.types import IntArray
 SUFFIX = ".exclude.jsonl"
 """Behind the name of a side file."""
 
+BESIDE = f".penstock{SUFFIX}"
+"""Behind the name of data."""
+
 WAITING = f".penstock{SUFFIX}.next"
 """Behind the name of data whose list is not there yet."""
 
-OURS = (".penstock" + SUFFIX, f".penstock{SUFFIX}.lock", WAITING)
+OURS = (BESIDE, f"{BESIDE}.lock", WAITING)
 """How names of lists, of what locks them and of what waits end: they are no data."""
 
 _MOST_BYTES = 1 << 30
@@ -204,11 +207,15 @@ def require_no_list(store: Store, side: str, why: str = "new data here would not
         raise ConfigError(what, path=path, hint=hint)
 
 
-def list_above(paths: Iterable[str], own: str | None = None) -> str | None:
-    """A list in a folder above files and folders of this machine, up to the root, but for their `own`; or None."""
+def list_above(paths: Collection[str], own: str | None = None, known: Collection[str] = ()) -> str | None:
+    """A list in a folder above files and folders of this machine, up to the root, but for their `own`; or None.
+
+    Of what is `known`, as `with_lists` has it, nothing but the folders above is asked.
+    """
     own, store = None if own is None else os.path.realpath(own), LocalStore()
-    folders = set[str]()
-    for folder, files in _by_folder(store, paths).items():
+    listed = {os.path.dirname(one) for one in paths if one in known}
+    folders = {os.path.realpath(folder) for folder in listed}
+    for folder, files in _by_folder(store, (one for one in paths if one not in known)).items():
         names = [one.rstrip("/").rpartition("/")[2] for one in files]
         _, links = _names_in(store, folder, len(files))
         linked = [one for one in names if os.path.islink(f"{folder}/{one}")] if links is None else links & {*names}
@@ -243,15 +250,21 @@ def list_beside(store: Store, side: str) -> str:
     return real
 
 
-def with_lists(store: Store, paths: Iterable[str]) -> dict[str, str]:
-    """File → exclude list of its own, of those that have one; a folder of several is listed once."""
-    found: dict[str, str] = {}
-    for folder, files in _by_folder(store, paths).items():
+def with_lists(store: Store, paths: Collection[str], known: Collection[str] = ()) -> dict[str, str]:
+    """File → exclude list of its own, of those that have one; a folder of several is listed once.
+
+    Args:
+        store: where they are.
+        paths: of the files.
+        known: what a listing of their folders told, which is not asked again: files that are no links, and all lists.
+    """
+    found = {path: f"{path}{BESIDE}" for path in paths if path in known and f"{path}{BESIDE}" in known}
+    for folder, files in _by_folder(store, (one for one in paths if one not in known)).items():
         names, links = _names_in(store, folder, len(files))
         for path in files:
-            own, name = f"{path}.penstock{SUFFIX}", Place(store, path).name
+            own, name = f"{path}{BESIDE}", Place(store, path).name
             listed = list_beside(store, f"{path}.penstock") if links is None or name in links else own
-            is_there = store.exists(listed) if names is None or listed != own else f"{name}.penstock{SUFFIX}" in names
+            is_there = store.exists(listed) if names is None or listed != own else f"{name}{BESIDE}" in names
             found |= {path: listed} if is_there else {}
     return found
 

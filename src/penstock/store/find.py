@@ -14,6 +14,7 @@ from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound
 from penstock.store._files import status_of
 from penstock.store._links import LinkGuard
+from penstock.store.exclude_list import BESIDE as LIST
 from penstock.store.exclude_list import OURS as LISTS
 from penstock.store.local import LocalStore
 from penstock.store.place import place_of
@@ -44,7 +45,7 @@ def find_files(
         kinds: suffixes of names, one kind after the other.
         what: is looked for, for errors.
         follow_links: take files through links that lead out of a folder.
-        statuses: takes those of the files of a folder that are no links, by their paths.
+        statuses: takes those of the files of a folder that are no links, and of exclude lists, by their paths.
         folders: what the names of folders end in that count as one file.
 
     Raises:
@@ -223,6 +224,8 @@ def _walk(
     # Unlike with os.walk, an unreadable folder is an error: its documents would be missing without a word.
     with os.scandir(folder) as entries:
         for entry in entries:
+            if statuses is not None and entry.name.endswith(LIST):
+                statuses[entry.path] = entry.stat(follow_symlinks=False)
             if _is_hidden(entry.name):
                 continue
             is_folder = _is_folder(entry)

@@ -199,7 +199,7 @@ def chosen(seed: str, size: int, count: int) -> list[int]:
 def _examples(opened: Opened, facts: Overview, count: int) -> list[tuple[Panels, dict[str, bytes], TokenRun | None]]:
     left, made = MOST_THUMBNAILS, list[tuple[Panels, dict[str, bytes], TokenRun | None]]()
     for index in chosen(str(facts.fingerprint.value), int(facts.samples.value), count):
-        shown = sample_at(opened, index, bounds=_BOUNDS)
+        shown = sample_at(opened, index, bounds=_BOUNDS, strict=True)
         small: dict[str, bytes] = {}
         for one in shown.panels:
             if one.kind == "image" and one.media_type and len(small) < left:
@@ -215,7 +215,7 @@ def _thumbnail(opened: Opened, index: int, part: str) -> bytes | None:
         data = media_of(opened, index, part).data
         whole = data.read(0, data.size_bytes) if data.size_bytes <= 1 << 26 else b""
         return thumbnail(whole, THUMBNAIL_SIDE, THUMBNAIL_BYTES) if whole else None
-    except (PenstockError, OSError):  # its panel says what is wrong
+    except PenstockError:  # its panel says what is wrong
         return None
 
 

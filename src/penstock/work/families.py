@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -83,7 +83,6 @@ class Family:
 
     Attributes:
         last: the file that makes it visible.
-        own: the files that a dataset of the format lists.
         of_group: options of the writer of a group.
         keep: leaves in a group's folder what is kept of it; the index of its part.
         second: tasks of the second wave, of all groups in order; `make` does one.
@@ -92,7 +91,6 @@ class Family:
     """
 
     last: str
-    own: Callable[[Store, str], Collection[str] | None]
     of_group: Callable[[Mapping[str, Any]], dict[str, Any]]
     keep: Callable[[Place], bytes]
     second: Callable[[Sequence[PartName], Assembly], list[Second]]
@@ -445,9 +443,7 @@ class _Held:
 
 
 FAMILIES = {
-    "webdataset": Family(
-        f"{FOLDER}/{INFO_JSON}", files_of_tars, _tar_options, _keep_members, _tars, _make_tar, _end_tars
-    ),
-    "folder": Family(SIDE_SUFFIX, files_of_folder, dict, _keep_files, _copies, _copy_files, _end_files),
+    "webdataset": Family(f"{FOLDER}/{INFO_JSON}", _tar_options, _keep_members, _tars, _make_tar, _end_tars),
+    "folder": Family(SIDE_SUFFIX, dict, _keep_files, _copies, _copy_files, _end_files),
 }
 """Format → how its groups become the output."""

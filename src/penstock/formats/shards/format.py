@@ -14,7 +14,7 @@ from penstock.errors import NotFound, PenstockError, Unsupported
 from penstock.formats import get_format
 from penstock.formats.shards.checks import check_shards, dataset_folders
 from penstock.formats.shards.codecs import CODECS, registered_name
-from penstock.formats.shards.find_index import folder_of, index_folder, splits_in
+from penstock.formats.shards.find_index import folder_of, index_folder, own_files, splits_in
 from penstock.formats.shards.index_json import FORMATS, INDEX_NAME
 from penstock.formats.shards.index_table import open_index
 from penstock.formats.shards.names import has_shards
@@ -89,6 +89,7 @@ class ShardFormat:
         """Path of the side file: in the folder of the index."""
         return f"{index_folder(store, path, options.split)}/{SIDE_NAME}"
 
+    own_files = staticmethod(own_files)
     check = check_by_tasks = staticmethod(check_shards)
     task_depths = share_depths = ("quick", "sample", "full")
     repair = staticmethod(repair_shards)

@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from stat import S_ISREG
@@ -31,7 +31,7 @@ from penstock.formats._excluding import stored
 from penstock.formats._kept import carried_list, excluded_list
 from penstock.formats.jsonl.scan import line_numbers
 from penstock.store._named import named
-from penstock.store.exclude_list import Entry, read_list, with_lists
+from penstock.store.exclude_list import BESIDE, Entry, read_list, with_lists
 from penstock.store.find import find_files as search
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.memory import MemoryStore
@@ -155,7 +155,8 @@ def find_files(
     of such a folder are refused without `follow_links`.
 
     Returns:
-        Their paths, and the statuses of those that were found in a folder and are no links: these are asked for once.
+        Their paths, and the statuses of those that were found in a folder and are no links, and of exclude lists there:
+        these are asked for once.
 
     Raises:
         NotFound: nothing is there, or nothing fits.
@@ -173,7 +174,7 @@ def find_files(
     for first, second in itertools.pairwise(paths):
         if first == second:
             raise ConfigError("an input is named twice", path=first, hint="Name each file once, or its folder")
-    known = {absolute(path): status for path, status in statuses.items() if S_ISREG(status.st_mode)}
+    known = {absolute(path): one for path, one in statuses.items() if S_ISREG(one.st_mode) or path.endswith(BESIDE)}
     for path in paths:
         if path not in known and not is_url(path) and not os.path.isfile(path):
             raise ConfigError("not a regular file", path=path, hint="Inputs are read more than once: save it as a file")
@@ -225,7 +226,11 @@ def with_digests(
 
 
 def without_excluded(
-    inputs: Sequence[InputFile], excludes: Place | None = None, *, keep: bool = False
+    inputs: Sequence[InputFile],
+    excludes: Place | None = None,
+    *,
+    keep: bool = False,
+    known: Collection[str] = (),
 ) -> list[InputFile]:
     """The same inputs with what their exclude lists take out; lists of remote data are not looked for.
 
@@ -233,6 +238,7 @@ def without_excluded(
         inputs: of one run.
         excludes: the list of the only input, instead of the one beside it.
         keep: pack these lines too, and carry their entries.
+        known: what `find_files` found in folders.
 
     Raises:
         Corrupt: a list can't be read, or is of other data.
@@ -248,9 +254,9 @@ def without_excluded(
     if not local:
         return list(inputs)
     store, here = local[0].place.store, [one.path for one in local]
-    listed = with_lists(store, here)
+    listed = with_lists(store, here, known)
     try:
-        require_no_list_above(here)
+        require_no_list_above(here, known=known)
     except ConfigError as error:
         what, hint = "these inputs are a part of a dataset that has an exclude list", "Leave its samples out before"
         folder = Place(store, str(error.found)).folder().path

@@ -192,7 +192,9 @@ def material_of(
         hold_bytes=hold_bytes,
         digests=digests,
     )
-    return Material(without_excluded(inputs, request.excludes, keep=request.keep_excluded), spec, reference)
+    return Material(
+        without_excluded(inputs, request.excludes, keep=request.keep_excluded, known=found.statuses), spec, reference
+    )
 
 
 def recorded_of(request: Request, material: Material) -> dict[str, Any]:

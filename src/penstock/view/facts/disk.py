@@ -144,9 +144,5 @@ def _sizes(place: Place, paths: list[str]) -> Iterator[FileSize]:
         shown = redact(path.removeprefix(root) if path.startswith(root) else path.rpartition("/")[2])
         try:
             yield FileSize(shown, place.store.size(path))
-        except (
-            PenstockError,
-            FileNotFoundError,
-            PermissionError,
-        ):  # gone since it was listed, or out of reach: the others are told
+        except (PenstockError, FileNotFoundError, PermissionError):  # gone since then, or out of reach: others are told
             continue

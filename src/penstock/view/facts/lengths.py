@@ -10,7 +10,7 @@ import numpy as np
 from penstock._kinds import is_token_source
 from penstock._places import extents_of
 from penstock.check.summary import length_summary
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import PenstockError
 from penstock.formats._excluding import stored
 from penstock.types import IntArray
 from penstock.view.facts.figures import at_hand
@@ -73,7 +73,7 @@ def lengths_of(source: Any, count: int, *, size_bytes: int | None, is_local: boo
         if ranges is not None:
             return _of_lines(ranges, size_bytes)
         return _of_places(whole, count, PLACES if is_local else REMOTE_PLACES)
-    except (ConfigError, PenstockError, OSError):  # nothing says where documents begin, or an index is damaged
+    except PenstockError:  # nothing says where documents begin, or an index is damaged
         return None
 
 

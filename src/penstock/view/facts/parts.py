@@ -64,7 +64,7 @@ def parts_of_samples(opened: Opened, count: int) -> Parts | None:
     for index in chosen:
         try:
             found = at_hand(lambda index=index: source.parts_of(index, MOST_KINDS), None)
-        except (PenstockError, OSError):  # what is damaged is told where it is shown
+        except PenstockError:  # what is damaged is told where it is shown
             continue
         if found is None:
             return None

@@ -62,7 +62,9 @@ def page(
         yield sample_at(opened, index, show_all=show_all, bounds=bounds)
 
 
-def sample_at(opened: Opened, index: int, *, show_all: bool = False, bounds: Bounds = IN_LIST) -> Panels:
+def sample_at(
+    opened: Opened, index: int, *, show_all: bool = False, bounds: Bounds = IN_LIST, strict: bool = False
+) -> Panels:
     """The panels of a sample; what is wrong with it is told in it.
 
     Args:
@@ -70,6 +72,7 @@ def sample_at(opened: Opened, index: int, *, show_all: bool = False, bounds: Bou
         index: of the sample.
         show_all: also internal fields.
         bounds: how much is shown.
+        strict: raise errors of the disk.
 
     Raises:
         ConfigError: the dataset has no sample of this index.
@@ -88,6 +91,8 @@ def sample_at(opened: Opened, index: int, *, show_all: bool = False, bounds: Bou
     except MemoryError:
         return Panels(index, None, (), 0, error="this sample does not fit into memory")
     except Exception as error:  # a store that fails, bytes that are damaged, a type of another's: the list goes on
+        if strict and isinstance(error, OSError):
+            raise
         return _broken(opened, index, error, bounds)
     return found if found.key is not None else dataclasses.replace(found, key=_key(opened, index))
 

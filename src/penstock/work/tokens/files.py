@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import re
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
@@ -12,11 +11,9 @@ import msgspec
 
 from penstock.abc import Executor
 from penstock.errors import NotFound, PenstockError
-from penstock.formats import files_at, get_format
 from penstock.formats._manifest import Provenance
 from penstock.formats.tokens.folder.files import (
     SIDE_NAME,
-    OwnsFolder,
     is_token_file_name,
     is_unfinished_name,
     listed_files,
@@ -25,11 +22,12 @@ from penstock.formats.tokens.folder.files import (
 )
 from penstock.formats.tokens.folder.index import INDEX_NAME, decode_index, encode_index
 from penstock.formats.tokens.folder.side import NAME, folder_facts, folder_manifest
-from penstock.store.outputs import Filled, claimed, drop_listed, filled_folder, sweep_complete
+from penstock.store.outputs import Filled, drop_listed, filled_folder, sweep_complete
 from penstock.store.place import Place
 from penstock.store.put import put
-from penstock.store.side_file import NEXT, is_next, publish_beside, stage_side_file, sweep_next
-from penstock.types import Manifest, OpenOptions
+from penstock.store.side_file import is_next, publish_beside, stage_side_file, sweep_next
+from penstock.types import Manifest
+from penstock.work.ended import end_made, sweep_made
 from penstock.work.parts import PartName
 from penstock.work.shared import SharedWork
 from penstock.work.tokens.assemble import FileJob, FileMark, FileTask, assemble_file, cut_files
@@ -46,7 +44,7 @@ def held_folder(output: Place, *, overwrite: bool, shared: bool) -> Generator[No
 
 
 def sweep_killed_tokens(output: Place, format: str, *, is_folder: bool) -> None:
-    """Remove what a run left beside an output that was complete already when it was killed.
+    """As `sweep_made`, of a folder of token files too.
 
     Args:
         output: what was made.
@@ -56,27 +54,15 @@ def sweep_killed_tokens(output: Place, format: str, *, is_folder: bool) -> None:
     if is_folder:
         sweep_complete(output.store, [output.path, *(output.child(name).path for name in (INDEX_NAME, SIDE_NAME))])
     else:
-        chosen = get_format(format)
-        own = functools.partial(chosen.own_files, output.store) if isinstance(chosen, OwnsFolder) else None
-        sweep_complete(output.store, files_at(format, output.path), own)
+        sweep_made(output, format)
 
 
 def end_killed_commit(work: SharedWork, format: str, *, is_folder: bool) -> None:
-    """Do what a run still had to do that was killed when its output was visible; nobody else is at work.
-
-    Side files get their final names; what was replaced, and waits for its end, is removed.
-
-    Raises:
-        PrepareError: another writer holds the output.
-    """
+    """As `end_made`, of a folder of token files too."""
     if is_folder:
         _end_folder(work)
-        return
-    output, chosen = work.output, get_format(format)
-    kept = re.compile(rf"\.{re.escape(output.name)}\.replaced\..*|{re.escape(output.name)}\..*{re.escape(NEXT)}")
-    if any(kept.fullmatch(name) for name in output.folder().names()):
-        with claimed(output.store, *files_at(format, output.path)) as held:
-            chosen.repair(held, output.path, OpenOptions(), [], write=True)
+    else:
+        end_made(work.output, format)
 
 
 def _end_folder(work: SharedWork) -> None:

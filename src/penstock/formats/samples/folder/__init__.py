@@ -22,7 +22,7 @@ from penstock.formats._manifest import file_digests
 from penstock.formats.samples.folder.check import check_folder, repair_folder, require_folder
 from penstock.formats.samples.folder.files import INDEX, NV_META, SIDE_SUFFIX, is_text, list_files
 from penstock.formats.samples.folder.source import open_folder
-from penstock.formats.samples.folder.writer import create_folder
+from penstock.formats.samples.folder.writer import create_folder, own_files
 from penstock.store.local import LocalStore
 from penstock.store.powers import PeekingStore
 from penstock.store.side_file import replace_side_file
@@ -59,6 +59,7 @@ class _Folder:
 
     open = staticmethod(open_folder)
     create = staticmethod(create_folder)
+    own_files = staticmethod(own_files)
     check = staticmethod(check_folder)
 
     def repair(

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 
 from penstock.abc import Store
 from penstock.formats.samples.webdataset.check import check_webdataset
-from penstock.formats.samples.webdataset.manifest import write_webdataset_manifest
+from penstock.formats.samples.webdataset.manifest import own_files, write_webdataset_manifest
 from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, INFO_YAML, SHARD_SUFFIXES, meta_path
 from penstock.formats.samples.webdataset.opening import open_webdataset
 from penstock.formats.samples.webdataset.repair import repair_webdataset
@@ -67,6 +67,7 @@ class _Webdataset:
 
     open = staticmethod(open_webdataset)
     create = staticmethod(create_webdataset)
+    own_files = staticmethod(own_files)
     rehearse = staticmethod(rehearse_webdataset)
     check = check_by_tasks = staticmethod(check_webdataset)
     task_depths = share_depths = ("full",)

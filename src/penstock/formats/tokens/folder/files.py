@@ -6,12 +6,12 @@ import os
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast, runtime_checkable
+from collections.abc import Callable
+from typing import Any, Protocol, cast
 
 from penstock.abc import Store, TokenSource
 from penstock.errors import Corrupt
-from penstock.formats import get_format
+from penstock.formats import get_format, owned_by
 from penstock.formats.tokens.folder.index import (
     INDEX_NAME,
     MOST_INDEX_BYTES,
@@ -39,15 +39,6 @@ _DIFFERENT = "Its files are not of one run: `penstock verify` names those that d
 
 _IN_GROUP = re.compile(r"(?:\w+/)?(?:(?:c/)?\d+|zarr\.json|\.z(?:array|attrs|group|metadata))", re.A)
 """What the files of a zarr group with one split, or none, are called in it."""
-
-
-@runtime_checkable
-class OwnsFolder(Protocol):
-    """A format whose datasets are folders."""
-
-    def own_files(self, store: Store, path: str, /) -> Sequence[str] | None:
-        """The files of the dataset at `path`, by their names in it; None where there is none."""
-        ...
 
 
 def folder_of(path: str) -> str:
@@ -117,10 +108,8 @@ def data_files(store: Store, folder: str, index: TokenFileIndex) -> list[str]:
 
 
 def _files_of(store: Store, folder: str, format: str, name: str) -> list[str]:
-    kind = get_format(format)
-    if not isinstance(kind, OwnsFolder):
-        return [name]
-    return [f"{name}/{inner}" for inner in kind.own_files(store, f"{folder}/{name}") or ()]
+    own = owned_by(format, store)
+    return [name] if own is None else [f"{name}/{inner}" for inner in own(f"{folder}/{name}") or ()]
 
 
 def unlisted_names(store: Store, folder: str, name: str) -> list[str]:
