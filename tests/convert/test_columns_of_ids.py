@@ -106,6 +106,10 @@ def test_many_workers_write_the_same_bytes(tmp_path: Path) -> None:
     assert reports[0].lost == ("column 'text'",)
     assert (tmp_path / "1.pbin").read_bytes() == (tmp_path / "2.pbin").read_bytes()
     ps.convert(source, tmp_path / "folder", file_tokens=300, executor="inline")
+    assert reports[1].token_bytes == 2
+    ps.convert(source, tmp_path / "3.pbin", part=(0, 1), executor="inline")
+    shared = ps.convert(source, tmp_path / "3.pbin", finish=True, executor="inline")
+    assert (shared.token_bytes, (tmp_path / "3.pbin").read_bytes()) == (2, (tmp_path / "1.pbin").read_bytes())
     assert documents(tmp_path / "folder") == DOCS
 
 

@@ -216,7 +216,7 @@ def _as_written(plan: TokenPlan | SamplePlan, written: Written) -> ReadBack:
     known = written.manifest
     if known is None:
         return ReadBack(written.samples or 0, written.digest, 0)
-    width = plan.source.dtype.itemsize if isinstance(plan, TokenPlan) else None
+    width = (plan.token_bytes or plan.source.dtype.itemsize) if isinstance(plan, TokenPlan) else None
     return ReadBack(written.samples or 0, written.digest, known.size_bytes, known.num_tokens, width)
 
 

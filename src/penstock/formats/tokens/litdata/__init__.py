@@ -16,6 +16,8 @@ Checked against litdata 0.2.76.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from penstock.abc import Source, Store
 from penstock.errors import ConfigError, FormatError, PenstockError, UnsafeData
 from penstock.formats._read_only import refuse_to_create, repair_nothing
@@ -77,7 +79,10 @@ def check_litdata(store: Store, path: str, options: OpenOptions, depth: Depth) -
     require_index(store, root)
     try:
         index = read_index(store, root)
-        source = open_litdata(store, root, options)
+        plain = (
+            replace(options, vocab_size=None) if index.is_tokens else options
+        )  # else it warns, and is looked at below
+        source = open_litdata(store, root, plain)
         findings = _check_sizes(store, index)
     except (FormatError, UnsafeData) as error:
         return [_finding(error, root)]
