@@ -135,6 +135,16 @@ class ArrowSource:
         return self._fingerprint
 
     @property
+    def store(self) -> Store:
+        """Where the files are."""
+        return self._store
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Paths of the data files, in order."""
+        return self._files
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of all files."""
         return sum(map(self._store.size, self._files))
