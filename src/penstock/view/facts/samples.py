@@ -91,7 +91,7 @@ def sample_at(
     except MemoryError:
         return Panels(index, None, (), 0, error="this sample does not fit into memory")
     except Exception as error:  # a store that fails, bytes that are damaged, a type of another's: the list goes on
-        if strict and isinstance(error, OSError):
+        if strict and isinstance(error, OSError) and not is_too_large_here(error):
             raise
         return _broken(opened, index, error, bounds)
     return found if found.key is not None else dataclasses.replace(found, key=_key(opened, index))
