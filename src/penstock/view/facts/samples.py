@@ -16,6 +16,7 @@ from penstock.errors import ConfigError, Excluded, NotFound
 from penstock.formats._excluding import stored
 from penstock.types import Extent
 from penstock.view.facts.bounds import IN_LIST, MOST_JSON_BYTES, MOST_NAME_CHARACTERS, MOST_SAMPLE_BYTES, Bounds
+from penstock.view.facts.figures import is_too_large_here
 from penstock.view.facts.media import HEAD_BYTES, OTHER, SHOWN_BY_BROWSERS, sniff_media
 from penstock.view.facts.opening import Opened
 from penstock.view.facts.panel import Panel, Panels, describe_error, panel, panels, stored_panel
