@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 from typing import Any
 
 import click
 
 from penstock.cli._opening import excludes_option, opening_options
 from penstock.cli._output import emit, follow_links_option, json_option
-from penstock.cli._samples import Decode, decoder, first_of, require_one, sample_options, visible
+from penstock.cli._samples import Decode, decoder, first_of, plain, plain_at, require_one, sample_options, visible
 
 _LINE_CHARACTERS = 200
-_JSON_TOKENS = 4096
+_LOOKED_AT = 100
 
 
 @click.command()
@@ -38,11 +38,12 @@ def command(
     **options: Any,
 ) -> None:
     """Show the first samples, or those from one on."""
-    from penstock.errors import Excluded
     from penstock.formats import open_source
 
     require_one()
     options["columns"] = None if columns is None else columns.split(",")
+    if columns is not None:
+        _require_columns(path, options)
     source = open_source(path, **options)
     left_out = [] if options["trust"] else [one.name for one in source.schema.fields if one.kind == "pickle"]
     if left_out:
@@ -54,40 +55,41 @@ def command(
     stop = min(first + (usual if count is None else count), len(source))
 
     def shown(at: int) -> dict[str, Any]:
-        try:
-            return _plain(visible(source[at], decode, show_all=show_all)) | pickled
-        except Excluded as error:
-            return {"excluded": error.what}
+        return {"index": at} | plain_at(source, at, decode, show_all=show_all, more=pickled)
 
-    samples = [{"index": i} | shown(i) for i in range(first, stop)]
+    samples = list(map(shown, range(first, stop)))
     lines = "\n".join(f"{one['index']}: {_shorten(one)}" for one in samples)
     nothing = "no samples" if not first else f"{len(source):,} samples, none from {first:,} on"
     lines = lines or f"{path}: {nothing}"
     emit({"path": path, "samples": samples}, as_json=as_json, text=lines)
 
 
+def _require_columns(path: str, options: dict[str, Any]) -> None:
+    """That one of the first samples has each field that is asked for; raises `ConfigError`."""
+    from penstock._naming import nearest
+    from penstock.errors import ConfigError, Excluded
+    from penstock.formats import open_source
+
+    every: dict[str, Any] = {**options, "columns": None}
+    source = open_source(path, **every)
+    known = {one.name for one in source.schema.fields}
+    for index in range(min(len(source), _LOOKED_AT) if source.schema.open else 0):
+        if known.issuperset(options["columns"]):
+            break
+        with contextlib.suppress(Excluded):
+            known.update(source[index])
+    for name in options["columns"]:
+        if name not in known and len(source):
+            close, names = nearest(name, known), ", ".join(sorted(known))
+            hint = f"Did you mean {close!r}?" if close else None
+            raise ConfigError(
+                "no sample has this field", path=path, found=repr(name), expected=f"one of {names}", hint=hint
+            )
+
+
 def as_line(sample: Any, decode: Decode | None, *, show_all: bool = False) -> str:
     """A sample in one line, cut where it is long."""
-    return _shorten(_plain(visible(sample, decode, show_all=show_all)))
-
-
-def _plain(sample: dict[str, Any]) -> dict[str, Any]:
-    return {name: _plain_value(value) for name, value in sample.items()}
-
-
-def _plain_value(value: Any) -> Any:
-    if hasattr(value, "tolist"):
-        shown = value[:_JSON_TOKENS].tolist() if getattr(value, "ndim", 0) else value.tolist()
-        return [*shown, f"… {len(value)} in all"] if getattr(value, "ndim", 0) and len(value) > _JSON_TOKENS else shown
-    if isinstance(value, (bytes, bytearray)):
-        return f"<{len(value)} bytes>"
-    if hasattr(value, "mode") and hasattr(value, "tobytes"):
-        return f"<{value.mode} image, {value.width} x {value.height}>"
-    if isinstance(value, (list, tuple)):
-        return [_plain_value(one) for one in value]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {name: one for name, one in dataclasses.asdict(value).items() if one is not None}
-    return value
+    return _shorten(plain(visible(sample, decode, show_all=show_all)))
 
 
 def _shorten(sample: dict[str, Any]) -> str:

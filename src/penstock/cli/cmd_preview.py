@@ -8,8 +8,8 @@ import click
 
 from penstock.cli._common import has_color
 from penstock.cli._opening import excludes_option
-from penstock.cli._output import follow_links_option, note
-from penstock.cli._samples import decoder, first_of, require_one, sample_options, visible
+from penstock.cli._output import emit, follow_links_option, json_option, note
+from penstock.cli._samples import decoder, first_of, plain_at, require_one, sample_options, visible
 
 
 @click.command()
@@ -22,6 +22,7 @@ from penstock.cli._samples import decoder, first_of, require_one, sample_options
 @click.option("--format", "format_name", help="Format name, instead of finding it out.")
 @excludes_option
 @follow_links_option
+@json_option
 def command(
     path: str,
     split: str | None,
@@ -34,6 +35,7 @@ def command(
     pictures: bool | None,
     dataset_config: str | None,
     format_name: str | None,
+    as_json: bool,
     **options: Any,
 ) -> None:
     """Show samples: the table of parts, texts, sizes of images, and small pictures where the terminal can."""
@@ -53,8 +55,12 @@ def command(
     decode, first = decoder(tokenizer), first_of(source, start, index, key)
     pictures = (on_terminal if pictures is None else pictures) and has_color()  # pictures are made of colours
     display = Display(width=shutil.get_terminal_size().columns, picture_rows=12 if pictures else 0)
-    asks = count is None and on_terminal and sys.stdin.isatty()
+    asks = count is None and on_terminal and sys.stdin.isatty() and not as_json
     stop = len(source) if asks else min(len(source), first + (count or 1))
+    if as_json:
+        samples = [{"index": at} | plain_at(source, at, decode, show_all=show_all) for at in range(first, stop)]
+        emit({"path": path, "samples": samples}, as_json=True, text="")
+        return
     for at in range(first, stop):
         try:
             sample = source[at]

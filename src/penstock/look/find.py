@@ -107,7 +107,11 @@ def find(
     given = {"key": key, "text": text, "where": where}
     asked = [name for name, value in given.items() if value is not None]
     if len(asked) != 1:
-        raise ConfigError("one thing is looked for", found=" and ".join(asked) or "nothing", expected=" | ".join(given))
+        raise ConfigError(
+            "one thing is looked for",
+            found=" and ".join(asked) or "nothing",
+            expected="one of key (--key), text (--text), where (--where)",
+        )
     if limit is not None and limit < 1:
         raise ConfigError("a limit that finds nothing", found=limit, expected="1 or more")
     if key_field is not None and key is None:

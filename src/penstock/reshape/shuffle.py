@@ -40,7 +40,7 @@ from penstock.reshape.rewrite import (
 )
 from penstock.reshape.rows import AnyRows, Rows, RowsAt, is_tars, open_rows, rows_at
 from penstock.reshape.share_rows import RowWork
-from penstock.reshape.shares import How, is_by_parts, is_shared, share
+from penstock.reshape.shares import How, is_shared, share
 from penstock.store.place import Given, place_of
 from penstock.types import IntArray
 from penstock.work.sharing import Sharing
@@ -109,7 +109,12 @@ def shuffle(
     by, sharing = Workers(executor, workers), Sharing(part, finish, no_work, restart)
     shares = is_shared(sharing, by)
     if shares or is_tars(dataset, format):
-        refuse_along(cast(dict[str, Any], options), keep_map, "tars or shares are written as a whole")
+        refuse_along(
+            cast(dict[str, Any], options),
+            keep_map,
+            "tars or shares are written as a whole",
+            by_shares=not is_tars(dataset, format),
+        )
     if is_tars(dataset, format):
         from penstock.reshape.tars import merge_tars  # slow
 
@@ -125,10 +130,8 @@ def shuffle(
         what, hint = "a share of a shuffle holds 64 MiB of rows", "Leave memory_bytes (--memory-mb) out"
         raise ConfigError(what, found=f"{memory_bytes} bytes", hint=hint)
     goes_along = memory_bytes is not None or keep_map or bool(rows.taken_out.carried.entries)
-    if not goes_along and _is_picked(rows, order, shares=shares):
-        asked = _asked(rows, order, output, made_by, hands, sharing, Counter(len(rows), progress))
-        if is_by_parts(asked):
-            return share(asked)[0]
+    if (shares or not by.are_alone) and not goes_along and _is_picked(rows, order, shares=shares):
+        return share(_asked(rows, order, output, made_by, hands, sharing, Counter(len(rows), progress)))[0]
     return write_in_order(rows, order, [rows], output, made_by, memory_bytes, progress, hands)
 
 

@@ -53,7 +53,7 @@ from penstock.reshape.rows import (
     total_units,
 )
 from penstock.reshape.share_rows import RowWork
-from penstock.reshape.shares import How, is_by_parts, is_shared, share
+from penstock.reshape.shares import How, is_shared, share
 from penstock.reshape.tally import Tally
 from penstock.store._keeping import keeping_nothing
 from penstock.store.object_folder import take_back
@@ -119,7 +119,12 @@ def split(
     sharing, hands = Sharing(part, finish, no_work, restart), hands_for(executor, workers, dry_run=dry_run)
     in_shares = is_shared(sharing, hands, dry_run=dry_run)
     if in_shares or is_tars(dataset, format):
-        refuse_along(cast(dict[str, Any], options), keep_map, "tars or shares are written as a whole")
+        refuse_along(
+            cast(dict[str, Any], options),
+            keep_map,
+            "tars or shares are written as a whole",
+            by_shares=not is_tars(dataset, format),
+        )
     if is_tars(dataset, format):
         from penstock.reshape.tars import require_tars, split_tars  # slow
 
@@ -142,11 +147,10 @@ def split(
     ]
     if dry_run:
         return _rehearsed(work, outputs, made_by, Counter(len(rows), progress))
-    how, laid = How(sharing, hands, Counter(len(rows), progress)), list(ranges_of(0, rows))
-    asked = RowWork(work.beside, outputs, [rows], [work.rows_at], made_by, _Dealt(parts), laid, how)
-    goes_along = keep_map or bool(rows.taken_out.carried.entries)
-    if not goes_along and is_by_parts(asked):
-        return share(asked)
+    how = How(sharing, hands, Counter(len(rows), progress))
+    if how.by_parts and not keep_map and not rows.taken_out.carried.entries:
+        laid = list(ranges_of(0, rows))
+        return share(RowWork(work.beside, outputs, [rows], [work.rows_at], made_by, _Dealt(parts), laid, how))
     return _written(work, outputs, made_by, how.counter)
 
 

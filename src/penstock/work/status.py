@@ -16,10 +16,12 @@ from penstock.store.compose import OpenUpload, abort_uploads
 from penstock.store.outputs import claimed, drop_listed
 from penstock.store.place import Place
 from penstock.work.folder import WorkFolder
+from penstock.work.log import Entry, unsettled
 from penstock.work.plan import CHECK
 from penstock.work.shared import (
     HEAD_NAME,
     INSIDE,
+    LOG,
     OF_METADATA,
     SharedWork,
     left_uploads,
@@ -48,6 +50,8 @@ class WorkStatus:
         shares: into how many an array divides it, and `missing_shares` those with a task that is missing.
         began_s: time since the epoch at which it began.
         rate: tasks a second since then; 0 where that is not known.
+        running: shares and finishers that began, and did not say that they ended: those at work, and killed ones.
+        failed: those that ended by an error, which each tells, and which no later run of the share made good.
         left_over: what no unfinished work and no dataset there needs; `sweep` removes it.
     """
 
@@ -62,6 +66,8 @@ class WorkStatus:
     missing_shares: tuple[int, ...] = ()
     began_s: float | None = None
     rate: float = 0.0
+    running: tuple[Entry, ...] = ()
+    failed: tuple[Entry, ...] = ()
     left_over: tuple[str, ...] = field(default=())
 
 
@@ -82,6 +88,7 @@ def status_of(output: Place) -> WorkStatus:
         missing, shares = work.missing(), work.shares()
         tasks, done = _counted(work, head.tasks, len(missing))
         seconds = time.time() - head.began_s
+        told = unsettled(work.place.child(LOG))
         return WorkStatus(
             output=output.shown,
             complete=False,
@@ -94,6 +101,8 @@ def status_of(output: Place) -> WorkStatus:
             missing_shares=() if shares is None else work.shares_of(missing),
             began_s=head.began_s,
             rate=done / seconds if seconds > 0 else 0.0,  # a clock that is behind that of who began it tells none
+            running=tuple(one for one in told if one.ended_s is None),
+            failed=tuple(one for one in told if one.error is not None),
             left_over=tuple(_left_over(output, folder, head.digest)),
         )
     if not output.exists() and not _is_dataset(output):

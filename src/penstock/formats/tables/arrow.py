@@ -30,11 +30,16 @@ EXTRA = "parquet"
 _HELD_BYTES = 1 << 26
 _HELD_BLOCKS = 8
 _STEP = 1024
+_FEW_ROWS = 64
 _FILE_STRUCT = {"bytes", "path"}
 
 
 class Blocks(Protocol):
     """The blocks of a dataset, found when the first of them is needed."""
+
+    def pieces(self, block: int, columns: list[str] | None, /) -> Iterator[Any]:
+        """The same as `read` gives, in several `pyarrow.Table` of its rows, without all of them in memory."""
+        ...
 
     @property
     def schema(self) -> Any:
@@ -130,14 +135,9 @@ class ArrowSource:
         return self._fingerprint
 
     @property
-    def store(self) -> Store:
-        """Where the files are."""
-        return self._store
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """Paths of the data files, in order."""
-        return self._files
+    def files(self) -> tuple[Store, tuple[str, ...]]:
+        """Where the data files are, and their paths, in order."""
+        return self._store, self._files
 
     @property
     def size_bytes(self) -> int:
@@ -199,6 +199,35 @@ class ArrowSource:
     def __iter__(self) -> Iterator[Sample]:
         for start in range(0, len(self), _STEP):
             yield from self.get_samples(np.arange(start, min(len(self), start + _STEP)))
+
+    def holds_ids(self, name: str, /) -> bool:
+        """Whether there is such a column, of lists of integers."""
+        from penstock.formats.tables.lists import holds_ids
+
+        schema = self.arrow_schema
+        return name in schema.names and holds_ids(schema.field(name).type)
+
+    def id_column(self, name: str, /) -> Any:
+        """That column, for reading ids alone: see `lists.ListColumn`."""
+        from penstock.formats.tables.lists import ListColumn
+
+        return ListColumn(self, name)
+
+    def tables(self, start: int, stop: int) -> Iterator[tuple[int, Any]]:
+        """Rows `[start, stop)` in their order as `(first row, pyarrow.Table)`; long blocks come in pieces."""
+        blocks = self._blocks
+        first = int(np.searchsorted(blocks.starts, start, side="right")) - 1
+        for block in range(first, len(blocks.starts) - 1):
+            at, end = blocks.starts[block : block + 2].tolist()
+            few = min(end, stop) - max(at, start) < _FEW_ROWS  # decoded whole and held: others may be asked for
+            with self._naming(block):
+                for table in [self._table(block)] if few else blocks.pieces(block, self._columns):
+                    low, high = max(start, at), min(stop, at + table.num_rows)
+                    if low < high:
+                        yield low, table.slice(low - at, high - low)
+                    at += table.num_rows
+                    if at >= stop:
+                        return
 
     def place_of(self, index: int, /) -> Place:
         """Where the block of row `index` is."""

@@ -75,6 +75,10 @@ class HfBlocks:
             batch.validate(full=True)
             return pyarrow.Table.from_batches([batch])
 
+    def pieces(self, block: int, columns: list[str] | None, /) -> Iterator[Any]:
+        """One: it is mapped, or was written as one."""
+        yield self.read(block, columns)
+
     def extent(self, block: int, /) -> Extent:
         """The bytes of a record batch."""
         path, start, size_bytes = self.batches[block]

@@ -103,7 +103,6 @@ def open_target(
     options |= {"read": read} if read != "auto" else {}
     options |= {"trust": True} if trust else {}
     options |= {"follow_links": True} if follow_links else {}
-    options |= {"read": read} if read != "auto" else {}
     if not isinstance(target, str | os.PathLike):
         if options:
             raise ConfigError("a source is open already", found=", ".join(options), hint="Give them to ps.open")

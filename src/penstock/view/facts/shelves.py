@@ -132,7 +132,4 @@ def _described(place: Place, name: str) -> OnShelf:
 
 
 def _size(place: Place) -> int | None:
-    try:
-        return None if place.is_folder() else place.store.size(place.path)
-    except (PenstockError, OSError):
-        return None
+    return None if place.is_folder() else place.store.size(place.path)
