@@ -23,6 +23,7 @@ from penstock.reshape.filter import Fits, fields_of, holds
 from penstock.reshape.rewrite import Progress
 from penstock.reshape.rows import LineRows, read_run, runs
 from penstock.reshape.time_limit import Clock, each_at_most
+from penstock.store.exclude_list import ExcludeList
 from penstock.store.place import Given
 from penstock.types import Extent
 
@@ -74,7 +75,8 @@ def find(
     key: str | None = None, text: str | None = None, where: str | None = None, limit: int | None = None,
     key_field: str | None = None, tokenizer: str | None = None,
     format: str | None = None, split: str | None = None, flavor: str | None = None, layout: str | None = None,
-    eos_id: int | None = None, excludes: Given | None = None, trust: bool = False, follow_links: bool = False,
+    eos_id: int | None = None, excludes: Given | ExcludeList | None = None,
+    trust: bool = False, follow_links: bool = False,
     progress: Progress | None = None, executor: AnyExecutor | None = None, workers: int | None = None,
 ) -> FindReport:  # fmt: skip
     """Find samples of a dataset, in any format that `penstock.open` reads; excluded ones too, which are marked.

@@ -109,7 +109,12 @@ def shuffle(
     by, sharing = Workers(executor, workers), Sharing(part, finish, no_work, restart)
     shares = is_shared(sharing, by)
     if shares or is_tars(dataset, format):
-        refuse_along(cast(dict[str, Any], options), keep_map, "tars or shares are written as a whole")
+        refuse_along(
+            cast(dict[str, Any], options),
+            keep_map,
+            "tars or shares are written as a whole",
+            by_shares=not is_tars(dataset, format),
+        )
     if is_tars(dataset, format):
         from penstock.reshape.tars import merge_tars  # slow
 

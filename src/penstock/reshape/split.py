@@ -119,7 +119,12 @@ def split(
     sharing, hands = Sharing(part, finish, no_work, restart), hands_for(executor, workers, dry_run=dry_run)
     in_shares = is_shared(sharing, hands, dry_run=dry_run)
     if in_shares or is_tars(dataset, format):
-        refuse_along(cast(dict[str, Any], options), keep_map, "tars or shares are written as a whole")
+        refuse_along(
+            cast(dict[str, Any], options),
+            keep_map,
+            "tars or shares are written as a whole",
+            by_shares=not is_tars(dataset, format),
+        )
     if is_tars(dataset, format):
         from penstock.reshape.tars import require_tars, split_tars  # slow
 

@@ -135,14 +135,9 @@ class ArrowSource:
         return self._fingerprint
 
     @property
-    def store(self) -> Store:
-        """Where the files are."""
-        return self._store
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """Paths of the data files, in order."""
-        return self._files
+    def files(self) -> tuple[Store, tuple[str, ...]]:
+        """Where the data files are, and their paths, in order."""
+        return self._store, self._files
 
     @property
     def size_bytes(self) -> int:

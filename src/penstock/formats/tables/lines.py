@@ -129,8 +129,9 @@ class TableLines:
 
     def _key(self) -> str:
         """Of all that the lines depend on: the columns that are read, and what the files are now."""
+        store, files = self.source.files
         with Pool(_AT_ONCE, "penstock-states") as pool:  # a request each, where they are far away
-            states = list(pool.map(partial(_state_of, self.source.store, self.format), self.source.files))
+            states = list(pool.map(partial(_state_of, store, self.format), files))
         return digest(str(self.source.arrow_schema.remove_metadata()), *states)
 
     def _feed(self, put: Put) -> None:
