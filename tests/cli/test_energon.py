@@ -196,7 +196,13 @@ def test_preview(folder: Path, run: Run) -> None:
     for text in ("sample 0 of 40", "key  s0_001", "JPEG image, 8 x 6, RGB", '"nested": {'):
         assert text in said
     assert "\x1b[38;2;" not in said
-    assert "\x1b[38;2;" in run("preview", folder, "--key", "s0_002", "--pictures")
+    lines = said.splitlines()
+    assert "Sample 0" in lines
+    assert " - __key__ (<class 'str'>): 's0_001'" in lines  # Energon's words, for scripts
+    assert any(one.startswith(" - jpg (<class 'bytes'>): bytes(length=") for one in lines)
+    own = run("preview", folder, "--key", "s0_002", "--pictures")
+    assert "\x1b[38;2;" in own
+    assert "(<class" not in own
 
 
 def test_preview_steers_no_terminal(tmp_path: Path, run: Run) -> None:
