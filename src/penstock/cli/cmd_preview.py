@@ -8,6 +8,7 @@ import click
 
 from penstock.cli._common import has_color
 from penstock.cli._energon import as_energon
+from penstock.cli._opening import excludes_option
 from penstock.cli._output import emit, follow_links_option, json_option, note
 from penstock.cli._samples import decoder, first_of, plain_at, require_one, sample_options, visible
 
@@ -20,6 +21,7 @@ from penstock.cli._samples import decoder, first_of, plain_at, require_one, samp
 @click.option("--pictures/--no-pictures", default=None, help="Small pictures; by default on a terminal.")
 @click.option("--dataset-config", help="Taken from Energon; parts are shown as they are stored.")
 @click.option("--format", "format_name", help="Format name, instead of finding it out.")
+@excludes_option
 @follow_links_option
 @json_option
 def command(
@@ -34,8 +36,8 @@ def command(
     pictures: bool | None,
     dataset_config: str | None,
     format_name: str | None,
-    follow_links: bool,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Show samples: the table of parts, texts, sizes of images, and small pictures where the terminal can."""
     import shutil
@@ -50,7 +52,7 @@ def command(
     if split is not None and "," in split:
         note(f"--split {split}: the first of them is shown")
     on_terminal = sys.stdout.isatty()
-    source = _open(path, None if split is None else split.split(",")[0], format_name, follow_links)
+    source = _open(path, None if split is None else split.split(",")[0], format_name, options)
     decode, first = decoder(tokenizer), first_of(source, start, index, key)
     pictures = (on_terminal if pictures is None else pictures) and has_color()  # pictures are made of colours
     display = Display(width=shutil.get_terminal_size().columns, picture_rows=12 if pictures else 0)
@@ -74,7 +76,7 @@ def command(
             return
 
 
-def _open(path: str, split: str | None, format_name: str | None, follow_links: bool) -> Any:
+def _open(path: str, split: str | None, format_name: str | None, options: dict[str, Any]) -> Any:
     from penstock.formats import get_format, open_source, sniff
     from penstock.store.place import place_of
 
@@ -86,4 +88,4 @@ def _open(path: str, split: str | None, format_name: str | None, follow_links: b
         more["split"] = split
     elif split is not None:
         raise click.UsageError(f"{path} has no splits: leave out --split.")
-    return open_source(path, format=name, follow_links=follow_links, **more)
+    return open_source(path, format=name, **options, **more)
