@@ -190,13 +190,38 @@ def test_lint_says_where_and_why(folder: Path, run: Run) -> None:
     assert "no such split" in run("energon", "lint", folder, "--split-parts", "test,nothing", status=1)
 
 
+def test_lint_says_a_cause_once(tmp_path: Path, run: Run) -> None:
+    for shard, text in enumerate(('{"caption": 1}', '{"other": 1}', '{"caption": 1}', "{")):
+        with tarfile.open(tmp_path / f"{shard:03d}.tar", "w") as tar:
+            for number in range(20):
+                member = tarfile.TarInfo(f"k{shard}_{number:03d}.json")
+                member.size = len(text)
+                tar.addfile(member, BytesIO(text.encode()))
+    field_map = ("--sample-type", "TextSample", "--field-map", '{"text": "json[caption]"}')
+    run("prepare", tmp_path, "--split-parts", "train:.*", *field_map)
+    for torn in ("000.tar", "002.tar"):
+        with (tmp_path / torn).open("r+b") as file:
+            file.truncate(5 * 1024)
+    found = json.loads(run("energon", "lint", tmp_path, "--json", status=1))["findings"]
+    told = [one["found"] for one in found if one["code"] == "webdataset.sample"]
+    for what, shard, more in zip(told, ("000.tar", "k1_000", "002.tar", "k3_000"), (14, 19, 14, 19), strict=True):
+        assert shard in what
+        assert f"the same in {more} more samples" in what
+
+
 def test_preview(folder: Path, run: Run) -> None:
     run("prepare", folder, "--split-ratio", "1,0,0")
     said = run("energon", "preview", folder, "-n", "2")
     for text in ("sample 0 of 40", "key  s0_001", "JPEG image, 8 x 6, RGB", '"nested": {'):
         assert text in said
     assert "\x1b[38;2;" not in said
-    assert "\x1b[38;2;" in run("preview", folder, "--key", "s0_002", "--pictures")
+    lines = said.splitlines()
+    assert "Sample 0" in lines
+    assert " - __key__ (<class 'str'>): 's0_001'" in lines  # Energon's words, for scripts
+    assert any(one.startswith(" - jpg (<class 'bytes'>): bytes(length=") for one in lines)
+    own = run("preview", folder, "--key", "s0_002", "--pictures")
+    assert "\x1b[38;2;" in own
+    assert "(<class" not in own
 
 
 def test_preview_steers_no_terminal(tmp_path: Path, run: Run) -> None:

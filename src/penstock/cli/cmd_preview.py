@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from penstock.cli._common import has_color
+from penstock.cli._energon import as_energon
 from penstock.cli._opening import excludes_option
 from penstock.cli._output import emit, follow_links_option, json_option, note
 from penstock.cli._samples import decoder, first_of, plain_at, require_one, sample_options, visible
@@ -43,7 +44,7 @@ def command(
     import sys
 
     from penstock.errors import Excluded
-    from penstock.view.preview import Display, show_sample
+    from penstock.view.preview import Display, show_fields, show_sample
 
     require_one()
     if dataset_config is not None:
@@ -67,7 +68,8 @@ def command(
             shown = show_sample(visible(sample, decode, show_all=show_all), display)
         except Excluded as error:
             sample, shown = {}, error.what
-        click.echo(f"\nsample {at} of {len(source):,}\n{shown}", color=has_color())
+        fields = f"Sample {at}\n{show_fields(sample)}\n\n" if as_energon() else ""
+        click.echo(f"{fields}\nsample {at} of {len(source):,}\n{shown}", color=has_color())
         if at == first and decode is None and "tokens" in sample:
             note("ids of tokens; --tokenizer FILE shows their text")
         if asks and at + 1 < stop and not click.confirm("Next?", default=True):

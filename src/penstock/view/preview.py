@@ -18,6 +18,7 @@ _TEXT_SUFFIXES = ("txt", "text", "transcript", "json", "jsn", "cls", "cls2", "id
 _HALF = "\u2580"
 _MOST_BYTES = 1 << 26
 _NUMBERS = 12
+_FIRST_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,12 @@ def show_sample(sample: Mapping[str, Any], display: Display) -> str:
     return "\n".join(lines)
 
 
+def show_fields(sample: Mapping[str, Any]) -> str:
+    """A line for each field, in Energon's words, which scripts look for: its name, its type, and what it is."""
+    lines = (f" - {name} ({type(value)}): {_in_words(value)}" for name, value in sample.items())
+    return "\n".join(map(printable, lines))
+
+
 def picture(image: Any, columns: int, rows: int) -> list[str]:
     """Rows of coloured half blocks for a PIL image: two of its pixels in a cell, in 24-bit colour."""
     scale = min(columns / image.width, 2 * rows / image.height)
@@ -80,6 +87,12 @@ def _in_short(name: str, value: Any) -> str:
         return f"{value.dtype}{list(value.shape)}{_begin(value)}"
     text = value if isinstance(value, str) else repr(value)
     return textwrap.shorten(text, 60, placeholder="…") or repr(value)
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return f"bytes(length={len(value)}, value={bytes(value[:_FIRST_BYTES])!r})"
+    return repr(value)
 
 
 def _begin(value: Any) -> str:
