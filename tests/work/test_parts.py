@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from tests.shared_work import finish_part
 from penstock.errors import Corrupt, NotFound
 from penstock.store.local import LocalStore
 from penstock.store.place import place_of
+from penstock.work.groups import GroupPart, encode_group
 from penstock.work.parts import (
     BadLine,
     PartMeta,
@@ -97,3 +99,11 @@ def test_a_meta_that_does_not_fit(tmp_path: Path) -> None:
 
 def flipped(data: bytes, place: int) -> bytes:
     return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+def test_a_group_is_one_part_in_whatever_order_its_files_were_digested() -> None:
+    digests = {f"shard.{number:05d}.mds": (f"{number}",) for number in range(4)}
+    index = msgspec.Raw(b'{"shards": [], "version": 2}')
+    first, other = (GroupPart("0", index, dict(one)) for one in (digests.items(), reversed(digests.items())))
+    assert encode_group(first) == encode_group(other)
+    assert msgspec.json.decode(encode_group(first), type=GroupPart) == first

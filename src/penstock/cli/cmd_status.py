@@ -49,10 +49,20 @@ def _summary(found: WorkStatus) -> str:
     if found.shares is not None:
         missing = array_expression(found.missing_shares) or "none"
         shares = f"\n  {found.shares} shares; with missing tasks: {missing}"
-    files = f", files of {found.files} assembled" if found.files else ""
+    files = f", {found.files:,} {'file' if found.files == 1 else 'files'} assembled" if found.files else ""
     done = f"{found.done:,} of {found.tasks:,} tasks done" if found.tasks else "no task done yet"
     runs = "".join(map(_told, found.failed)) + "".join(map(_told, found.running))
-    return f"{found.output}: {done}{files}{rate}{shares}{runs}{left}"
+    return f"{found.output}: {done}{files}{rate}{shares}{runs}{left}\n  next: {_next(found)}"
+
+
+def _next(found: WorkStatus) -> str:
+    """What an engineer does now. Files that a share did not assemble are not among its tasks: a finisher names them."""
+    if found.shares is None:
+        return "the same command goes on where it stopped"
+    if found.missing_shares:
+        again = f"the same command with --part I/{found.shares} for {array_expression(found.missing_shares)}"
+        return f"{again}, unless they are at work; then with --finish, which does what is still missing"
+    return "the same command with --finish; with --no-work it lists shares whose files are not assembled"
 
 
 def _told(one: Entry) -> str:

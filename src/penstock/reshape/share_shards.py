@@ -24,7 +24,7 @@ from penstock.store.place import Place
 from penstock.store.put import put_local_file, put_new
 from penstock.types import IntArray, Manifest
 from penstock.work.folder import local_store
-from penstock.work.groups import Group, GroupPart, assemble, files_of, kept_shards, publish, read_group
+from penstock.work.groups import Group, GroupPart, assemble, encode_group, files_of, kept_shards, publish, read_group
 from penstock.work.parts import PartName, parse_part_name, read_part
 from penstock.work.shared import SCRATCH, scratch
 
@@ -158,7 +158,7 @@ def write_shards(job: ShardJob, run: ShardRun) -> PartName:
                 writer.write_run(np.frombuffer(data, np.uint8), lengths[first:stop])
             manifest = writer.commit()
         index = made.store.get(made.child(INDEX_NAME).path)
-        data = msgspec.json.encode(GroupPart("0", msgspec.Raw(index), dict(manifest.block_digests)))
+        data = encode_group(GroupPart("0", msgspec.Raw(index), dict(manifest.block_digests)))
         shards = len(kept_shards(index, 0 if run.is_first else 1, made))
         name = PartName(run.number, 0, True, manifest.num_samples, shards, 0, xxhash.xxh3_64_hexdigest(data))
         put_shards(job, run, name, data, made)

@@ -82,6 +82,11 @@ def files_of(name: PartName, work: Place) -> Place:
     return work.child(f"groups/{name.task:08d}-{name.digest}")
 
 
+def encode_group(part: GroupPart) -> bytes:
+    """What names a part by its content: its files are digested side by side, and come in any order."""
+    return msgspec.json.encode(part, order="deterministic")
+
+
 def put_group(
     work: Place, name: tuple[int, int, bool], counts: tuple[int, int], part: GroupPart, made: Place
 ) -> PartName:
@@ -94,7 +99,7 @@ def put_group(
         part: what the group holds.
         made: the folder of its files, on this machine.
     """
-    data = msgspec.json.encode(part)
+    data = encode_group(part)
     known = PartName(*name, *counts, 0, xxhash.xxh3_64_hexdigest(data))
     files = files_of(known, work)
     put_local_file(files.store, made.path, files.path)

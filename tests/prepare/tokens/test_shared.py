@@ -791,7 +791,9 @@ def test_status(tmp_path: Path, share: Pack, cli: Any) -> None:
     found = json.loads(said)
     assert (code, found["shares"], found["missing_shares"], found["complete"]) == (14, 3, [1, 2], False)
     assert found["done"] + found["missing"] == found["tasks"] > 5
-    assert "with missing tasks: 1-2" in cli("status", output)[1]
+    said = cli("status", output)[1]
+    assert "with missing tasks: 1-2" in said
+    assert "next: the same command with --part I/3 for 1-2" in said
     stale = tmp_path / "out/.work/0123456789abcdef"
     stale.mkdir()
     (stale / "plan-00000").write_text("{}")
