@@ -8,10 +8,9 @@ from typing import Any
 import click
 
 from penstock.cli._opening import excludes_option, opening_options
-from penstock.cli._output import emit, follow_links_option, json_option
-from penstock.cli._samples import Decode, decoder, first_of, require_one, sample_options, visible
+from penstock.cli._output import emit, follow_links_option, json_option, say
+from penstock.cli._samples import decoder, first_of, require_one, sample_options, visible
 
-_LINE_CHARACTERS = 200
 _JSON_TOKENS = 4096
 
 
@@ -37,21 +36,42 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Show the first samples, or those from one on."""
-    from penstock.errors import Excluded
-    from penstock.formats import open_source
+    """Show the first samples, or those from one on, each in a line; --json has their values."""
+    from penstock.view.draw.terminal import line
+    from penstock.view.facts.opening import open_target
+    from penstock.view.facts.samples import sample_at
 
     require_one()
     options["columns"] = None if columns is None else columns.split(",")
+    if as_json:
+        _as_json(path, (start, index, key), count, tokenizer, options, show_all=show_all)
+        return
+    opened = open_target(path, tokenizer=tokenizer, **options)
+    _ = opened.vocabulary  # one that is not there is an error before anything is read
+    indices = _indices(opened.source, path, (start, index, key), count)
+    failed: list[Exception] = []
+    lines = [f"{at}: {line(sample_at(opened, at, show_all=show_all, failed=failed.append))}" for at in indices]
+    nothing = "no samples" if not indices.start else f"{len(opened):,} samples, none from {indices.start:,} on"
+    say("\n".join(lines) or f"{path}: {nothing}")
+    if failed:
+        raise failed[0]
+
+
+def _as_json(
+    path: str, chosen: tuple[int | None, int | None, str | None], count: int | None, tokenizer: str | None,
+    options: dict[str, Any], *, show_all: bool,
+) -> None:  # fmt: skip
+    """The values of the samples, for programs."""
+    from penstock.errors import Excluded
+    from penstock.formats import open_source
+
     source = open_source(path, **options)
     left_out = [] if options["trust"] else [one.name for one in source.schema.fields if one.kind == "pickle"]
     if left_out:
         options["columns"] = [one.name for one in source.schema.fields if one.name not in left_out]
         source = open_source(path, **options)
     pickled = dict.fromkeys(left_out, "<a pickle: --trust decodes it>")
-    decode, first = decoder(tokenizer), first_of(source, start, index, key)
-    usual = 5 if index is None and key is None else 1
-    stop = min(first + (usual if count is None else count), len(source))
+    decode = decoder(tokenizer)
 
     def shown(at: int) -> dict[str, Any]:
         try:
@@ -59,16 +79,15 @@ def command(
         except Excluded as error:
             return {"excluded": error.what}
 
-    samples = [{"index": i} | shown(i) for i in range(first, stop)]
-    lines = "\n".join(f"{one['index']}: {_shorten(one)}" for one in samples)
-    nothing = "no samples" if not first else f"{len(source):,} samples, none from {first:,} on"
-    lines = lines or f"{path}: {nothing}"
-    emit({"path": path, "samples": samples}, as_json=as_json, text=lines)
+    samples = [{"index": at} | shown(at) for at in _indices(source, path, chosen, count)]
+    emit({"path": path, "samples": samples}, as_json=True, text="")
 
 
-def as_line(sample: Any, decode: Decode | None, *, show_all: bool = False) -> str:
-    """A sample in one line, cut where it is long."""
-    return _shorten(_plain(visible(sample, decode, show_all=show_all)))
+def _indices(source: Any, path: str, chosen: tuple[int | None, int | None, str | None], count: int | None) -> range:
+    start, index, key = chosen
+    first = first_of(source, start, index, key)
+    usual = 5 if index is None and key is None else 1
+    return range(first, min(first + (usual if count is None else count), len(source)))
 
 
 def _plain(sample: dict[str, Any]) -> dict[str, Any]:
@@ -88,13 +107,3 @@ def _plain_value(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {name: one for name, one in dataclasses.asdict(value).items() if one is not None}
     return value
-
-
-def _shorten(sample: dict[str, Any]) -> str:
-    import json
-
-    shown = {
-        name: value for name, value in sample.items() if name != "index" and not ("text" in sample and name == "tokens")
-    }
-    text = json.dumps(shown, ensure_ascii=False, default=str)
-    return text if len(text) <= _LINE_CHARACTERS else text[: _LINE_CHARACTERS - 1] + "…"
