@@ -140,8 +140,9 @@ def open_target(
     as_stored = [one.name for one in source.schema.fields if one.kind in kinds]
     if chosen == "mds" and as_stored:
         decoded = [one.name for one in source.schema.fields if one.name not in as_stored]
-        readers = (open_source(target, **options | {"columns": as_stored}, raw=True),)
-        readers = (open_source(target, **options | {"columns": decoded}), *readers) if decoded else readers
+        others = {name: value for name, value in options.items() if name != "columns"}
+        readers = (open_source(target, **others, columns=as_stored, raw=True),)
+        readers = (open_source(target, **others, columns=decoded), *readers) if decoded else readers
     return Opened(place.shown, chosen, source, readers, place, tokenizer, options, asked)
 
 
