@@ -39,6 +39,7 @@ QUESTIONS = (
     "flat_tokens_cold",
     "flat_tokens_whole",
     "convert",
+    "convert_ids",
     "best_fit",
     "many",
     "blend",

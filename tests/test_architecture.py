@@ -102,12 +102,13 @@ DOORS: dict[str, set[str]] = {
         "webdataset.typed",
         "webdataset.writer",
     },
-    "tables": {"arrow", "parquet"},
+    "tables": {"arrow", "lines", "parquet"},
     "jsonl": {"build", "decompress", "energon", "index", "owner", "scan", "source", "text"},
 }
 """Family of formats → its modules that others may import."""
 
 LONG_FUNCTIONS: dict[str, str] = {
+    "penstock.formats:open_source": "each option is a line in its docstring and in what it makes of them",
     "penstock.prepare.tokens.pipeline:pack": "each option is a line in its signature, its docstring and its request",
     **{
         f"penstock.reshape.{verb}:{verb}": "each option is a line in its signature and its docstring"

@@ -139,6 +139,7 @@ ALLOWED: dict[str, str] = {
     "check/verify:_ChecksByTasks.check_by_tasks": "what a format implements: formats are called with store and path",
     "cli/_output:LocalPath.convert": "looks whether a file that must be there is",
     "cli/main:main": "opens the null device",
+    "cli/_hints:_near_path": "names beside one that leads nowhere, for people",
     "cli/_completion:_folders": "what a shell completes lies on this machine",
     **dict.fromkeys(("cli/_machine:file_system_of", "cli/_machine:_existing"), "folders of this machine"),
     **dict.fromkeys(

@@ -27,6 +27,9 @@ class Opening(TypedDict, total=False):
     follow_links: bool
     excludes: Any
     mask_tokens: int | None
+    tokens_column: str | None
+    tokens_dtype: str | None
+    one_document: bool
 
 
 class Reshaping(Opening, total=False):
@@ -87,6 +90,9 @@ class Converting(_Writers, total=False):
     validate_hash: str | None
     follow_links: bool
     excludes: Any
+    tokens_column: str | None
+    tokens_dtype: str | None
+    one_document: bool
 
 
 class Preparing(TypedDict, total=False):

@@ -249,7 +249,8 @@ class Traits:
     """What a format can do; the README's table is generated from these.
 
     `splits` says that `split` chooses one, `layouts` that `layout` names how the data are stored, and `hashes` that its
-    index may hold digests of its files, which `validate_hash` checks: these options are refused elsewhere.
+    index may hold digests of its files, which `validate_hash` checks: these options are refused elsewhere. `borderless`
+    says that its data may not tell where documents are.
     """
 
     write: bool = False
@@ -261,6 +262,7 @@ class Traits:
     verify: bool = False
     repair: bool = False
     hashes: bool = False
+    borderless: bool = False
     suffixes: tuple[str, ...] = ()
     made_by: str = ""
 
@@ -273,7 +275,9 @@ class OpenOptions:
     `"bytes"` for all parts as they are stored. `trust_parts` lets pickled parts run their code, and nothing else that
     `trust` allows. `excludes` is the exclude list: a path, a `penstock.store.exclude_list.ExcludeList`, or None for the
     one that lies beside data of this machine; `mask_tokens` the id in the place of excluded documents' tokens. Both are
-    seen to where datasets are opened: a format needs neither.
+    seen to where datasets are opened: a format needs neither. So are `tokens_column`, the column of rows that holds
+    documents of ids, and `tokens_dtype`, that of ids in bytes. `one_document` says that nothing tells where documents
+    are: they end at `eos_id`, or all is one; formats take it whose traits say that they may be `borderless`.
     """
 
     split: str | None = None
@@ -291,3 +295,6 @@ class OpenOptions:
     trust_parts: bool = False
     excludes: Any = None
     mask_tokens: int | None = None
+    tokens_column: str | None = None
+    tokens_dtype: str | None = None
+    one_document: bool = False

@@ -203,7 +203,10 @@ def test_an_interrupt_says_so(
     monkeypatch.setattr("penstock.check.summarise", interrupted)
     with pytest.raises(SystemExit) as ended:
         main(["info", str(packed)])
-    assert (ended.value.code, capsys.readouterr().err) == (130, "\npenstock: interrupted\n")  # after what is shown: ^C
+    assert (ended.value.code, capsys.readouterr().err) == (
+        130,
+        "\npenstock: stopped; nothing was changed\n",  # after what is shown: ^C
+    )
 
 
 class _PanicException(BaseException):

@@ -20,6 +20,7 @@ from penstock.store._leftovers import nth_staged_name
 from penstock.store.place import place_of
 from penstock.store.put import put
 from penstock.testing.datasets import files_in
+from penstock.work.plan import Plan
 from penstock.work.shared import SharedWork
 from penstock.work.status import status_of
 
@@ -106,6 +107,9 @@ def test_an_array_with_a_killed_a_doubled_and_a_missing_part(
     assert before.digest is None
     assert before.missing == status_of(place_of(output)).missing_shares
     assert set(before.missing) in ({0, 4}, {4})
+    told = status_of(place_of(output))
+    assert [(one.share, one.error) for one in told.failed] == [("0/5", "KeyboardInterrupt")]
+    assert told.running == ()
     report = share(output, finish=True, **options)
     rows = FEW if options.get("source", "").startswith("few") else ROWS
     assert (report.samples, report.missing) == (rows, ())
@@ -298,6 +302,38 @@ def test_a_plan_that_is_damaged_or_gone(tmp_path: Path, share: Share, cli: Any) 
     assert share(finish=True).samples == ROWS
 
 
+@pytest.mark.parametrize("options", [{}, {"to": "webdataset"}, {"to": "megatron", "source": "t.pbin"}])
+def test_work_that_another_version_began_is_refused_by_name(
+    options: dict[str, Any], tmp_path: Path, share: Share, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share(part=(0, 2), **options)
+    before = files_in(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Plan.__init__, "__defaults__", (*(Plan.__init__.__defaults__ or ())[:-1], 99))
+        for late in ({"part": (1, 2)}, {"finish": True}, {"finish": True, "no_work": True}):
+            with pytest.raises(ConfigError, match=r"the version of Penstock that began it.*--restart"):
+                share(**late, **options)
+    assert files_in(tmp_path) == before
+    assert share(finish=True, **options).samples == ROWS
+
+
+@pytest.mark.parametrize("to", ["webdataset", "folder"])
+def test_nothing_becomes_an_empty_dataset_whoever_converts_it(to: str, tmp_path: Path, share: Share) -> None:
+    with ps.create(tmp_path / "none", format="mds", columns={"id": "int", "text": "str"}, size_limit=10) as writer:
+        writer.write({"id": 1, "text": "longer than a shard, so that the first one is empty"})
+    index = json.loads((tmp_path / "none/index.json").read_bytes())
+    (tmp_path / "none/index.json").write_text(json.dumps(index | {"shards": index["shards"][:1]}))
+    (tmp_path / "none/.penstock").unlink(missing_ok=True)
+    found = list[dict[str, bytes]]()
+    for name, how in (("alone", {}), ("shared", {"finish": True}), ("array", {"part": (0, 2)})):
+        share(tmp_path / name / "out", source="none", to=to, **how)
+        if how == {"part": (0, 2)}:
+            share(tmp_path / name / "out", source="none", to=to, finish=True)
+        found.append({one: data for one, data in files_in(tmp_path / name).items() if not one.endswith(".sqlite")})
+    assert found[0] == found[1] == found[2]
+    assert len(ps.open(tmp_path / "array/out")) == 0
+
+
 def test_a_part_that_is_damaged(tmp_path: Path, share: Share) -> None:
     share(part=(0, 2))
     [part, *_] = sorted((tmp_path / ".out.work").glob("*/parts/*/*.part"))
@@ -348,6 +384,8 @@ def test_what_is_kept(
         with pytest.raises(type(error)):
             share(tmp_path / f"out{number}", **options)
         assert (tmp_path / f".out{number}.work").exists() == kept
+    if kept:
+        assert str(error) in str(status_of(place_of(tmp_path / "out1")).failed[0].error)
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

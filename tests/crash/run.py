@@ -31,6 +31,7 @@ import each_call
 import each_fault
 import faults
 import inputs
+import interrupts
 import kills
 from cases import BUCKET, CASES
 from scenarios import SCENARIOS, pack_inputs
@@ -46,7 +47,9 @@ PRELOAD = (
 )
 """Imported once, before all the children that would."""
 
-STAGES = ("calls", "operations", "verbs", "pack")
+STAGES = ("calls", "operations", "verbs", "interrupts", "pack")
+INTERRUPTS = 12
+"""At most so many of a command."""
 INPUT_BYTES = 64 << 20
 SLOW_FAULTS = 100
 """Of a verb that takes seconds."""
@@ -184,6 +187,12 @@ def crash_verbs(only: Sequence[str], most: int, seed: int, processes: int) -> in
     return total
 
 
+def crash_interrupts(only: Sequence[str], most: int) -> int:
+    """Ctrl-C in every command; returns the number of findings."""
+    with tempfile.TemporaryDirectory(prefix="penstock-crash-", dir=memory_folder()) as folder:
+        return interrupts.interrupt_all(Path(folder), only, min(most, INTERRUPTS))
+
+
 def crash_pack(rounds: int, seed: int) -> int:
     """Rounds of kills; returns the number of findings."""
     found = killed = runs = reused = 0
@@ -225,6 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "calls": lambda: crash_calls(given.only, given.kills, given.seed, given.processes),
         "operations": lambda: crash_operations(given.only, given.processes),
         "verbs": lambda: crash_verbs(given.only, given.kills, given.seed, given.processes),
+        "interrupts": lambda: crash_interrupts(given.only, given.kills),
         "pack": lambda: crash_pack(given.rounds, given.seed),
     }
     every = STAGES if given.only == [""] else STAGES[:-1]

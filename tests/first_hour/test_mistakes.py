@@ -48,9 +48,8 @@ MISTAKES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("pack hollow -o o.pbin --tokenizer tokenizer.json", 9, ("no JSONL file",)),
     ("split corpus.jsonl -o o --ratio a,b", 10, ("8,1,1",)),
     ("shuffle corpus.jsonl -o corpus.jsonl --seed 1", 10, ("corpus.jsonl",)),
-    ("filter pqs -o o.jsonl --where 'id == \"k1\"'", 7, ("convert pqs pqs.jsonl",)),
-    ("merge pqs/a.parquet corpus.jsonl -o o.jsonl", 7, ("convert pqs/a.parquet a.jsonl",)),
-    ("shuffle pqs -o o.jsonl --seed 1", 7, ("convert pqs pqs.jsonl",)),
+    ("shuffle pqs -o o.jsonl --seed 1 --part 0/2", 7, ("convert pqs pqs.jsonl",)),
+    ("filter pqs -o o.parquet --where 'id == \"k1\"'", 7, ("--to",)),
     ("split pictures -o o --ratio 8,1,1", 7, ("convert pictures pictures.mds --to mds",)),
     ("merge corpus.jsonl c.pbin -o o.pbin", 10, ("don't mix", "Convert or pack")),
     ("filter c.pbin -o o.pbin --where 'x == 1'", 10, ()),
@@ -79,6 +78,39 @@ MISTAKES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("status nothere", 9, ("Check the path",)),
     ("mount tars nothere", 9, ("Make it: mkdir",)),
     ("info nothere", 9, ("no such file or folder",)),
+    # Options and arguments of another kind, order or unit.
+    ("convert corpus.jsonl -o out.mds", 2, ("No such option '-o'", "penstock convert SOURCE TARGET")),
+    ("index corpus.jsonl -o x.idx", 2, ("--index-path",)),
+    ("repair corpus.jsonl --fix", 2, ("--write",)),
+    ("filter corpus.jsonl -o o.jsonl --regex x", 2, ("--match",)),
+    ("pack corpus.jsonl o.pbin --tokenizer t.json", 2, ("Missing option '-o'", "-o OUT")),
+    ("modalities create_raw_index corpus.jsonl", 2, ("Did you mean 'data create_raw_index'?",)),
+    ("head corpus.jsonl -n 5k", 2, ("'-n': '5k' is no whole number. Write it out: 5000.",)),
+    ("pack corpus.jsonl -o o/ --file-tokens 0 --tokenizer t.json", 2, ("'--file-tokens': 0 is not 1 or more",)),
+    ("head corpus.jsonl --columns txt", 10, ("no sample has this field", "Did you mean 'text'?")),
+    ("find corpus.jsonl k1", 10, ("--key", "--text", "--where")),
+    ("filter corpus.jsonl -o o.jsonl --where \"id = 'k1'\"", 10, ("Two = compare",)),
+    ("filter corpus.jsonl -o o.jsonl --where 'id == k1'", 10, ("Text stands in quotes",)),
+    ("filter corpus.jsonl -o o.jsonl --indices corpus.jsonl", 10, ("not a list of indices", "one integer a line")),
+    ("convert corpus.jsonl o --to mds --columns id=string,text=str", 10, ("no such encoding", "Did you mean 'str'?")),
+    ("shuffle corpus.jsonl -o s.pbin --seed 1", 7, ("can't hold lines", "penstock pack")),
+    ("plan recipe.yaml --global-batch 8 --world 3", 10, ("8 on 3 ranks", "6 or 9")),
+    ("explain recipe.yaml --step ten", 2, ("'--step': 'ten' is no whole number",)),
+    ("plan straem.yaml", 10, ("straem", "Did you mean 'stream'?")),
+    ("prepare-media corpus.jsonl", 9, ("a file, where a folder is wanted",)),
+    ("demo corpus.jsonl", 10, ("a file, where a folder is wanted",)),
+    ("index c.pbin", 7, ("no lines of JSON", "penstock info")),
+    ("index table.csv", 7, ("a table as text", "penstock convert table.csv")),
+    ("info utf16.jsonl", 7, ("UTF-16", "iconv")),
+    # Paths that lead nowhere.
+    ("info corpus.json", 9, ("Did you mean 'corpus.jsonl'?",)),
+    ("info 'nope*.jsonl'", 9, ("No file fits this pattern",)),
+    ("info '$DATA/corpus.jsonl'", 9, ("No shell has replaced the variable",)),
+    ("pack '~/corpus.jsonl' -o o.pbin --tokenizer t.json", 9, ("no shell replaces ~",)),
+    ("info 'C:\\data\\x.jsonl'", 9, ("a path of Windows",)),
+    ("info s3//bucket/x", 9, ("its scheme and ://",)),
+    ("info ''", 9, ("The path is empty",)),
+    ("pack corpus.jsonl -o o.pbin --tokenizer nothere/tokenizer.json", 9, ("no such tokenizer", "Check the path")),
     # What is no JSONL is said before a tokenizer is loaded: the one named here does not exist.
     ("pack big.txt -o o.pbin --tokenizer nothere.json", 4, ("plain text", "--input-format text")),
     ("pack pretty.json -o o.pbin --tokenizer nothere.json", 4, ("one JSON document", "--input-format text")),
@@ -100,6 +132,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": []}, indent=1))
     (root / "recipe.yaml").write_text("path: corpus.jsonl\n")
     (root / "tokens.yaml").write_text("kind: chunk\nlength: 1\nsource: {kind: open, path: c.pbin}\n")
+    (root / "straem.yaml").write_text("penstock: 1\nstraem: {path: c.pbin}\n")
+    (root / "utf16.jsonl").write_text(lines, encoding="utf-16")
     (root / "comma.jsonl").write_text('{"id": "k", "text": "a, b"}\n')
     (root / "bad.jsonl").write_text('{"a":1}\n{oops\n')
     (root / "table.csv").write_text("a,b\n1,2\n")
@@ -173,6 +207,9 @@ def test_a_mistake_is_told_in_a_line(
         ("split two -o o --ratio 8,1,1 --dry-run", ("o/two_train.jsonl",)),
         ("split 'two/*.jsonl' -o o --ratio 8,1,1 --dry-run", ("o/two_train.jsonl",)),
         ("split corpus.jsonl.gz -o o --ratio 1,1 --dry-run", ("o/corpus_train.jsonl",)),
+        ("filter pqs -o o.jsonl --where 'id == \"k1\"' --dry-run", ("would write o.jsonl: 2 lines",)),
+        ("split 'pqs/*.parquet' -o o --ratio 8,1,1 --dry-run", ("o/pqs_train.jsonl",)),
+        ("merge pqs/a.parquet corpus.jsonl -o o.jsonl --dry-run", ("would write o.jsonl: 30 lines",)),
         ("head mixed/mds --index 3", ('3: {"id": "k3"',)),
         ("head mixed/mds --start 18", ("18:", "19:")),
         ("preview c.pbin", ("1 2 0",)),

@@ -50,7 +50,7 @@ from PIL import Image
 from penstock._kinds import is_token_source
 from penstock.abc import SupportsKeys
 from penstock.errors import ConfigError, NotFound, PenstockError
-from penstock.formats import create, get_format
+from penstock.formats import create, get_format, open_source
 from penstock.prepare.media.run import prepare_media
 from penstock.store.local import LocalStore
 from penstock.testing.token_files import write_token_files
@@ -246,6 +246,13 @@ def runs_target(format_name: str, folder: Path) -> Target:
     return Target("raw-tokens", "set.bin", [{"set.bin": tokens}, {"set.bin": header + tokens}], {})
 
 
+def litdata_target(folder: Path) -> Target:
+    """Chunks of tokens and of samples, compressed and not: golden ones."""
+    names = ("tokens-int32", "tokens-int64-zstd", "samples", "samples-batch", "samples-sample", "samples-arrow")
+    sets = [{f"set/{name}": data for name, data in files_in(GOLDEN / "litdata" / one).items()} for one in names]
+    return Target("litdata", "set", sets, {".json": mutate.JSON_DOCUMENT})
+
+
 def arrow_target(format_name: str, folder: Path) -> Target:
     """Parquet files, and a saved dataset of Hugging Face's."""
     if format_name == "hf":
@@ -258,6 +265,35 @@ def arrow_target(format_name: str, folder: Path) -> Target:
         pyarrow.parquet.write_table(table, sink, compression=compression, row_group_size=50)
         seeds.append({"set.parquet": sink.getvalue()})
     return Target("parquet", "set.parquet", seeds, {".parquet": mutate.NUMBERED})
+
+
+def columns_target(folder: Path) -> Target:
+    """Columns of ids: lists of three kinds in Parquet and in Arrow's files, and lines."""
+    docs = [[1, 2, 3], [], [300], [7] * 9] * 20
+    seeds: list[Files] = [{"ids.jsonl": b"".join(b'{"ids": %s}\n' % str(doc).encode() for doc in docs)}]
+    for kind in (pyarrow.list_(pyarrow.int32()), pyarrow.large_list(pyarrow.int64()), pyarrow.list_(pyarrow.uint16())):
+        table = pyarrow.table({"ids": pyarrow.array(docs, kind)})
+        sink, stream = io.BytesIO(), io.BytesIO()
+        pyarrow.parquet.write_table(table, sink, row_group_size=30)
+        with pyarrow.ipc.new_stream(stream, table.schema) as writer:
+            writer.write_table(table, max_chunksize=30)
+        seeds.append({"ids.parquet": sink.getvalue()})
+        state = {"set/state.json": b'{"_data_files": [{"filename": "a.arrow"}]}', "set/dataset_info.json": b"{}"}
+        seeds.append({"set/a.arrow": stream.getvalue(), **state})
+    changed = ("ids.jsonl", "ids.parquet", "set/a.arrow")
+    return Target("columns", "", seeds, {".jsonl": mutate.JSON_LINES}, read_columns, changed)
+
+
+def read_columns(path: Path) -> None:
+    """Open what is there by its column of ids, and read all of it."""
+    folder = path if path.is_dir() else path.parent
+    found = next(one for one in (folder / "ids.jsonl", folder / "ids.parquet", folder / "set") if one.exists())
+    for options in ({}, {"one_document": True, "eos_id": 3}, {"vocab_size": 100}):
+        given: Any = options
+        with contextlib.suppress(PenstockError):
+            source: Any = open_source(found, tokens_column="ids", **given)
+            read(source)
+            list(source.runs(0, len(source.rows)))
 
 
 def token_files_target(folder: Path) -> Target:
@@ -306,6 +342,8 @@ TARGETS = {
     "folder": folder_target,
     "datatrove": functools.partial(runs_target, "datatrove"),
     "raw-tokens": functools.partial(runs_target, "raw-tokens"),
+    "litdata": litdata_target,
+    "columns": columns_target,
     "parquet": functools.partial(arrow_target, "parquet"),
     "hf": functools.partial(arrow_target, "hf"),
     "recipe": recipe_target,

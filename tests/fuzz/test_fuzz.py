@@ -29,7 +29,19 @@ def run() -> ModuleType:
 
 
 NAMES = ["pbin", "jsonl", "flat-tokens", "megatron", "webdataset", "mds", "csv", "json-shards", "folder", "datatrove"]
-NAMES += ["jsonl-files", "raw-tokens", "token-files", "parquet", "hf", "recipe", "metadataset", "state", "tokenizer"]
+NAMES += [
+    "litdata",
+    "columns",
+    "jsonl-files",
+    "raw-tokens",
+    "token-files",
+    "parquet",
+    "hf",
+    "recipe",
+    "metadataset",
+    "state",
+    "tokenizer",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -72,6 +72,12 @@ PEERS: dict[str, Peer] = {
         probe="import zarr, numcodecs.blosc, tensorstore",
         versions={"zarr": "2.18.7"},
     ),
+    "litdata": Peer(
+        # Its own zstd, and zstandard for what it reads; the last one for rows that it keeps as Arrow's.
+        requirements=("litdata==0.2.76", "torch==2.13.0", "zstd", "zstandard", "pyarrow"),
+        probe="import litdata, zstd, zstandard, pyarrow",
+        versions={"litdata": "0.2.76"},
+    ),
     "streaming": Peer(
         # It imports torchvision, whose builds fit one build of torch each: a stub stands for it.
         # The last ones are for our names in its programs.

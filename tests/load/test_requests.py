@@ -196,6 +196,29 @@ def test_no_size_is_asked_for_a_file_of_a_folder(
     assert many[1]["read"] == 0, many
 
 
+@pytest.mark.parametrize(("what", "most"), [("pbin", 2), ("megatron", 6), ("parquet", 1), ("jsonl", 3)])
+def test_a_web_server_is_asked_once_for_what_it_has(
+    what: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A web server lists nothing: whatever a size or a version is wanted for, one HEAD a file and process tells it.
+
+    What may be beside a file, an index or a side file, is asked for too.
+    """
+    for files in (3, 30):
+        monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / f"cache-{files}"))
+        (tmp_path / f"{files}").mkdir()
+        folder = folder_of(tmp_path / f"{files}", what, files)
+        with FileServer() as server:
+            server.files.update({f"set/{path.name}": path.read_bytes() for path in folder.iterdir()})
+            named = [f"{server.url}/{name}" for name in sorted(server.files) if not name.endswith((".idx", "stock"))]
+            for _ in range(2):
+                server.log.clear()
+                read_all(ps.open(named))
+                asked = Counter(path for method, path, _ in server.log if method == "HEAD")
+                assert asked.total() <= most * files, asked
+                assert max(times for path, times in asked.items() if path.lstrip("/") in server.files) == 1, asked
+
+
 def test_a_file_that_is_replaced_is_another_one_for_who_opens_the_folder_then(
     bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -144,6 +144,20 @@ def test_who_works_changes_no_byte(verb: Callable[..., None], name: str, tmp_pat
     assert sorted(os.listdir(tmp_path / "own")) == sorted(os.listdir(tmp_path / "alone"))
 
 
+@pytest.mark.parametrize("verb", [filtered, shuffled, split])
+@pytest.mark.parametrize("name", ["flat-tokens", "jsonl", "mds.zstd"])
+def test_workers_read_also_where_one_process_writes(verb: Callable[..., None], name: str, tmp_path: Path) -> None:
+    source = ROWS[name](tmp_path)
+    ps.exclude(source, indices=[3, 4], reason="asked for")
+    for how in ({"keep_map": True}, {"keep_excluded": True}):
+        folder, own = tmp_path / next(iter(how)), Counting()
+        expected = made(verb, source, folder / "alone", **how)
+        found = made(verb, source, folder / "own", executor=own, **how)
+        assert found.keys() == expected.keys()
+        assert {one for one in expected if found[one] != expected[one]} <= {one for one in expected if "exclude" in one}
+        assert own.num_tasks > 3
+
+
 def test_by_two_processes(tmp_path: Path) -> None:
     with ProcessExecutor(2) as pool:
         for name in ("jsonl", "pbin", "tars"):

@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.reshape.test_by_executor import in_tars, lines, shards, tokens
+from tests.reshape.test_by_executor import Counting, in_tars, lines, shards, tokens
 
 import penstock as ps
 from penstock.cli.main import main
@@ -52,7 +55,7 @@ def filtered(source: str, folder: str, **how: Any) -> list[Written]:
 
 
 def merged(source: str, folder: str, **how: Any) -> list[Written]:
-    count = 1 if os.path.exists(f"{source}/.nv-meta") else 2  # keys differ
+    count = 1 if place_of(source).child(".nv-meta/.info.json").exists() else 2  # keys differ
     return [ps.merge([source] * count, _target(source, folder), **how).output]
 
 
@@ -181,6 +184,7 @@ def hidden(folder: str) -> list[str]:
         *((*case, "disk") for case in CASES),
         *((*case, "s3") for case in (("filter", "megatron"), ("shuffle", "jsonl"), ("split", "mds"))),
         *((*case, "s3") for case in (("merge", "csv"), ("filter", "flat-tokens"), ("split", "tars"))),
+        *((*case, "s3") for case in (("merge", "tars, some excluded"), ("shuffle", "tars, two splits"))),
     ],
 )
 def test_an_array_with_a_killed_a_doubled_and_a_missing_share(
@@ -283,6 +287,40 @@ def test_a_finisher_that_was_killed_between_two_outputs_goes_on(
     assert files_of(f"{tmp_path}/out") == files_of(f"{tmp_path}/alone")
 
 
+@pytest.mark.parametrize(("format", "where"), [("megatron", "s3"), ("flat-tokens", "s3"), ("megatron", "disk")])
+def test_a_second_finisher_waits_for_the_first(
+    format: str, where: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, opened, waits = str(SOURCES[format](tmp_path)), share_rows.open_writer, threading.Event()
+    folder = f"{tmp_path}/shared" if where == "disk" else request.getfixturevalue("s3_folder")
+    if where == "s3":
+        monkeypatch.setattr(pieces, "PIECE_BYTES", 20_000)
+    filtered(source, f"{tmp_path}/alone")
+    filtered(source, folder, part=(0, 1))
+    begun: list[Future[list[Written]]] = []
+
+    def looked(seconds: float) -> bool:
+        waits.set()
+        time.sleep(seconds)
+        return False
+
+    @contextlib.contextmanager
+    def held(*given: Any) -> Iterator[Any]:
+        with opened(*given) as writer:
+            if not begun:
+                begun.append(pool.submit(filtered, source, folder, finish=True))
+                assert waits.wait(30)
+            yield writer
+
+    monkeypatch.setattr("penstock.work.sharing.sleep", looked)
+    monkeypatch.setattr(share_rows, "open_writer", held)
+    with ThreadPoolExecutor(1) as pool:
+        (first,) = filtered(source, folder, finish=True)
+        (second,) = begun[0].result(60)
+    assert (first.was_complete, second.was_complete) == (False, True)
+    assert files_of(folder) == files_of(f"{tmp_path}/alone")
+
+
 # --- refused ---------------------------------------------------------------------------------------------------------
 
 
@@ -304,6 +342,23 @@ def test_what_can_not_be_shared_is_refused_first(
         with pytest.raises(PenstockError, match=said):
             VERBS[verb](given, f"{tmp_path}/out", **how, **sharing)
         assert sorted(os.listdir(tmp_path)) == before
+
+
+@pytest.mark.parametrize(("verb", "format"), [("filter", "flat-tokens"), ("merge", "mds"), ("shuffle", "tars")])
+def test_a_dataset_of_files_in_a_bucket_is_never_replaced_whoever_works(
+    verb: str, format: str, tmp_path: Path, s3_folder: str
+) -> None:
+    source, do, own = str(SOURCES[format](tmp_path)), VERBS[verb], Counting()
+    do(source, s3_folder, overwrite=True)  # nothing is there yet
+    before = files_of(s3_folder)
+    assert all(one.was_complete for one in do(source, s3_folder, overwrite=True, part=(0, 2)))
+    (other := tmp_path / "other").mkdir()
+    source = str(excluded(SOURCES[format])(other))
+    for how in ({}, {"executor": own}, {"part": (0, 2)}, {"finish": True}, {"finish": True, "no_work": True}):
+        with pytest.raises(ConfigError, match=r"can't be replaced in one step.*Write it beside it"):
+            do(source, s3_folder, overwrite=True, **how)
+    assert not own.num_tasks  # before anything is made
+    assert files_of(s3_folder) == before
 
 
 def test_other_work_is_refused_by_name_and_thrown_away_when_asked(tmp_path: Path) -> None:

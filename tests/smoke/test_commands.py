@@ -123,23 +123,28 @@ def leaves(group: click.Group, name: str = "") -> Iterator[str]:
             yield full
 
 
+def working_folder(place: Path) -> None:
+    """The inputs of all uses; the working folder must be this one."""
+    for name in ("inputs", "configs", "parts"):
+        shutil.copytree(GOLDEN / "modalities" / "commands" / name, place / name)
+    shutil.copytree(GOLDEN / "modalities" / "tokenizers" / "bpe2", place / "tokenizers" / "bpe2")
+    prepared = shutil.ignore_patterns(".nv-meta", "*.idx", ".penstock")
+    for name, source in (("media", "filesystem"), ("bare", "captioning")):
+        shutil.copytree(GOLDEN / "energon" / source, place / name, ignore=prepared)
+    for folder, format in (("lines", "jsonl"), ("tokens", "pbin"), ("tars", "webdataset")):
+        (place / folder).mkdir()
+        MADE[format](place / folder)
+    (place / "listed").mkdir()
+    shutil.copy(place / "lines" / "a.jsonl", place / "listed")
+    penstock.exclude(place / "listed" / "a.jsonl", indices=[1], reason="asked")
+    (place / "recipe.yaml").write_text(RECIPE)
+    build_index(place / "inputs" / "part0.jsonl", index_path=place / "idx" / "part0.idx")
+
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with the inputs."""
-    for name in ("inputs", "configs", "parts"):
-        shutil.copytree(GOLDEN / "modalities" / "commands" / name, tmp_path / name)
-    shutil.copytree(GOLDEN / "modalities" / "tokenizers" / "bpe2", tmp_path / "tokenizers" / "bpe2")
-    prepared = shutil.ignore_patterns(".nv-meta", "*.idx", ".penstock")
-    for name, source in (("media", "filesystem"), ("bare", "captioning")):
-        shutil.copytree(GOLDEN / "energon" / source, tmp_path / name, ignore=prepared)
-    for folder, format in (("lines", "jsonl"), ("tokens", "pbin"), ("tars", "webdataset")):
-        (tmp_path / folder).mkdir()
-        MADE[format](tmp_path / folder)
-    (tmp_path / "listed").mkdir()
-    shutil.copy(tmp_path / "lines" / "a.jsonl", tmp_path / "listed")
-    penstock.exclude(tmp_path / "listed" / "a.jsonl", indices=[1], reason="asked")
-    (tmp_path / "recipe.yaml").write_text(RECIPE)
-    build_index(tmp_path / "inputs" / "part0.jsonl", index_path=tmp_path / "idx" / "part0.idx")
+    working_folder(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import multiprocessing
 import os
 import signal
@@ -18,7 +19,7 @@ from tests.store.rivals import FOLDERS, FORMATS, OPTIONS, output_of, samples_of,
 import penstock as ps
 from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.reshape.merge import merge
-from penstock.store import LocalStore, MemoryStore
+from penstock.store import LocalStore, MemoryStore, outputs
 from penstock.store.outputs import claim, claimed, require_other, require_outside
 from penstock.testing.datasets import files_in
 from penstock.testing.faults import FaultStore
@@ -200,6 +201,22 @@ def test_inputs_are_known_by_any_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds an input"):
         require_other([str(one)], str(tmp_path))
     require_other([str(one)], str(tmp_path / "two.jsonl"))
+
+
+def test_an_input_that_can_not_be_looked_at_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second name of an input is known by asking for both: where the disk does not say, nothing is written."""
+    one, hard, stat = tmp_path / "one.jsonl", str(tmp_path / "hard.jsonl"), os.stat
+    one.write_text("{}\n")
+    os.link(one, hard)
+
+    def refuse(path: Any, **options: Any) -> os.stat_result:
+        if path == hard:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return stat(path, **options)
+
+    monkeypatch.setattr(outputs.os, "stat", refuse)
+    with pytest.raises(OSError, match=r"hard\.jsonl"):
+        outputs.require_other([str(one)], hard)
 
 
 def test_a_folder_that_is_searched_may_hold_the_output(tmp_path: Path) -> None:

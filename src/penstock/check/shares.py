@@ -85,6 +85,7 @@ def check_in_shares(
         if part is not None:
             work.begin(plan, part[1])
             work.share_among(part[1])
+            work.tell_begin(part)
         count = (work.shares() if work.head is not None else None) or 1
         there = {task: names[0] for task, names in work.listed().items()} if work.head is not None else {}
         if part is not None:

@@ -95,3 +95,53 @@ EXAMPLES: dict[str, str] = {
     "energon": "penstock energon prepare tars/",
 }
 """Command → one use of it."""
+
+INNER_EXAMPLES: dict[str, str] = {
+    "modalities data create_raw_index": "penstock modalities data create_raw_index corpus.jsonl",
+    "modalities data pack_encoded_data": "penstock modalities data pack_encoded_data config.yaml",
+    "modalities data merge_packed_data": "penstock modalities data merge_packed_data a.pbin b.pbin both.pbin",
+    "modalities data shuffle_tokenized_data": (
+        "penstock modalities data shuffle_tokenized_data --input_data_path a.pbin --output_data_path b.pbin --seed 1"
+    ),
+    "modalities data shuffle_jsonl_data": (
+        "penstock modalities data shuffle_jsonl_data --input_data_path a.jsonl --output_data_path b.jsonl --seed 1"
+    ),
+    "modalities data create_shuffled_dataset_chunk": (
+        "penstock modalities data create_shuffled_dataset_chunk --input_file_list_path list.txt "
+        "--input_data_root_path raw/ --output_chunk_file_path chunk0.pbin --chunk_id 0 --num_chunks 8"
+    ),
+    "modalities data create_shuffled_jsonl_chunk": (
+        "penstock modalities data create_shuffled_jsonl_chunk --input_file_list_path list.txt "
+        "--input_data_root_path raw/ --output_chunk_file_path chunk0.jsonl --chunk_id 0 --num_chunks 8"
+    ),
+    "modalities data prepare_instruction_tuning_data": (
+        "penstock modalities data prepare_instruction_tuning_data --config_file_path config.yaml"
+    ),
+    "energon prepare": "penstock energon prepare tars/ --split-ratio 8,1,1",
+    "energon prepare-media": "penstock energon prepare-media photos/",
+    "energon info": "penstock energon info tars/",
+    "energon lint": "penstock energon lint tars/",
+    "energon preview": "penstock energon preview tars/",
+    "energon mount": "penstock energon mount tars/ point/",
+}
+"""Command of a group → one use of it."""
+
+_READS = "nothing was changed"
+_WRITES = "an output is whole or not there. Run the same command again"
+
+KEPT: dict[str, str] = {
+    **dict.fromkeys(("info", "head", "find", "diff", "trace", "verify", "lint", "plan", "explain", "status"), _READS),
+    **dict.fromkeys(("doctor", "completion", "preview", "view", "mount"), _READS),
+    "demo": "run it again with --overwrite",
+    "index": "indexes that were done are whole. Run the same command again",
+    "stage": "what was fetched stays in the cache. Run the same command to go on",
+    "cache": "what was cleared is gone, the rest is whole",
+    "repair": "each file is the old or the new one. Run the same command to go on",
+    "exclude": "the list is the old or the new one. Run the same command again",
+}
+"""Command → what an interrupt keeps, and how to go on, where the command does not know it better."""
+
+
+def kept_by(command: str) -> str:
+    """What an interrupt of a command keeps."""
+    return f"stopped; {KEPT.get(command, _WRITES)}"

@@ -1,16 +1,18 @@
-"""What every command takes, before its name or after it: `-q -v --progress --no-color --debug`; and near names."""
+"""What every command takes, before its name or after it: `-q -v --progress --json …`."""
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 import click
 
-from penstock._naming import nearest
 from penstock._secrets import logger
 from penstock._settings import setting
+from penstock.cli._commands import EXAMPLES, INNER_EXAMPLES
+from penstock.cli._hints import plain_numbers, usage_hint
 
 Progress = Literal["auto", "plain", "json", "none"]
 PROGRESS: tuple[Progress, ...] = ("auto", "plain", "json", "none")
@@ -25,24 +27,57 @@ def common_options(*, hidden: bool) -> list[click.Option]:
     return [
         click.Option(["-q", "--quiet"], is_flag=True, help="Results and errors alone.", **kept),
         click.Option(["-v", "--verbose"], is_flag=True, help="Also what the library logs.", **kept),
-        click.Option(
-            ["--progress"],
-            type=click.Choice(PROGRESS),
-            help="A bar on a terminal, else a line every 30 s (auto); lines; JSON, one object a line; or nothing.",
-            **kept,
-        ),
+        progress_option_of(hidden=hidden),
+        click.Option(["--json"], is_flag=True, help="One JSON document on standard output, of an error too.", **kept),
         click.Option(["--no-color"], is_flag=True, help="No colours.", **kept),
         click.Option(["--debug"], is_flag=True, help="Show tracebacks.", **kept),
     ]
 
 
-def add_common(command: click.Command) -> click.Command:
-    """The command, which takes the options too, but for those that it calls by the same name."""
-    if isinstance(command, click.Group) or any(_names(one) & {"--quiet"} for one in command.params):
+def progress_option_of(**more: Any) -> click.Option:
+    """`--progress MODE`."""
+    what = "A bar on a terminal, else a line every 30 s (auto); lines; JSON, one object a line; or nothing."
+    return click.Option(
+        ["--progress"], type=click.Choice(PROGRESS), help=what, expose_value=False, callback=_keep, **more
+    )
+
+
+def add_common(command: click.Command, path: str = "") -> click.Command:
+    """The command, or all commands of a group, which take the options too, but for those with names of their own."""
+    if isinstance(command, click.Group):
+        inner = command.get_command
+
+        def get_command(context: click.Context, name: str) -> click.Command | None:
+            found = inner(context, name)
+            return (
+                None if found is None else add_common(with_example(copied(found), f"{path} {name}"), f"{path} {name}")
+            )
+
+        vars(command)["get_command"] = get_command  # of this copy alone
         return command
     taken = {name for one in command.params for name in _names(one)}
     command.params += [one for one in common_options(hidden=True) if not _names(one) & taken]
     return command
+
+
+def with_example(command: click.Command, path: str) -> click.Command:
+    """The command, whose help ends with the example that there is of it."""
+    example = EXAMPLES.get(path) or INNER_EXAMPLES.get(path)
+    if example and not command.epilog:
+        command.epilog = f"\b\nExample:\n  {example}"
+    return command
+
+
+def copied(command: click.Command) -> click.Command:
+    """A command whose options may be added to."""
+    command = copy.copy(command)
+    command.params = list(command.params)
+    return command
+
+
+def wants_json(given: bool = False) -> bool:
+    """Whether `--json` was said, to the command itself or before its name."""
+    return given or bool(said().get("json"))
 
 
 def said() -> dict[str, Any]:
@@ -69,20 +104,15 @@ def has_color() -> bool:
     return not (said().get("no_color") or setting("NO_COLOR"))
 
 
-def near(name: str, known: Iterable[str]) -> str:
-    """` Did you mean 'pack'?`, where one is near enough to be meant."""
-    close = nearest(name, known)
-    return f" Did you mean {close!r}?" if close else ""
-
-
 def in_plain_words(error: click.ClickException) -> str:
     """What click says of wrong usage, and what may have been meant."""
-    text = _NO_NUMBER.sub(lambda found: f"is no {'whole ' if found[1] == 'integer' else ''}number.", error.message)
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    typed = re.match(r"No such command '(.*)'\.", text)
-    if typed and context is not None and isinstance(context.command, click.Group):
-        text += near(typed[1], context.command.list_commands(context))
-    return text
+    text = error.format_message() if isinstance(error, click.BadParameter) else error.message
+    text = _NO_NUMBER.sub(lambda found: f"is no {'whole ' if found[1] == 'integer' else ''}number.", text)
+    text = plain_numbers(text)
+    if not isinstance(error, click.UsageError):
+        return text
+    hint = usage_hint(error)
+    return f"{text.rstrip()}{hint}" if not hint or text.rstrip().endswith((".", "?")) else f"{text.rstrip()}.{hint}"
 
 
 def _names(option: click.Parameter) -> set[str]:

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from penstock.cli._common import progress_option_of
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 MediaChoice = tuple[str, str | None]
@@ -76,6 +78,18 @@ def progress_option(command: Command) -> Command:
     return click.option(
         "--progress/--no-progress", "show_progress", default=True, help="Show a progress bar on a terminal."
     )(command)
+
+
+def with_progress_mode(command: click.Command) -> click.Command:
+    """The command, which also takes `--progress MODE`: Energon's flag alone stays what it was."""
+    places = [place for place, one in enumerate(command.params) if one.name == "show_progress"]
+    for place in places:
+        hide = ["--no-progress", "show_progress"]
+        command.params[place : place + 1] = [
+            click.Option(hide, flag_value=False, default=True, help="As --progress none."),
+            progress_option_of(is_flag=False, flag_value="auto"),
+        ]
+    return command
 
 
 def as_energon() -> bool:

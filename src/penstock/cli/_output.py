@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import click
 
 from penstock._printable import printable, printable_json, printable_lines
-from penstock._secrets import redact
-from penstock.cli._common import has_color, is_quiet, progress_mode, said
+from penstock._secrets import logger, redact
+from penstock.cli._common import has_color, is_quiet, progress_mode, said, wants_json
 from penstock.cli._heartbeat import SECONDS, read_bytes, ticking
 
 _PATIENCE_SECONDS = 1.0
@@ -23,7 +23,14 @@ REPORTS = "reports"
 """Among what was said: the command reports its progress itself."""
 _JSON_SECONDS = 1.0
 
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+
+def _json_said(context: click.Context, option: click.Parameter, given: bool) -> bool:
+    return wants_json(given)
+
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, callback=_json_said, help="One JSON document on standard output."
+)
 
 follow_links_option = click.option(
     "--follow-links", is_flag=True, help="Read files through links that lead out of a dataset's folder."
@@ -54,6 +61,11 @@ def emit(data: Any, *, as_json: bool, text: str | Callable[[], str]) -> None:
         say(text if isinstance(text, str) else text())
 
 
+def emit_line(data: Any, *, as_json: bool, text: str) -> None:
+    """`data` as JSON in one line, or `text`, at once: of commands that go on serving."""
+    click.echo(redact(printable_json(json.dumps(data, ensure_ascii=False))) if as_json else text)
+
+
 def say(text: str) -> None:
     """Text for people, on standard output."""
     click.echo(redact(printable_lines(text)))
@@ -80,16 +92,23 @@ def counted(count: int, noun: str) -> str:
 
 
 def table(rows: list[tuple[str, ...]], *, header: tuple[str, ...] | None = None) -> str:
-    """Left-aligned columns; numbers to the right."""
+    """Left-aligned columns; those of numbers to the right."""
     lines = ([header] if header else []) + [tuple(map(printable, row)) for row in rows]
     if not lines:
         return ""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
 
-    def cell(text: str, width: int) -> str:
-        return text.rjust(width) if text[:1].isdigit() and not text.count("/") else text.ljust(width)
+    bodies = list(zip(*lines[bool(header) :], strict=True))
+    of_numbers = [all(map(_is_amount, body)) for body in bodies]
 
-    return "\n".join("  ".join(map(cell, line, widths)).rstrip() for line in lines)
+    def cell(text: str, column: int) -> str:
+        return text.rjust(widths[column]) if column < len(bodies) and of_numbers[column] else text.ljust(widths[column])
+
+    return "\n".join("  ".join(map(cell, line, range(len(line)))).rstrip() for line in lines)
+
+
+def _is_amount(text: str) -> bool:
+    return text in ("", "-") or (text[:1].isdigit() and "/" not in text)
 
 
 class Advance(Protocol):
@@ -189,6 +208,18 @@ def _duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+@contextlib.contextmanager
+def quiet_logs() -> Generator[None]:
+    """With `-q`, what the library logs below an error stays unsaid."""
+    log, level = logger(), logger().level
+    if is_quiet():
+        log.setLevel("ERROR")
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 @contextlib.contextmanager

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
 
 from penstock.cli._energon import refuse_given
+
+_JSON_TOKENS = 4096
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Decode = Callable[[Sequence[int]], str]
@@ -77,3 +80,35 @@ def visible(sample: Mapping[str, Any], decode: Decode | None, *, show_all: bool)
     if decode is not None and "tokens" in sample:
         shown["text"] = decode(sample["tokens"])
     return shown | ({name: sample[name] for name in hidden} if show_all else {})
+
+
+def plain_at(
+    source: Any, index: int, decode: Decode | None, *, show_all: bool, more: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The fields of the sample of an index, as JSON can hold them; why there are none where it is excluded."""
+    from penstock.errors import Excluded
+
+    try:
+        return plain(visible(source[index], decode, show_all=show_all)) | dict(more or {})
+    except Excluded as error:
+        return {"excluded": error.what}
+
+
+def plain(sample: dict[str, Any]) -> dict[str, Any]:
+    """A sample as JSON can hold it: long rows of ids are cut, bytes and images named."""
+    return {name: _plain_value(value) for name, value in sample.items()}
+
+
+def _plain_value(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        shown = value[:_JSON_TOKENS].tolist() if getattr(value, "ndim", 0) else value.tolist()
+        return [*shown, f"… {len(value)} in all"] if getattr(value, "ndim", 0) and len(value) > _JSON_TOKENS else shown
+    if isinstance(value, (bytes, bytearray)):
+        return f"<{len(value)} bytes>"
+    if hasattr(value, "mode") and hasattr(value, "tobytes"):
+        return f"<{value.mode} image, {value.width} x {value.height}>"
+    if isinstance(value, (list, tuple)):
+        return [_plain_value(one) for one in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {name: one for name, one in dataclasses.asdict(value).items() if one is not None}
+    return value

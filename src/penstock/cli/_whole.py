@@ -73,7 +73,8 @@ def shares_options(command: Command) -> Command:
 @contextlib.contextmanager
 def kept(output: str, options: dict[str, Any]) -> Generator[None]:
     """Say at an interrupt what shared work keeps."""
-    with keeping(output) if options["part"] is not None or options["finish"] else contextlib.nullcontext():
+    is_shared = options["part"] is not None or options["finish"] or options.get("executor") is not None
+    with keeping(output) if is_shared else contextlib.nullcontext():
         yield
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import click
 
+from penstock.cli._output import emit, json_option
+
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def command(shell: str) -> None:
+@json_option
+def command(shell: str, as_json: bool) -> None:
     """Print a script that completes commands, options, paths, formats and splits; your shell's startup file takes it.
 
     For fish: `penstock completion fish > ~/.config/fish/completions/penstock.fish`.
@@ -20,4 +23,5 @@ def command(shell: str) -> None:
     if kind is None:
         raise click.UsageError(f"click completes nothing for {shell}.")
     # The base, as bash's own asks bash for its version first: there may be none on the machine that this is made on.
-    click.echo(ShellComplete.source(kind(click.get_current_context().find_root().command, {}, "penstock", VARIABLE)))
+    script = ShellComplete.source(kind(click.get_current_context().find_root().command, {}, "penstock", VARIABLE))
+    emit({"shell": shell, "script": script}, as_json=as_json, text=script)

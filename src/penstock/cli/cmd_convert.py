@@ -33,6 +33,13 @@ _NO_WRITERS = ("dry_run", "source", "target", "to", "format", "progress", "raw",
 @click.option("--split", help="Split of the target to write; of the source, where the target has none.")
 @click.option("--source-split", help="Split of the source to read.")
 @click.option("--layout", help="Layout of the source: a historical one, or the width of raw tokens, such as uint16.")
+@click.option("--tokens-column", metavar="NAME", help="Column of the source with lists of ids, a document each.")
+@click.option("--tokens-dtype", metavar="DTYPE", help="Dtype of the ids where that column holds bytes, such as int64.")
+@click.option(
+    "--one-document",
+    is_flag=True,
+    help="Rows or raw tokens tell no borders: documents end at each --eos-id, or all is one.",
+)
 @click.option(
     "--columns",
     metavar="NAME=ENCODING,…",
@@ -71,7 +78,8 @@ def command(
 ) -> None:
     """Convert a dataset to another format or layout, and verify the result by its digest.
 
-    SOURCE may also be a .csv or .tsv file with a header. Killed and run again with the same options, it resumes.
+    SOURCE may also be a .csv or .tsv file with a header. Of Parquet, Hugging Face and MDS the columns "tokens" and
+    "input_ids" are documents without being named. Killed and run again with the same options, it resumes.
 
     Many machines share a conversion by --part, with TARGET where all of them see it; --finish commits it. Lines are one
     stream, and are not shared; tokens are written by this process alone, unless shared, or --workers says more.

@@ -43,6 +43,8 @@ def command(folder: str, overwrite: bool, max_mb: float | None, as_json: bool) -
     from penstock.store.resolve import local_path
 
     folder = local_path(folder, "the folder of the demo")
+    if os.path.exists(folder) and not os.path.isdir(folder):
+        raise ConfigError("a file, where a folder is wanted", path=folder, hint="Name a new folder")
     if os.path.isdir(folder) and os.listdir(folder) and not overwrite:
         raise ConfigError("the folder is not empty", path=folder, hint="Name another one, or pass --overwrite")
     text_path, tokenizer_path, packed_path = (

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 from typing import Any
 
 import click
 
 from penstock.cli._opening import excludes_option, opening_options
 from penstock.cli._output import emit, follow_links_option, json_option, say
-from penstock.cli._samples import decoder, first_of, require_one, sample_options, visible
+from penstock.cli._samples import decoder, first_of, plain_at, require_one, sample_options
 
-_JSON_TOKENS = 4096
+_LOOKED_AT = 100
 
 
 @click.command()
@@ -43,12 +43,14 @@ def command(
 
     require_one()
     options["columns"] = None if columns is None else columns.split(",")
+    if columns is not None:
+        _require_columns(path, options)
     if as_json:
         _as_json(path, (start, index, key), count, tokenizer, options, show_all=show_all)
         return
     opened = open_target(path, tokenizer=tokenizer, **options)
     _ = opened.vocabulary  # one that is not there is an error before anything is read
-    indices = _indices(opened.source, path, (start, index, key), count)
+    indices = _indices(opened.source, (start, index, key), count)
     failed: list[Exception] = []
     lines = [f"{at}: {line(sample_at(opened, at, show_all=show_all, failed=failed.append))}" for at in indices]
     nothing = "no samples" if not indices.start else f"{len(opened):,} samples, none from {indices.start:,} on"
@@ -62,7 +64,6 @@ def _as_json(
     options: dict[str, Any], *, show_all: bool,
 ) -> None:  # fmt: skip
     """The values of the samples, for programs."""
-    from penstock.errors import Excluded
     from penstock.formats import open_source
 
     source = open_source(path, **options)
@@ -74,36 +75,37 @@ def _as_json(
     decode = decoder(tokenizer)
 
     def shown(at: int) -> dict[str, Any]:
-        try:
-            return _plain(visible(source[at], decode, show_all=show_all)) | pickled
-        except Excluded as error:
-            return {"excluded": error.what}
+        return {"index": at} | plain_at(source, at, decode, show_all=show_all, more=pickled)
 
-    samples = [{"index": at} | shown(at) for at in _indices(source, path, chosen, count)]
+    samples = list(map(shown, _indices(source, chosen, count)))
     emit({"path": path, "samples": samples}, as_json=True, text="")
 
 
-def _indices(source: Any, path: str, chosen: tuple[int | None, int | None, str | None], count: int | None) -> range:
+def _indices(source: Any, chosen: tuple[int | None, int | None, str | None], count: int | None) -> range:
     start, index, key = chosen
     first = first_of(source, start, index, key)
     usual = 5 if index is None and key is None else 1
     return range(first, min(first + (usual if count is None else count), len(source)))
 
 
-def _plain(sample: dict[str, Any]) -> dict[str, Any]:
-    return {name: _plain_value(value) for name, value in sample.items()}
+def _require_columns(path: str, options: dict[str, Any]) -> None:
+    """That one of the first samples has each field that is asked for; raises `ConfigError`."""
+    from penstock._naming import nearest
+    from penstock.errors import ConfigError, Excluded
+    from penstock.formats import open_source
 
-
-def _plain_value(value: Any) -> Any:
-    if hasattr(value, "tolist"):
-        shown = value[:_JSON_TOKENS].tolist() if getattr(value, "ndim", 0) else value.tolist()
-        return [*shown, f"… {len(value)} in all"] if getattr(value, "ndim", 0) and len(value) > _JSON_TOKENS else shown
-    if isinstance(value, (bytes, bytearray)):
-        return f"<{len(value)} bytes>"
-    if hasattr(value, "mode") and hasattr(value, "tobytes"):
-        return f"<{value.mode} image, {value.width} x {value.height}>"
-    if isinstance(value, (list, tuple)):
-        return [_plain_value(one) for one in value]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {name: one for name, one in dataclasses.asdict(value).items() if one is not None}
-    return value
+    every: dict[str, Any] = {**options, "columns": None}
+    source = open_source(path, **every)
+    known = {one.name for one in source.schema.fields}
+    for index in range(min(len(source), _LOOKED_AT) if source.schema.open else 0):
+        if known.issuperset(options["columns"]):
+            break
+        with contextlib.suppress(Excluded):
+            known.update(source[index])
+    for name in options["columns"]:
+        if name not in known and len(source):
+            close, names = nearest(name, known), ", ".join(sorted(known))
+            hint = f"Did you mean {close!r}?" if close else None
+            raise ConfigError(
+                "no sample has this field", path=path, found=repr(name), expected=f"one of {names}", hint=hint
+            )

@@ -185,7 +185,7 @@ def prepare_instruction_tuning_data(config_file_path: Path, as_json: bool) -> in
 
 
 def _run(work: Callable[[Advance], Done], as_json: bool) -> int:
-    with progress("working", total=None, unit="documents") as advance:
+    with progress(click.get_current_context().info_name or "working", total=None, unit="documents") as advance:
         done = work(advance)
     lines = [done.summary]
     if done.notes:

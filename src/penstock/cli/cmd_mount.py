@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from penstock.cli._output import follow_links_option
+from penstock.cli._opening import excludes_option
+from penstock.cli._output import emit_line, follow_links_option, json_option
 
 
 @click.command()
@@ -17,14 +18,28 @@ from penstock.cli._output import follow_links_option
 )
 @click.option("-d", "--detach", is_flag=True, help="Go to the background.")
 @click.option("-w", "--allow-slow", is_flag=True, help="Taken from Energon: old indexes need no permission here.")
+@excludes_option
 @follow_links_option
+@json_option
 def command(
-    path: str, mountpoint: str, sample_folders: bool, detach: bool, allow_slow: bool, follow_links: bool
+    path: str,
+    mountpoint: str,
+    sample_folders: bool,
+    detach: bool,
+    allow_slow: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Show the parts of a WebDataset's samples as files, read-only, until Ctrl-C or `fusermount -u MOUNTPOINT`."""
     from penstock.cli._output import note
     from penstock.view.mount import mount
 
     said = f"{path} at {mountpoint}; unmount with `fusermount -u {mountpoint}`" + ("" if detach else ", or Ctrl-C")
-    options: dict[str, Any] = {"by_sample": sample_folders, "detach": detach, "follow_links": follow_links}
-    mount(path, mountpoint, **options, ready=lambda: note(said))
+
+    def ready() -> None:
+        if as_json:
+            emit_line({"path": path, "mountpoint": mountpoint}, as_json=True, text="")
+        else:
+            note(said)
+
+    mount(path, mountpoint, by_sample=sample_folders, detach=detach, **options, ready=ready)

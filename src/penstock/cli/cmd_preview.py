@@ -8,8 +8,8 @@ import click
 
 from penstock.cli._common import has_color
 from penstock.cli._opening import excludes_option
-from penstock.cli._output import follow_links_option, note
-from penstock.cli._samples import first_of, require_one, sample_options
+from penstock.cli._output import emit, follow_links_option, json_option, note
+from penstock.cli._samples import decoder, first_of, plain_at, require_one, sample_options
 
 
 @click.command()
@@ -24,6 +24,7 @@ from penstock.cli._samples import first_of, require_one, sample_options
 @click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say.")
 @excludes_option
 @follow_links_option
+@json_option
 def command(
     path: str,
     split: str | None,
@@ -35,6 +36,7 @@ def command(
     show_all: bool,
     pictures: bool | None,
     dataset_config: str | None,
+    as_json: bool,
     **options: Any,
 ) -> None:
     """Show samples: the table of parts, texts, sizes of images, and small pictures where the terminal can."""
@@ -54,8 +56,13 @@ def command(
     first = first_of(opened.source, start, index, key)
     pictures = (on_terminal if pictures is None else pictures) and has_color()  # pictures are made of colours
     width = shutil.get_terminal_size().columns
-    asks = count is None and on_terminal and sys.stdin.isatty()
+    asks = count is None and on_terminal and sys.stdin.isatty() and not as_json
     stop = len(opened) if asks else min(len(opened), first + (count or 1))
+    if as_json:
+        decode, source = decoder(tokenizer), opened.source
+        samples = [{"index": at} | plain_at(source, at, decode, show_all=show_all) for at in range(first, stop)]
+        emit({"path": path, "samples": samples}, as_json=True, text="")
+        return
     failed: list[Exception] = []
     for at in range(first, stop):
         found = sample_at(opened, at, show_all=show_all, failed=failed.append)

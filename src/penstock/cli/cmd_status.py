@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +11,7 @@ from penstock.cli._output import emit, json_option, note
 from penstock.cli._sharing import array_expression
 
 if TYPE_CHECKING:
+    from penstock.work.log import Entry
     from penstock.work.status import WorkStatus
 
 
@@ -49,4 +51,13 @@ def _summary(found: WorkStatus) -> str:
         shares = f"\n  {found.shares} shares; with missing tasks: {missing}"
     files = f", files of {found.files} assembled" if found.files else ""
     done = f"{found.done:,} of {found.tasks:,} tasks done" if found.tasks else "no task done yet"
-    return f"{found.output}: {done}{files}{rate}{shares}{left}"
+    runs = "".join(map(_told, found.failed)) + "".join(map(_told, found.running))
+    return f"{found.output}: {done}{files}{rate}{shares}{runs}{left}"
+
+
+def _told(one: Entry) -> str:
+    what = "finish" if one.share == "finish" else f"share {one.share}"
+    at = datetime.fromtimestamp(one.ended_s or one.began_s, UTC).isoformat(" ", "seconds")
+    if one.ended_s is None:
+        return f"\n  {what} on {one.host}, process {one.process}: at work since {at}, or killed"
+    return f"\n  {what} on {one.host}: failed at {at}: {' '.join((one.error or '').split())}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from penstock.cli._opening import excludes_option, opening_options
-from penstock.cli._output import follow_links_option, note
+from penstock.cli._output import emit_line, follow_links_option, json_option, note
 
 
 @click.command()
@@ -18,6 +18,7 @@ from penstock.cli._output import follow_links_option, note
 @click.option("--tokenizer", help="tokenizer.json or its folder, or a name in the Hub's local cache: ids as text.")
 @click.option("--trust", is_flag=True, help="Import what recipes name, and decode pickles: both run code of others.")
 @follow_links_option
+@json_option
 def command(
     targets: tuple[str, ...],
     split: str | None,
@@ -31,6 +32,7 @@ def command(
     tokenizer: str | None,
     trust: bool,
     follow_links: bool,
+    as_json: bool,
 ) -> None:
     """Look at datasets, recipes, or a folder of them, in a browser, until Ctrl-C.
 
@@ -43,7 +45,7 @@ def command(
     from penstock.view.pages.targets import Settings
 
     def ready(url: str) -> None:
-        click.echo(url)
+        emit_line({"url": url}, as_json=as_json, text=url)
         if not is_loopback(host):
             note(f"it listens on {host}: whoever has this address may look")
         if not no_open:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import importlib
 import itertools
 import os
@@ -18,10 +17,11 @@ from penstock import __version__, errors
 from penstock._printable import printable, printable_json, printable_lines
 from penstock._secrets import redact
 from penstock._settings import setting
-from penstock.cli._commands import COMMANDS, EXAMPLES, GROUPS
-from penstock.cli._common import add_common, common_options, in_plain_words
+from penstock.cli._commands import COMMANDS, GROUPS, kept_by
+from penstock.cli._common import add_common, common_options, copied, in_plain_words, with_example
 from penstock.cli._errors import INTERRUPTED, OUR_FAULT, SYSTEM, errors_option
 from penstock.cli._heartbeat import SERVING
+from penstock.cli._hints import path_hint
 
 VARIABLE = "_PENSTOCK_COMPLETE"
 """Set by the shell that asks what completes a line."""
@@ -39,15 +39,16 @@ class LazyCommands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         # A copy: groups of others have some of these commands too, with other examples.
-        command = copy.copy(importlib.import_module(f"penstock.cli.cmd_{cmd_name.replace('-', '_')}").command)
-        command.params = list(command.params)
-        if cmd_name in EXAMPLES and not command.epilog:
-            command.epilog = f"\b\nExample:\n  {EXAMPLES[cmd_name]}"
+        command = copied(importlib.import_module(f"penstock.cli.cmd_{cmd_name.replace('-', '_')}").command)
+        if cmd_name.startswith("prepare"):
+            from penstock.cli._energon import with_progress_mode
+
+            command = with_progress_mode(command)
         if VARIABLE in os.environ:
             from penstock.cli._completion import completing
 
             command = completing(command)
-        return _reporting(add_common(command), cmd_name)
+        return _reporting(add_common(with_example(command, cmd_name), cmd_name), cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))
@@ -57,17 +58,19 @@ class LazyCommands(click.Group):
 
 
 def _reporting(command: click.Command, name: str) -> click.Command:
-    """The command, which says every 30 seconds that it is at work."""
+    """The command, which says every 30 seconds that it is at work, and at an interrupt what is kept."""
     invoke = command.invoke
 
     def watched(context: click.Context) -> Any:
-        from penstock.cli._output import reporting
+        from penstock.cli._output import quiet_logs, reporting
 
-        with reporting(name):
-            return invoke(context)
+        with contextlib.nullcontext() if name in SERVING else reporting(name), quiet_logs():
+            try:
+                return invoke(context)
+            except KeyboardInterrupt as interrupt:
+                raise KeyboardInterrupt(str(interrupt) or kept_by(name)) from None
 
-    if name not in SERVING:
-        vars(command)["invoke"] = watched  # of this copy alone
+    vars(command)["invoke"] = watched  # of this copy alone
     return command
 
 
@@ -103,8 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if status not in (INTERRUPTED, OUR_FAULT) and not isinstance(error, click.UsageError):
             status = 1 if _is_energon(arguments) else status
         if isinstance(error, click.ClickException):
-            vars(error)["message"] = failure["message"]
-            error.show()
+            click.UsageError(failure["message"] or "", getattr(error, "ctx", None)).show()
         else:
             code = "" if status == INTERRUPTED else f" [{failure['code']}]"  # `penstock --errors` explains it
             click.echo(f"penstock: {failure['message']}{code}", err=True)
@@ -130,8 +132,10 @@ def _understand(error: BaseException) -> tuple[dict[str, str | None], int]:
             return _failure("usage", in_plain_words(error), hint=hint), error.exit_code
         case click.Abort() | KeyboardInterrupt():  # the first is what click makes of the second
             said = str(error.__cause__ or "") if isinstance(error, click.Abort) else str(error)
-            return _failure("interrupted", said or "interrupted"), INTERRUPTED
+            return _failure("interrupted", said or "stopped"), INTERRUPTED
         case errors.PenstockError():
+            if error.hint == "Check the path":
+                error.hint = path_hint(error.path or "")
             place = None if error.offset_bytes is None else f"byte {error.offset_bytes}"
             parts = {"path": error.path, "place": place, "found": error.found}
             return _failure(

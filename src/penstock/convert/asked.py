@@ -26,8 +26,9 @@ from penstock.work.sharing import Sharing
 Samples = Source[Sample] | Iterable[Sample]
 """What may be read and is at no place: a source that is open, or samples, once."""
 
-_OF_SOURCE = ("layout", "flavor", "raw", "trust", "follow_links", "eos_id", "read", "excludes")
-_OF_DATASETS = ("split", "layout", "flavor", "raw")
+_OF_TOKENS = ("tokens_column", "tokens_dtype", "one_document")
+_OF_SOURCE = ("layout", "flavor", "raw", "trust", "follow_links", "eos_id", "read", "excludes", *_OF_TOKENS)
+_OF_DATASETS = ("split", "layout", "flavor", "raw", *_OF_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ def understand(
     _require_values(options)
     count = _count_workers(workers)
     of_source, of_target = _sides({name: value for name, value in options.items() if value is not None}, chosen)
-    source, source_format = _source(source, format, tables=not chosen.traits.tokens)
+    source, source_format = _source(source, format, of_source.get("layout"), tables=not chosen.traits.tokens)
     if chosen.name == "jsonl" != source_format and "flavor" in of_source:
         of_target["flavor"] = of_source.pop("flavor")
     _require_taken(source, source_format, of_source)
@@ -196,7 +197,7 @@ def _require_taken(source: Place | Samples, format: str, of_source: Mapping[str,
     elif format == TABLE:
         refused, why = [name for name in of_source if name in _OF_DATASETS], "a file of a table has no such options"
     else:
-        chosen = {name: value for name, value in of_source.items() if name in ("split", "layout")}
+        chosen = {name: value for name, value in of_source.items() if name in ("split", "layout", *_OF_TOKENS)}
         return require_taken(get_format(format), source.path, OpenOptions(**chosen))
     if any(of_source[name] for name in refused):
         raise ConfigError(why, found=", ".join(refused), hint="Leave them out")
@@ -226,11 +227,13 @@ def _count_workers(workers: int | None) -> int | None:
     return workers
 
 
-def _source(source: Place | Samples, format: str | None, *, tables: bool) -> tuple[Place | Samples, str]:
+def _source(
+    source: Place | Samples, format: str | None, layout: str | None, *, tables: bool
+) -> tuple[Place | Samples, str]:
     """What is read, and its format; a file of comma- or tab-separated values is no dataset of ours."""
     if not isinstance(source, Place):
         return source, ""
     by_name = source.is_local or isinstance(source.store, CopyingStore)
     if tables and format in (None, TABLE) and by_name and source.path.endswith(TABLES) and source.is_file():
         return replace(source, path=source.absolute), TABLE
-    return source, (get_format(format) if format else sniff(source.store, source.path)).name
+    return source, (get_format(format) if format else sniff(source.store, source.path, layout=layout)).name

@@ -15,8 +15,8 @@ from penstock.codec.joined_digest import JoinedDigest, is_joinable
 from penstock.convert.eos import EosRule
 from penstock.convert.output import Advance, Output, ReadBack, Written
 from penstock.convert.plan import TokenPlan
-from penstock.convert.tokens import ColumnTokens
 from penstock.errors import Corrupt
+from penstock.formats._token_column import ColumnTokens
 from penstock.formats.tokens.common import document_runs
 from penstock.types import IntArray, Manifest
 
@@ -84,8 +84,8 @@ def runs_of(
 ) -> Iterator[tuple[NDArray[Any], IntArray]]:
     """Runs of documents `[first, stop)`, or of all, after the rule."""
     done = first
-    if stop is not None and isinstance(source, ColumnTokens):
-        runs = source.runs(first, stop)
+    if isinstance(source, ColumnTokens) and source.is_row_by_row:
+        runs = source.runs(first, len(source) if stop is None else stop)
     else:
         runs = document_runs(source, RUN_TOKENS, first, stop)
     for tokens, doc_lengths in runs:

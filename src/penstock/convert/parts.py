@@ -25,13 +25,13 @@ from penstock.codec.tokens import check_ids, dtype_for
 from penstock.convert.documents import runs_of
 from penstock.convert.eos import EosRule
 from penstock.convert.output import Advance, Written
-from penstock.convert.plan import TokenPlan, open_documents
+from penstock.convert.plan import TokenPlan
 from penstock.convert.rows import Dataset
-from penstock.convert.tokens import ColumnTokens
 from penstock.errors import ConfigError, PenstockError, PrepareError, Unsupported
 from penstock.executors import make_executor
 from penstock.formats import files_at
 from penstock.formats._manifest import Provenance
+from penstock.formats._token_column import ColumnTokens
 from penstock.formats.tokens.folder.files import read_index, read_index_bytes
 from penstock.formats.tokens.folder.side import read_manifest
 from penstock.store.local import LocalStore, output_exists
@@ -189,7 +189,7 @@ class Documents:
 def cut_documents(plan: TokenPlan) -> list[Documents]:
     """The tasks: each ends at the first border at or after a multiple of so many tokens, or has so many documents."""
     source, task_tokens = plan.source, plan.shared.task_bytes
-    if isinstance(source, ColumnTokens):
+    if isinstance(source, ColumnTokens) and source.is_row_by_row:
         stops = _equal_stops(source, task_tokens)
     else:
         starts = source.doc_starts
@@ -212,8 +212,7 @@ class PartJob:
     """What every worker gets.
 
     Attributes:
-        source: where the documents are, and `eos_id` what ends them as far as somebody said.
-        eos_id: see there.
+        source: where the documents are.
         rule: for EOS tokens.
         shown: the source as errors name it.
         target: the output as errors name it.
@@ -223,7 +222,6 @@ class PartJob:
     """
 
     source: Dataset
-    eos_id: int | None
     rule: EosRule
     shown: str
     target: str
@@ -234,7 +232,7 @@ class PartJob:
 
 def write_part(job: PartJob, task: Documents) -> PartName:
     """Leave the documents of a task as a part; one that is there by now stays. Memory: a run of 2^22 tokens."""
-    source = open_documents(job.source, job.eos_id)
+    source: Any = job.source.open()
     dtype, content, documents = dtype_for(job.token_bytes, "<"), xxhash.xxh3_64(), DocumentRuns()
     found: list[IntArray] = [np.empty(0, np.int64)]
     temporary = job.folder.child(f"{task.number % 256:02x}/{task.number:08d}-000000")
@@ -309,7 +307,7 @@ class _Pass:
         """The parts of a share, or of all, in order, once they are there."""
         plan, mine = self.plan, [task for task in self.tasks if self.plan.sharing.takes(task.number)]
         limit = min(1 << 8 * plan.token_bytes, plan.output.options.get("vocab_size") or 1 << 32)
-        about = (plan.dataset, plan.eos_id, plan.rule, plan.shown, plan.output.place.path)
+        about = (plan.dataset, plan.rule, plan.shown, plan.output.place.path)
         job = PartJob(*about, self.work.parts, plan.token_bytes, limit)
         made = iter(
             self.pool.map(functools.partial(write_part, job), (one for one in mine if one.number not in listed))

@@ -10,17 +10,17 @@ import msgspec
 
 from penstock._kinds import TokenParts, is_token_source
 from penstock.abc import TokenSource
-from penstock.codec.tokens import TOKEN_BYTES, token_bytes_for_id
+from penstock.codec.tokens import TOKEN_BYTES, token_bytes_for_id, token_bytes_for_vocab
 from penstock.convert.asked import Asked
 from penstock.convert.eos import EosRule
 from penstock.convert.output import Output
 from penstock.convert.rows import Dataset
-from penstock.convert.tokens import column_tokens
 from penstock.errors import ConfigError, PenstockError, Unsupported
 from penstock.executors import HERE, AnyExecutor
 from penstock.formats import get_format
 from penstock.formats._excluding import stored
 from penstock.formats._kept import carried_list, excluded_count, kept, left_out, whole_of
+from penstock.formats._token_column import ColumnTokens, usual_column
 from penstock.formats.tokens.folder.side import NAME as FOLDER
 from penstock.store.exclude_list import NO_LIST, Entry
 from penstock.store.local import Kept, LocalStore
@@ -48,7 +48,6 @@ class TokenPlan:
         lost: what the source holds and the target has no place for.
         kept: what is found again of the files of a killed writer.
         dataset: where the source is.
-        eos_id: what ends its documents, as far as somebody said.
         to: format of the output; of a folder, of its files.
         file_tokens: of a folder, the tokens of a file.
         token_bytes: width in which its writer takes parts; 0 where it takes none.
@@ -69,7 +68,6 @@ class TokenPlan:
     lost: tuple[str, ...]
     kept: Kept
     dataset: Dataset
-    eos_id: int | None
     to: str
     file_tokens: int | None
     token_bytes: int
@@ -98,15 +96,18 @@ def plan_tokens(asked: Asked) -> TokenPlan:
         raise ConfigError("documents of tokens have no columns and no groups", path=place.path)
     # Read into memory that is given back: what is mapped counts as ours for as long as the system has room.
     given: dict[str, Any] = {"read": "pread", **asked.of_source}
-    dataset, eos_id = Dataset(place, asked.source_format, OpenOptions(**given)), asked.of_source.get("eos_id")
+    dataset = Dataset(place, asked.source_format, OpenOptions(**given))
     seen = dataset.opened()
+    if not is_token_source(seen) and (found := usual_column(stored(seen))) is not None:
+        dataset = replace(dataset, options=replace(dataset.options, tokens_column=found))
+        seen = dataset.opened()
     carried = carried_list(seen) if asked.keep_excluded else NO_LIST
     excluded = 0 if asked.keep_excluded else excluded_count(seen)
-    opened = _documents(stored(seen) if asked.keep_excluded else kept(seen), dataset, eos_id)
+    opened = stored(seen) if asked.keep_excluded else kept(seen)
     if asked.keep_excluded or excluded:
         dataset = dataset.whole() if asked.keep_excluded else dataset.settled(seen)
     if not is_token_source(opened):
-        hint = "It takes documents of tokens: use pack first, or name a source with a column 'tokens'"
+        hint = "It takes documents of tokens: use pack first, or name the column of ids with --tokens-column"
         raise Unsupported(f"{to} can't hold these samples", path=place.path, hint=hint)
     asked.rule.require_sense(place.path, opened.eos_id)
     options = _token_options(opened, place, asked) | dict(asked.of_target)
@@ -129,16 +130,7 @@ def plan_tokens(asked: Asked) -> TokenPlan:
     shared = _shared(what, asked)
     how = (width, recorded, asked.workers, asked.executor, asked.sharing, shared, by_parts)
     about = (opened, place.path, asked.rule, output, lost, asked.kept)
-    return TokenPlan(*about, dataset, eos_id, to, asked.file_tokens, *how, excluded, carried.entries)
-
-
-def open_documents(dataset: Dataset, eos_id: int | None) -> Any:
-    """A dataset as a token source, where it is one, or holds documents in a column; else as it is."""
-    return _documents(dataset.open(), dataset, eos_id)
-
-
-def _documents(opened: Any, dataset: Dataset, eos_id: int | None) -> Any:
-    return opened if is_token_source(opened) else column_tokens(opened, dataset.place.path, eos_id) or opened
+    return TokenPlan(*about, dataset, to, asked.file_tokens, *how, excluded, carried.entries)
 
 
 def _shared(what: Mapping[str, Any], asked: Asked) -> Plan:
@@ -164,7 +156,8 @@ def _token_options(source: TokenSource, place: Place, asked: Asked) -> dict[str,
     rule = asked.rule
     found = getattr(source, "manifest", None)
     manifest = found if isinstance(found, Manifest) else None
-    token_bytes = _token_bytes(source, manifest, rule)
+    told = _told_width(source, asked.of_target)
+    token_bytes = _token_bytes(source, manifest, rule) if told is None else told
     how = {"eos": rule.action} | ({} if rule.eos_id is None else {"eos_id": rule.eos_id})
     return {
         **({} if any(name in asked.of_target for name in _WIDTH_OPTIONS) else {"token_bytes": token_bytes}),
@@ -175,6 +168,16 @@ def _token_options(source: TokenSource, place: Place, asked: Asked) -> dict[str,
         # A format of one width for all ids remembers the source's, so that the way back leads to the same bytes.
         "options": {"command": "convert", "token_bytes": token_bytes, **how, **left_out(source)},
     }
+
+
+def _told_width(source: TokenSource, of_target: Mapping[str, Any]) -> int | None:
+    """Width that the ids of a column are asked for in: then nobody need look for the largest."""
+    if not isinstance(stored(whole_of(source)), ColumnTokens):
+        return None
+    width, vocab_size = of_target.get("token_bytes"), of_target.get("vocab_size")
+    if width is None and isinstance(vocab_size, int) and 1 <= vocab_size <= 1 << 32:
+        width = token_bytes_for_vocab(vocab_size)
+    return width if width in TOKEN_BYTES else None
 
 
 def _token_bytes(source: TokenSource, manifest: Manifest | None, rule: EosRule) -> int:

@@ -115,9 +115,9 @@ def convert(
         file_tokens: make a folder of token files of this size; part: `(i, n)`: do the i-th (from 0) of n shares alone.
         finish, no_work, restart: do what is missing of shared work, and commit; only where nothing is; throw work away.
         progress: called with samples done and a text.
-        options: `layout, eos_id, flavor, raw, trust, follow_links, read, excludes, source_split` of the source, as
-            `penstock.open` takes them; all others are the target's, as of `penstock.create`: `token_bytes=`, `dtype=`,
-            `size_limit=`, `split=`. A target without splits leaves `split=` to the source.
+        options: `layout, eos_id, flavor, raw, trust, follow_links, read, excludes, source_split, tokens_column,
+            tokens_dtype, one_document` of the source, as `penstock.open` takes them; others are the target's, as of
+            `penstock.create`: `token_bytes=`, `size_limit=`. A target without splits leaves `split=` to the source.
 
     Raises:
         Unsupported: the target's format can't hold these samples; it says why.
@@ -216,7 +216,7 @@ def _as_written(plan: TokenPlan | SamplePlan, written: Written) -> ReadBack:
     known = written.manifest
     if known is None:
         return ReadBack(written.samples or 0, written.digest, 0)
-    width = plan.source.dtype.itemsize if isinstance(plan, TokenPlan) else None
+    width = (plan.token_bytes or plan.source.dtype.itemsize) if isinstance(plan, TokenPlan) else None
     return ReadBack(written.samples or 0, written.digest, known.size_bytes, known.num_tokens, width)
 
 

@@ -39,6 +39,7 @@ BUILT_IN: dict[str, str] = {
     "megatron": "penstock.formats.tokens.megatron:FORMAT",
     "raw-tokens": "penstock.formats.tokens.raw_tokens:FORMAT",
     "datatrove": "penstock.formats.tokens.datatrove:FORMAT",
+    "litdata": "penstock.formats.tokens.litdata:FORMAT",
     "mds": "penstock.formats.shards.mds:FORMAT",
     "csv": "penstock.formats.shards.xsv:CSV",
     "tsv": "penstock.formats.shards.xsv:TSV",
@@ -58,6 +59,7 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
     "megatron": (".idx", ".bin"),
     "raw-tokens": (".bin", ".npy"),
     "datatrove": (".ds",),
+    "litdata": (),
     "mds": (".mds",),
     "csv": (),
     "tsv": (),
@@ -81,7 +83,7 @@ _KINDS = {"jsonl": "JSONL", "parquet": "Parquet", "pbin": "token files", "flat-t
 
 _SHARD_FORMATS = ("mds", "csv", "tsv", "xsv", "json-shards")
 _MARKS = {
-    "index.json": ("token-files", *_SHARD_FORMATS),
+    "index.json": ("token-files", *_SHARD_FORMATS, "litdata"),
     ".nv-meta/.info.json": ("webdataset",),
     "state.json": ("hf",),
     "dataset_dict.json": ("hf",),
@@ -103,6 +105,9 @@ _NEEDS = {
     "validate_hash": ("hashes", "digests in an index"),
 }
 """Option of opening → the trait of the formats that take it, and what it is about."""
+
+_RAW_LAYOUTS = ("uint8", "uint16", "uint32", "uint64")
+"""Layouts that say all there is to know of a file without a header."""
 
 ENTRY_POINT_GROUP = "penstock.formats"
 
@@ -145,11 +150,12 @@ def formats_of_name(path: str, broken: list[str] | None = None) -> list[str]:
     return _built_in_of_name(path) + _plug_ins_of_name(path, [] if broken is None else broken)
 
 
-def sniff(store: Store, path: str, *, to_read: bool = False) -> Format:
+def sniff(store: Store, path: str, *, to_read: bool = False, layout: str | None = None) -> Format:
     """The format of what stands at `path`.
 
     Formats whose suffix fits are asked first; the others are not even imported where one of these says yes. Where it is
     `to_read`, a far folder without an index is listed: of what is there, or is not, its store need not ask any more.
+    A file that none recognises is raw tokens where its `layout` is one of theirs.
 
     Raises:
         NotFound: nothing is there.
@@ -172,6 +178,8 @@ def sniff(store: Store, path: str, *, to_read: bool = False) -> Format:
     if not store.exists(path):
         raise NotFound("no such file or folder", path=path, hint="Check the path")
     _require_no_writer(store, path)
+    if layout in _RAW_LAYOUTS and not store.is_folder(path):
+        return get_format("raw-tokens")
     raise _unrecognised(store, path, reasons, _built_in_of_name(path), broken)
 
 
@@ -185,14 +193,30 @@ def find_format(place: Place, name: str | None, options: OpenOptions) -> Format:
         Unsupported: no format recognises it.
         ConfigError: no format has this name, or data of this one can't follow an option.
     """
-    chosen = get_format(name) if name else sniff(place.store, place.path, to_read=True)
+    chosen = get_format(name) if name else sniff(place.store, place.path, to_read=True, layout=options.layout)
     require_taken(chosen, place.path, options)
     return chosen
 
 
+def _require_tokens_read(chosen: Format, path: str, options: OpenOptions) -> None:
+    """That options for reading rows as documents meet rows; raises `ConfigError`."""
+    if options.tokens_dtype is not None and options.tokens_column is None:
+        hint = "Name the column: --tokens-column (tokens_column=)"
+        raise ConfigError("tokens_dtype is that of ids in a column of bytes", path=path, hint=hint)
+    if options.one_document and options.tokens_column is None and not chosen.traits.borderless:
+        what = f"data of the format {chosen.name!r} say where documents are"
+        if not chosen.traits.tokens:
+            what = "rows have no tokens before a column is named"
+        hint = "Name it: --tokens-column (tokens_column=)" if not chosen.traits.tokens else "Leave --one-document out"
+        raise ConfigError(what, path=path, found="one_document", hint=hint)
+
+
 def require_taken(chosen: Format, path: str, options: OpenOptions) -> None:
     """That data of a format can follow the options for opening them; raises `ConfigError`."""
+    _require_tokens_read(chosen, path, options)
     for option, (trait, needs) in _NEEDS.items():
+        if trait == "tokens" and options.tokens_column is not None:
+            continue
         if getattr(options, option) is not None and not getattr(chosen.traits, trait):
             what = f"{option} needs {needs}, and the format {chosen.name!r} has none"
             found = f"{option}={getattr(options, option)!r}"
@@ -206,7 +230,8 @@ def open_source(
     trust: bool = False, layout: str | None = None, vocab_size: int | None = None, eos_id: int | None = None,
     columns: list[str] | tuple[str, ...] | None = None, read: ReadMode = "auto", validate_hash: str | None = None,
     follow_links: bool = False, excludes: str | os.PathLike[str] | ExcludeList | None = None,
-    mask_tokens: int | None = None,
+    mask_tokens: int | None = None, tokens_column: str | None = None, tokens_dtype: str | None = None,
+    one_document: bool = False,
 ) -> Source[Sample]:  # fmt: skip
     """Open a dataset in any known format.
 
@@ -233,6 +258,9 @@ def open_source(
         follow_links: read files through links out of the dataset's folder, which are `UnsafeData` without it.
         excludes: the exclude list, path or URL; by default the one beside the data, where these are on this machine.
         mask_tokens: the id in the place of excluded documents' tokens; by default that which ends documents, else 0.
+        tokens_column: rows as documents of tokens: the column of lists of ids, such as `"input_ids"`.
+        tokens_dtype: dtype of the ids where that column holds bytes, such as `"int64"`.
+        one_document: rows, or raw tokens, tell no borders: documents end at each `eos_id`, or all is one.
 
     Raises:
         NotFound: nothing is at `path`, or `excludes`.
@@ -253,6 +281,9 @@ def open_source(
         follow_links=follow_links,
         excludes=excludes,
         mask_tokens=mask_tokens,
+        tokens_column=tokens_column,
+        tokens_dtype=tokens_dtype,
+        one_document=one_document,
     )
     if not isinstance(path, str | os.PathLike):
         return _open_list([os.fspath(one) for one in path], format, options)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from penstock.abc import Format, Source, Store
+from penstock.errors import ConfigError
 from penstock.formats._excluded import exclusions_of
 from penstock.formats._excluding import excluding
+from penstock.formats._token_column import as_tokens
 from penstock.types import OpenOptions, Sample
 
 
@@ -24,4 +26,11 @@ def without_excluded(
 ) -> Source[Sample]:
     """The same of a dataset that was opened in another way."""
     found = exclusions_of(chosen, store, path, options, source)
-    return source if found is None else excluding(source, found)
+    if found is not None and options.tokens_column is not None and options.one_document:
+        what, hint = (
+            "rows are excluded, and one document has no rows",
+            "Leave --one-document (one_document=) out",
+        )
+        raise ConfigError(what, path=path, found=f"{len(found.indices)} excluded", hint=hint)
+    read = as_tokens(chosen, store, path, options, source)
+    return read if found is None else excluding(read, found)

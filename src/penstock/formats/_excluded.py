@@ -10,10 +10,11 @@ from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from penstock.abc import Format, Source, Store, SupportsKeys
-from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
+from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.formats._excluding import Exclusions, exclusions
 from penstock.store.exclude_list import (
     NO_LIST,
+    NOT_SHOWN,
     OURS,
     WAITING,
     Entry,
@@ -128,7 +129,7 @@ def require_list_named(chosen: Format, store: Store, path: str, options: OpenOpt
     if options.excludes is not None or isinstance(store, LocalStore):
         return
     several, found = _several(source), ""
-    with contextlib.suppress(PenstockError, OSError):  # who may not look sees none
+    with contextlib.suppress(*NOT_SHOWN):
         if several is not None:
             found = min(with_lists(several.base, several.files).values(), default="")
         else:

@@ -115,7 +115,9 @@ def plan(
     if steps is not None and global_batch is None:
         raise ConfigError("the number of samples in a step is not known", hint="Give the global batch")
     if global_batch is not None and world is not None and global_batch % world:
-        raise ConfigError("the ranks don't divide the global batch", found=f"{global_batch} / {world}")
+        found, below = f"a batch of {global_batch} on {world} ranks", global_batch // world * world
+        nearest_ones = f"{below} or {below + world}" if below else f"{world}"
+        raise ConfigError("the ranks don't divide the global batch", found=found, expected=nearest_ones)
     inner: Any = next(iter(data.children().values())) if is_lane_stream(data) else data
     stop = _stop(inner, global_batch, steps)
     found = list(_sources(inner, "", stop, False))

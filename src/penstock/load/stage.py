@@ -94,7 +94,9 @@ def _require(hosts: int, host: int, world: int, global_batch: int | None, steps:
     if steps is not None and global_batch is None:
         raise ConfigError("the number of samples in a step is not known", hint="Give the global batch")
     if global_batch is not None and global_batch % world:
-        raise ConfigError("the ranks don't divide the global batch", found=f"{global_batch} / {world}")
+        found, below = f"a batch of {global_batch} on {world} ranks", global_batch // world * world
+        nearest_ones = f"{below} or {below + world}" if below else f"{world}"
+        raise ConfigError("the ranks don't divide the global batch", found=found, expected=nearest_ones)
 
 
 def _stores(files: Mapping[str, File]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def Shuffle(
         seed: any integer; left open (None) it is 0, or comes from the `Blend` around it.
         mode: by default what the source prefers (remote and compressed data: blocks), else global.
         lanes: number of sub-streams; position p is in lane `p mod lanes`.
-        open_blocks: blocks mixed at a time, in mode blocks.
+        open_blocks: blocks mixed at a time, in mode blocks: 16 unless said.
         block_size: samples of a block, in mode blocks; by default the source's own blocks, else 4,096.
 
     Raises:

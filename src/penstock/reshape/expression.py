@@ -53,7 +53,8 @@ def compile_expression(text: str) -> Evaluate:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         what = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise ConfigError(f"not an expression: {what}", found=text) from None
+        hint = "Two = compare: field == 'text'" if re.search(r"[^=!<>]=[^=]", text) else None
+        raise ConfigError(f"not an expression: {what}", found=text, hint=hint) from None
     return _compile(tree.body, text, 0)
 
 

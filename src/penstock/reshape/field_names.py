@@ -78,7 +78,7 @@ def _no_field(missing: Collection[FieldPath], seen: Collection[str], place: Plac
         path=place.path,
         found=repr(name),
         expected=f"one of {', '.join(known)}" if known else None,
-        hint=f"Did you mean {close!r}?" if close else None,
+        hint=f"Did you mean {close!r}?" if close else None if "." in name else "Text stands in quotes, fields without",
     )
 
 

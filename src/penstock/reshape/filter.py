@@ -30,7 +30,7 @@ from penstock.reshape.reorder import grouped
 from penstock.reshape.rewrite import Counter, Output, Progress, Written, append_made, numbered, write_output, write_rows
 from penstock.reshape.rows import AnyRows, LineRows, RowsAt, SampleRows, TokenRows, open_rows, read_run, rows_at, runs
 from penstock.reshape.share_rows import RowWork
-from penstock.reshape.shares import How, is_by_parts, is_shared, share
+from penstock.reshape.shares import How, is_shared, share
 from penstock.reshape.time_limit import Clock, TookTooLong, each_at_most
 from penstock.store._keeping import keeping_nothing
 from penstock.store.place import Given, Place, place_of
@@ -107,7 +107,8 @@ def filter(
     given: dict[str, Any] = {"min_tokens": min_tokens, "max_tokens": max_tokens, "match": match, "where": where}
     conditions = Conditions(**given, field=field, invert=invert)
     if chosen is None and not conditions.by_length and not conditions.by_content:
-        raise ConfigError("nothing to filter by", hint="Give lengths, a pattern, an expression or indices")
+        hint = "Give lengths, a pattern, an expression (--where) or indices (--indices)"
+        raise ConfigError("nothing to filter by", hint=hint)
     conditions.require_possible(rows)
     made_by: dict[str, Any] = {"command": "filter"} | {
         name: value for name, value in given.items() if value is not None
@@ -119,12 +120,9 @@ def filter(
     work = _Work(rows, rows_at(rows, options), conditions, wanted, hands)
     made_by |= conditions.more_of(chosen)
     how = How(sharing, hands, Counter(len(rows), progress))
-    asked = RowWork(
-        place, [output], [rows], [work.rows_at], made_by, _Kept(conditions), list(_tasks(rows, wanted)), how
-    )
-    goes_along = keep_map or bool(rows.taken_out.carried.entries)
-    if not goes_along and is_by_parts(asked):
-        return _share(asked)
+    if how.by_parts and not keep_map and not rows.taken_out.carried.entries:
+        laid = list(_tasks(rows, wanted))
+        return _share(RowWork(place, [output], [rows], [work.rows_at], made_by, _Kept(conditions), laid, how))
     return _write_kept(work, output, made_by, how.counter)
 
 
@@ -408,6 +406,7 @@ def _read_indices(file: Place) -> NDArray[Any]:
             return np.load(io.BytesIO(data), allow_pickle=False)
         return np.array([int(line) for line in data.split()], np.int64)
     except NotFound:
-        raise NotFound("no such file of indices", path=path, hint="Check the path") from None
+        raise NotFound("no such file of indices", path=path, hint="Check the path; it has one index a line") from None
     except (ValueError, OverflowError, EOFError) as error:
-        raise ConfigError(f"not a list of indices: {error}", path=path, expected="one integer a line") from None
+        found = "" if isinstance(error, EOFError) else str(error).rpartition(": ")[2]
+        raise ConfigError("not a list of indices", path=path, found=found, expected="one integer a line") from None

@@ -47,7 +47,7 @@ from penstock.reshape.rows import AnyRows, TokenRows, is_tars, open_rows, rows_a
 from penstock.reshape.samples import SampleRows
 from penstock.reshape.share_copies import CopyWork
 from penstock.reshape.share_rows import RowWork
-from penstock.reshape.shares import How, is_by_parts, is_shared, share
+from penstock.reshape.shares import How, is_shared, share
 from penstock.store._keeping import keeping_nothing
 from penstock.store.place import Given, Place, distinct_names, place_of
 from penstock.work.sharing import Sharing
@@ -136,9 +136,8 @@ def merge(
     goes_along = keep_map or any(rows.taken_out.carried.entries for rows in opened)
     if len(samples) == len(opened) and not (excluded_in(opened) or goes_along):  # shards go over whole
         return _merge_samples(samples, output, how)
-    asked = _asked(opened, options, output, how)
-    if not goes_along and is_by_parts(asked):
-        (written,) = share(asked)
+    if how.by_parts and not goes_along:
+        (written,) = share(_asked(opened, options, output, how))
         return MergeReport(written, tuple((rows.place.path, len(rows)) for rows in opened))
     return _merge_rows(opened, options, output, hands, how.counter)
 
@@ -228,9 +227,8 @@ def _merge_samples(sources: Sequence[SampleRows], output: Output, how: How) -> M
         rehearse(output, sources, made_by)
         counts = (sum(map(len, sources)), None, sum(map(total_units, sources)))
         return MergeReport(Written(place.path, sources[0].format, *counts), reports)
-    asked = CopyWork(output, sources, made_by, how)
-    if is_by_parts(asked):
-        return MergeReport(share(asked)[0], reports)
+    if how.by_parts:
+        return MergeReport(share(CopyWork(output, sources, made_by, how))[0], reports)
     sweep_pieces(place)
     once = once_of(output, sources, made_by, sum(map(len, sources)))
     manifest = None if output.overwrite else once.made()

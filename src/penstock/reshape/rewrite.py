@@ -241,9 +241,9 @@ def writer_options(output: Output, sources: Sequence[AnyRows], made_by: Mapping[
     holds = chosen.traits.tokens if documents else chosen.name == sources[0].format
     if not (chosen.traits.write and holds):
         what = "documents of tokens" if documents else "lines"
-        raise Unsupported(
-            f"the format {chosen.name!r} can't hold {what}", path=output.place.path, hint="Name one with --to (to=)"
-        )
+        packs = chosen.traits.tokens and not documents
+        instead = "`penstock pack` makes tokens of text" if packs else "Name one with --to (to=)"
+        raise Unsupported(f"the format {chosen.name!r} can't hold {what}", path=output.place.path, hint=instead)
     require_other_dataset(sources, output.place, chosen.name, output.reads)
     options = _token_options(documents, output) if documents else dict[str, Any]()
     return options | (lineage(sources, made_by) if documents or chosen.name == "jsonl" else {})

@@ -24,7 +24,6 @@ from penstock.reshape.share_rows import (
     planned_options,
     published,
     require_free_folder,
-    require_replaceable,
 )
 from penstock.reshape.share_shards import ShardJob, ShardPlan, bare, commit_shards, groups_there, put_shards
 from penstock.reshape.shares import How, Wave
@@ -106,10 +105,6 @@ class CopyWork:
     def excluded(self) -> int:
         """None: rows of which some are left out are no whole shards."""
         return 0
-
-    def require_shareable(self) -> None:
-        """See `Asked`."""
-        require_replaceable(self.output, is_folder=True)
 
     def plan(self) -> Plan:
         """See `Asked`."""

@@ -15,8 +15,9 @@ import numpy as np
 from penstock._kinds import ExpectsDigest, JoinsRows, TokenParts
 from penstock.abc import Writer
 from penstock.codec.tokens import dtype_for
-from penstock.errors import ConfigError, Unsupported
-from penstock.formats import files_at, get_format
+from penstock.errors import Unsupported
+from penstock.formats import files_at, get_format, owned_by
+from penstock.formats._last_files import last_file
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.formats.tokens.joined import JoinedTokens, JoinsTokens
 from penstock.reshape.in_place import InPlace
@@ -48,6 +49,7 @@ from penstock.reshape.share_tasks import PartJob, make_parts
 from penstock.reshape.shares import How, Wave
 from penstock.store.joining import joining
 from penstock.store.local import output_exists
+from penstock.store.object_folder import not_replaceable
 from penstock.store.place import Place, distinct_names
 from penstock.store.unfinished import Once
 from penstock.types import Manifest
@@ -114,14 +116,10 @@ class RowWork:
         """Whether the outputs are folders of shards."""
         return isinstance(self.sources[0], SampleRows)
 
-    def require_shareable(self) -> None:
-        """See `Asked`."""
-        for output in self.outputs:
-            writer_options(output, self.sources, self.made_by)
-            require_replaceable(output, is_folder=self.holds_samples)
-
     def plan(self) -> Plan:
         """See `Asked`."""
+        for output in self.outputs:
+            writer_options(output, self.sources, self.made_by)  # what one process refuses
         options = planned_options(self.outputs, self.sources, self.made_by)
         options["--token-bytes"] = self.unit_bytes
         return Plan(options, planned_inputs(self.sources), PIECE_BYTES, "")
@@ -139,13 +137,25 @@ class RowWork:
         place, to = output.place, format_for(output, self.sources)
         if self.holds_samples:
             require_free_folder(place)
-        elif place.store.exists(last := files_at(to, place.path)[-1]) or (place.is_local and place.exists()):
+            return
+        last = files_at(to, place.path)[-1]
+        if place.is_local:
+            is_there = place.exists() or place.store.exists(last)
+        elif owned_by(to, place.store) is not None:  # other files of a folder come before the last one
+            is_there = last_file(to, place.store, place.path) is not None
+        else:
+            is_there = place.store.exists(last)
+        if is_there:
             raise output_exists(last)
 
     def require_beginning(self, *, left: bool) -> None:
         """See `Asked`."""
-        for output in self.outputs if self.holds_samples else ():
-            require_no_object(output.place, left=left)
+        to = format_for(self.outputs[0], self.sources)
+        for place in (output.place for output in self.outputs):
+            if self.holds_samples:
+                require_no_object(place, left=left)
+            elif not place.is_local and last_file(to, place.store, place.path) is not None:
+                raise not_replaceable(place.path)
 
     def sent(self, number: int, task: Range) -> tuple[int, Range]:
         """See `Asked`."""
@@ -172,13 +182,6 @@ class RowWork:
 
 
 # --- the same for rows and for whole shards --------------------------------------------------------------------------
-
-
-def require_replaceable(output: Output, *, is_folder: bool) -> None:
-    """That an output which may be there can be replaced in one step; raises `ConfigError`."""
-    if is_folder and output.overwrite and not output.place.is_local:
-        what, hint = "a dataset in this store can't be replaced in one step", "Write it beside it"
-        raise ConfigError(what, path=output.place.path, hint=hint)
 
 
 def require_free_folder(place: Place) -> None:

@@ -20,7 +20,6 @@ from penstock.formats import get_format
 from penstock.formats._manifest import Provenance
 from penstock.reshape.pieces import PIECE_BYTES
 from penstock.reshape.rewrite import Output, Written
-from penstock.reshape.share_rows import require_replaceable
 from penstock.reshape.share_shards import bare
 from penstock.reshape.shares import How, Wave
 from penstock.reshape.tar_samples import FORMAT, Block, RowsAt, TarSamples
@@ -116,11 +115,6 @@ class TarWork:
     def reads(self) -> Sequence[Place]:
         """What workers open."""
         return self.sources
-
-    def require_shareable(self) -> None:
-        """See `Asked`."""
-        for output in self.outputs:
-            require_replaceable(output, is_folder=True)
 
     def plan(self) -> Plan:
         """See `Asked`."""

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from penstock.abc import Executor
 from penstock.codec.hashes import BLOCK_BYTES
-from penstock.errors import ConfigError, PenstockError, PrepareError, Unsupported
+from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.executors import make_executor
 from penstock.reshape.once import once_parts
 from penstock.reshape.pieces import Workers
@@ -50,6 +50,11 @@ class How:
     workers: Workers
     counter: Counter
     announce: Callable[[], None] | None = None
+
+    @property
+    def by_parts(self) -> bool:
+        """Whether others are at work too: of an array, or workers of this run."""
+        return self.sharing.joins or not self.workers.are_alone
 
 
 class Task(Protocol):
@@ -109,12 +114,8 @@ class Asked(Protocol):
         """Samples that exclude lists leave out."""
         ...
 
-    def require_shareable(self) -> None:
-        """Refuse an output that can't be made of parts; raises `Unsupported` or `ConfigError`."""
-        ...
-
     def plan(self) -> Plan:
-        """All that decides the outputs."""
+        """All that decides the outputs; raises `ConfigError` or `Unsupported` for what one process refuses too."""
         ...
 
     def once(self, output: Output, /) -> Once[Manifest]:
@@ -156,10 +157,8 @@ def share(asked: Asked) -> tuple[Written, ...]:
     Raises:
         ConfigError: an output that exists, or what one process refuses too; or unfinished work that was asked for
             otherwise.
-        Unsupported: an output that can't be made of parts.
         PrepareError: a share is missing, or another run writes the output.
     """
-    asked.require_shareable()
     folder, plan, sharing = work_folder(asked.beside, inside=False), asked.plan(), asked.how.sharing
     done = _complete(asked, folder, plan)
     while done is None:
@@ -171,7 +170,8 @@ def share(asked: Asked) -> tuple[Written, ...]:
             # Another finisher of the same plan may have been first.
             done = _complete(asked, folder, plan) if sharing.joins else None
             waited = isinstance(error, PrepareError) and any(
-                wait_for_another(output.place, folder, sharing) for output in asked.outputs
+                wait_for_another(Place(output.place.store, asked.once(output).files[0]), folder, sharing)
+                for output in asked.outputs
             )
             if done is None and not waited:
                 raise
@@ -187,17 +187,6 @@ def is_shared(sharing: Sharing, workers: Workers, *, dry_run: bool = False) -> b
     if sharing.restart and not sharing.joins and workers.are_alone:
         raise ConfigError("restart (--restart) throws away shared work", hint="Add finish (--finish)")
     return sharing.joins
-
-
-def is_by_parts(asked: Asked) -> bool:
-    """Whether work is done by parts: as shares, or by workers of one run where these can write the output."""
-    if asked.how.sharing.joins or asked.how.workers.are_alone:
-        return asked.how.sharing.joins
-    try:
-        asked.require_shareable()
-    except (ConfigError, Unsupported):
-        return False
-    return True
 
 
 # --- what is there ---------------------------------------------------------------------------------------------------

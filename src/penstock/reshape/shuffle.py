@@ -13,6 +13,7 @@ from penstock._secrets import redact
 from penstock.abc import Store, Writer
 from penstock.errors import ConfigError, Unsupported
 from penstock.executors import AnyExecutor
+from penstock.formats.tables.lines import TableLines
 from penstock.reshape.cost import Announce, cost_of_places, cost_of_rows
 from penstock.reshape.origins import refuse_along, rows_in_order
 from penstock.reshape.pieces import PIECE_BYTES, Copied, Range, Workers, pieces_for, ranges_of
@@ -39,7 +40,7 @@ from penstock.reshape.rewrite import (
 )
 from penstock.reshape.rows import AnyRows, Rows, RowsAt, is_tars, open_rows, rows_at
 from penstock.reshape.share_rows import RowWork
-from penstock.reshape.shares import How, is_by_parts, is_shared, share
+from penstock.reshape.shares import How, is_shared, share
 from penstock.store.place import Given, place_of
 from penstock.types import IntArray
 from penstock.work.sharing import Sharing
@@ -124,10 +125,8 @@ def shuffle(
         what, hint = "a share of a shuffle holds 64 MiB of rows", "Leave memory_bytes (--memory-mb) out"
         raise ConfigError(what, found=f"{memory_bytes} bytes", hint=hint)
     goes_along = memory_bytes is not None or keep_map or bool(rows.taken_out.carried.entries)
-    if not goes_along and _is_picked(rows, order, shares=shares):
-        asked = _asked(rows, order, output, made_by, hands, sharing, Counter(len(rows), progress))
-        if is_by_parts(asked):
-            return share(asked)[0]
+    if (shares or not by.are_alone) and not goes_along and _is_picked(rows, order, shares=shares):
+        return share(_asked(rows, order, output, made_by, hands, sharing, Counter(len(rows), progress)))[0]
     return write_in_order(rows, order, [rows], output, made_by, memory_bytes, progress, hands)
 
 
@@ -139,11 +138,11 @@ def _is_picked(rows: AnyRows, order: RowOrder | None, *, shares: bool) -> bool:
     """
     can = rows.can_view() or rows.can_pick()
     if shares and not can:
-        raise Unsupported(
-            "shares of a shuffle read rows where they lie, and these lie in chunks that are read whole",
-            path=rows.place.path,
-            hint="Convert them first: to pbin, or to shards without compression; or leave --part and --finish out",
-        )
+        path, is_table = rows.place.path, isinstance(rows.place.store, TableLines)
+        stem = rows.place.name.rpartition(".")[0] or rows.place.name
+        to = f"`penstock convert {path} {stem}.jsonl`" if is_table else "to pbin, or to shards without compression"
+        what = "shares of a shuffle read rows where they lie, and these lie in chunks that are read whole"
+        raise Unsupported(what, path=path, hint=f"Convert them first: {to}; or leave --part and --finish out")
     return can and (shares or order is None or passes_of(rows, order, None).gathers)
 
 

@@ -22,6 +22,7 @@ from penstock.executors import AnyExecutor
 from penstock.formats import get_format
 from penstock.formats._last_files import last_file
 from penstock.formats.jsonl.text import Text
+from penstock.formats.tables.lines import TableLines
 from penstock.order.permutation import unpermute
 from penstock.reshape.once import once_parts
 from penstock.reshape.origins import Along, Seen, recorded, refuse_along
@@ -52,7 +53,7 @@ from penstock.reshape.rows import (
     total_units,
 )
 from penstock.reshape.share_rows import RowWork
-from penstock.reshape.shares import How, is_by_parts, is_shared, share
+from penstock.reshape.shares import How, is_shared, share
 from penstock.reshape.tally import Tally
 from penstock.store._keeping import keeping_nothing
 from penstock.store.object_folder import take_back
@@ -141,11 +142,10 @@ def split(
     ]
     if dry_run:
         return _rehearsed(work, outputs, made_by, Counter(len(rows), progress))
-    how, laid = How(sharing, hands, Counter(len(rows), progress)), list(ranges_of(0, rows))
-    asked = RowWork(work.beside, outputs, [rows], [work.rows_at], made_by, _Dealt(parts), laid, how)
-    goes_along = keep_map or bool(rows.taken_out.carried.entries)
-    if not goes_along and is_by_parts(asked):
-        return share(asked)
+    how = How(sharing, hands, Counter(len(rows), progress))
+    if how.by_parts and not keep_map and not rows.taken_out.carried.entries:
+        laid = list(ranges_of(0, rows))
+        return share(RowWork(work.beside, outputs, [rows], [work.rows_at], made_by, _Dealt(parts), laid, how))
     return _written(work, outputs, made_by, how.counter)
 
 
@@ -250,7 +250,7 @@ def part_counts(num_samples: int, shares: Sequence[float]) -> list[int]:
 def _places(rows: AnyRows, folder: Place, names: Sequence[str], to: str | None) -> list[Place]:
     stem, dot, suffix = rows.place.name.rpartition(".")
     stem, suffix = (stem, dot + suffix) if stem else (dot + suffix, "")
-    if isinstance(rows.place.store, Text):  # several files, or compressed ones
+    if isinstance(rows.place.store, Text | TableLines):  # several files, compressed ones, or tables
         whole = rows.place.folder().name if any(one in stem for one in "*?[") else rows.place.name
         stem, suffix = re.sub(r"(\.jsonl)?(\.\w+)?$", "", whole) or whole, ".jsonl"
     if to not in (None, rows.format):

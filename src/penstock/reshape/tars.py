@@ -142,7 +142,7 @@ class _Job:
 def _write_splits(job: _Job, splits: Mapping[str, TarSamples], target: Place, seed: int | None, how: How) -> Written:
     """One dataset of all splits."""
     orders = {name: _rows_at(len(one), seed) for name, one in splits.items()}
-    if how.sharing.joins or not how.workers.are_alone:
+    if how.by_parts:
         by_split = {name: list(tasks_of(one, orders[name])) for name, one in splits.items()}
         numbers = tuple((name, len(tasks)) for name, tasks in by_split.items())
         tasks = list(itertools.chain.from_iterable(by_split.values()))
@@ -263,7 +263,7 @@ def split_tars(
 def _write_parts(job: _Job, samples: TarSamples, places: Sequence[Place], deal: Deal, how: How) -> tuple[Written, ...]:
     """All parts, which a run of the same work may have made, all or some, before it was killed."""
     beside = places[0].folder().child(job.places[0].name)
-    if how.sharing.joins or not how.workers.are_alone:
+    if how.by_parts:
         tasks = list(tasks_of(samples, np.arange))
         return share(job.shared(beside, places, None, how, tasks=tasks, splits=(), deal=deal))
     sweep_pieces(beside)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 
-from penstock.errors import Corrupt, NotFound, Truncated
+from penstock.errors import Corrupt, Denied, NotFound, Truncated
 from penstock.store._noted import note, noted
 from penstock.store._objects import Head
+from penstock.store.powers import MayListNothing, Remote
 
 _MOST_HEADS = 1 << 17
 
@@ -79,6 +81,23 @@ class Heads:
             return None
         place = bisect_left(names, start)
         return any(one.startswith(start) for one in names[place : place + 1])
+
+    def is_there(self, path: str, remote: Remote) -> bool:
+        """Whether a file or a folder is there; a web server, which knows no folders, is asked once for what it has."""
+        if path in self._known or self.is_folder(path):
+            return True
+        if not _lists_nothing(remote):
+            return not self.lacks(path) and remote.exists(path)
+        with contextlib.suppress(NotFound, Denied):
+            return self.head(path).size_bytes >= 0
+        return False
+
+    def is_folder_of(self, path: str, remote: Remote) -> bool:
+        """Whether a folder is there; on a web server what is no file may be one."""
+        known = self.is_folder(path)
+        if known is not None:
+            return known
+        return not self.is_there(path, remote) if _lists_nothing(remote) else remote.is_folder(path)
 
     def _listing_of(self, folder: str) -> list[str] | None:
         """All files under a folder, or under one above it, as a listing told them."""
@@ -190,3 +209,7 @@ class Heads:
             self._known[path] = now
             return now
         return head
+
+
+def _lists_nothing(remote: Remote) -> bool:
+    return isinstance(remote, MayListNothing) and remote.lists_nothing

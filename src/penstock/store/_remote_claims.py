@@ -101,6 +101,16 @@ def sweep_claim(store: Store, path: str) -> None:
         RemoteClaim(store, path).release()
 
 
+def is_at_work(path: str) -> bool:
+    """Whether a writer of this host and its cache folder is at work on an output; of others nobody can tell."""
+    place = upload_lock(cache_folder(), path)
+    if not os.path.isfile(place):
+        return False
+    with contextlib.suppress(OSError), hold_lock(place, wait=False) as had:
+        return not had
+    return False
+
+
 def upload_lock(cache: str, path: str) -> str:
     """The file that a writer of `path` locks while it lives, in its cache folder."""
     return os.path.join(cache, "locks", f"upload-{digest(path)}.lock")

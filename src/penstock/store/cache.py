@@ -241,13 +241,11 @@ class CachedStore:
         """Whether a file or a folder of this name is there."""
         with contextlib.suppress(NotFound):
             self._begin(path)
-        known = path in self._heads or self._heads.is_folder(path)
-        return known or (not self._heads.lacks(path) and self.remote.exists(path))
+        return self._heads.is_there(path, self.remote)
 
     def is_folder(self, path: str) -> bool:
         """Whether a folder of this name is there."""
-        known = self._heads.is_folder(path)
-        return self.remote.is_folder(path) if known is None else known
+        return self._heads.is_folder_of(path, self.remote)
 
     def list(self, prefix: str) -> Iterator[str]:
         """All files under the folder `prefix`, in byte order of their paths."""

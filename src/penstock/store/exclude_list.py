@@ -30,7 +30,7 @@ import xxhash
 
 from penstock._secrets import redacted_repr
 from penstock.abc import Store
-from penstock.errors import ConfigError, Corrupt, NotFound, TooLarge
+from penstock.errors import ConfigError, Corrupt, Denied, NotFound, TooLarge, Unsupported
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.place import Place, place_of
@@ -48,6 +48,10 @@ WAITING = f".penstock{SUFFIX}.next"
 
 OURS = (BESIDE, f"{BESIDE}.lock", WAITING)
 """How names of lists, of what locks them and of what waits end: they are no data."""
+
+NOT_SHOWN = (NotFound, Denied, Unsupported)
+"""What a store raises that does not show what lies beside data: who may not look sees no list. One that does not answer
+is an error: what is excluded would be written."""
 
 _MOST_BYTES = 1 << 30
 _AGAIN = "Restore it, or take it away and make it again: penstock exclude"

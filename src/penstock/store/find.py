@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import glob
 import itertools
@@ -172,6 +173,9 @@ def _far(given: str, kinds: Sequence[Sequence[str]], what: str, folders: tuple[s
             raise NotFound("no file fits this pattern", path=given, hint="Check the URL")
         yield from found
         return
+    if place.path.startswith("http") and place.path.endswith(tuple(itertools.chain(folders, *kinds))):
+        yield place.path  # a web server lists nothing: what has such a name is a file, and missed where it is read
+        return
     taken_whole = folders and place.path.rstrip("/").endswith(folders)
     if place.exists() and (taken_whole or not place.is_folder()):
         yield place.path
@@ -246,5 +250,7 @@ def _walk(
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link that leads to itself
+    except OSError as error:
+        if error.errno != errno.ELOOP:  # a link that leads to itself; else what lies there would be missing unseen
+            raise
         return False

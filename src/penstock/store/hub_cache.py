@@ -35,6 +35,8 @@ def located(tokenizer: str) -> str:
     if found is not None:
         return str(found)
     folder = tokenizer.rpartition("/")[2]
+    if folder.endswith((".json", ".model")):
+        raise NotFound("no such tokenizer", path=tokenizer, hint="Check the path")
     fetch = f"`hf download {tokenizer} --include 'tokenizer*' --local-dir {folder}`"
     hint = f"Names of the Hub are not fetched: {fetch}, then --tokenizer {folder}/"
     raise NotFound("no such tokenizer, nor in the local cache of the Hub", path=tokenizer, hint=hint)

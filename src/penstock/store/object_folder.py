@@ -89,12 +89,17 @@ def open_objects(
     store.stage(last, overwrite=True).abort()  # a store that is only read says so now
     if store.exists(last):
         if overwrite:
-            hint = "Write it beside it: between the first file and the last, readers would see a mixture"
-            raise ConfigError("a dataset in this store can't be replaced in one step", path=path, hint=hint)
+            raise not_replaceable(path)
         sweep_folder(store, f"{path}/{part}".rstrip("/"))
         sweep_mark(store, last)
         raise output_exists(path)
     return ObjectFolder(store, path, held, overwrite=overwrite, part=part, clashes=clashes)
+
+
+def not_replaceable(path: str) -> ConfigError:
+    """What there is to say of a dataset of several files in a store that can't make a folder visible at once."""
+    hint = "Write it beside it: between the first file and the last, readers would see a mixture"
+    return ConfigError("a dataset in this store can't be replaced in one step", path=path, hint=hint)
 
 
 class ObjectFolder:

@@ -19,7 +19,8 @@ from typing import Protocol, TypeVar, cast, runtime_checkable
 from penstock.abc import Staged, Store
 from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
 from penstock.store._claims import JoinedClaim, LocalClaim
-from penstock.store._remote_claims import RemoteClaim, sweep_claim
+from penstock.store._files import status_of
+from penstock.store._remote_claims import RemoteClaim, is_at_work, sweep_claim
 from penstock.store._replaced import Owned, folders_of, listed, refuse_unlisted, unlisted_files
 from penstock.store._sweep import sweep_folder, sweep_output
 from penstock.store.exclude_list import require_no_list
@@ -61,6 +62,17 @@ def claim(store: Store, path: str, *, shared: bool = False) -> Claim:
         PrepareError: another writer has it.
     """
     return store.claim(path, shared=shared) if isinstance(store, _Claims) else JoinedClaim()
+
+
+def is_held(store: Store, path: str) -> bool:
+    """Whether another writer has an output, of which this is the first file; in an object store one of this host."""
+    if not isinstance(store, _Claims):
+        return is_at_work(path)
+    try:
+        store.claim(path).release()
+    except PrepareError:
+        return True
+    return False
 
 
 def claim_files(store: Store, data: str, *others: str, side: str) -> Claim:
@@ -407,10 +419,7 @@ def _is_in(inner: str, outer: str) -> bool:
 
 def _status(path: str) -> os.stat_result | None:
     """Of a path, by which two names of one file, such as hard links, are known."""
-    try:
-        return os.stat(path)
-    except OSError:
-        return None
+    return status_of(os.stat, path)
 
 
 def _is_folder(store: Store, path: str) -> bool:

@@ -121,6 +121,16 @@ class Remote(Store, Protocol):
 
 
 @runtime_checkable
+class MayListNothing(Protocol):
+    """A remote store that may be one without listings, as a web server is: there, what is no file may be a folder."""
+
+    @property
+    def lists_nothing(self) -> bool:
+        """Whether it is one."""
+        ...
+
+
+@runtime_checkable
 class FetchesStarts(Protocol):
     """A remote store that gives the beginning of a file of which nothing is known, and what it is, by one request."""
 

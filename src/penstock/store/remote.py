@@ -162,6 +162,11 @@ class RemoteStore:
             if not is_staged_name(key.rpartition("/")[2]):
                 yield f"{self.base}/{key}"
 
+    @property
+    def lists_nothing(self) -> bool:
+        """Whether this is a web server; see `penstock.store.powers.MayListNothing`."""
+        return self._is_web
+
     def heads_under(self, folder: str, most: int) -> dict[str, Head] | None:
         """Files under a folder, and what a listing says of them; see `penstock.store.powers.ListsHeads`."""
         if not self.base.startswith("s3://"):  # what others list was not seen to be what they answer with

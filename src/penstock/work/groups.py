@@ -23,6 +23,7 @@ from penstock.store._files import is_free
 from penstock.store.cache import CachedStore
 from penstock.store.compose import copy_new
 from penstock.store.local import LocalStaged, LocalStore
+from penstock.store.object_folder import not_replaceable
 from penstock.store.outputs import open_folder
 from penstock.store.place import Place
 from penstock.store.powers import Readable, StagedFolder
@@ -204,8 +205,7 @@ def require_no_object(place: Place, last: str = INDEX_NAME, *, left: bool) -> No
         return
     remote = Place(place.store.remote if isinstance(place.store, CachedStore) else place.store, place.path)
     if place.child(last).exists():
-        hint = "Write it beside it: between the first file and the last, readers would see a mixture"
-        raise ConfigError("a dataset in this store can't be replaced in one step", path=place.path, hint=hint)
+        raise not_replaceable(place.path)
     if left and last == INDEX_NAME:
         for name in remote.names():
             if name.startswith("shard.") or name == SIDE_NAME:

@@ -10,6 +10,7 @@ The folder is `.work` in an output that is a folder, `.<name>.work` beside one t
 | `<digest>/parts/<hh>/…` | what tasks made, under names that tell their content |
 | `<digest>/files/…` | a mark of each file of the output that is there |
 | `<digest>/tmp/…` | files that are being assembled |
+| `<digest>/log/…` | who works on it, and why who failed (`penstock.work.log`) |
 | `lock` | on this machine: held alone, or shared by workers of one plan |
 
 A part or a mark is only ever put under a name that is one content. So a task may run twice, or at once in two places,
@@ -29,7 +30,7 @@ from dataclasses import dataclass
 import msgspec
 
 from penstock.abc import Store
-from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError, Unsupported
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError, Unsupported
 from penstock.store._replaced import is_staged_name
 from penstock.store.cache import CachedStore
 from penstock.store.compose import OpenUpload, abort_uploads, open_uploads
@@ -37,6 +38,7 @@ from penstock.store.derived import upload_folder
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.store.put import put, put_new
+from penstock.work import log
 from penstock.work.folder import WorkFolder, name_beside
 from penstock.work.parts import PartName, parse_part_name
 from penstock.work.plan import RESTART, Plan, decode_plan, encode_plan
@@ -52,6 +54,8 @@ _MOST_TASKS = 1 << 22  # of about 64 MiB each
 _MOST_HEAD_BYTES = 1 << 16
 SCRATCH = "tmp"
 """In the folder of a plan: what is being assembled."""
+LOG = "log"
+"""There too: who works on it."""
 INSIDE = ".work"
 """Name of the work folder in an output that is a folder."""
 OF_METADATA = ".nv-meta.work"
@@ -83,12 +87,14 @@ class SharedWork:
         output: what is made.
         head: of the plan in it; None for new work.
         plan: the plan.
+        entry: what is told of this share or finisher; None of a run that nobody joins.
     """
 
     folder: WorkFolder
     output: Place
     head: Head | None = None
     plan: Plan | None = None
+    entry: log.Entry | None = None
 
     @property
     def place(self) -> Place:
@@ -123,6 +129,19 @@ class SharedWork:
                 raise PrepareError("another run is writing this output", path=self.output.path, hint="Wait for it")
             head = found
         self.head, self.plan = head, plan
+
+    def tell_begin(self, part: tuple[int, int] | None) -> None:
+        """Note for others that this share, or with None a finisher, is at work."""
+        self.entry = log.begin(self.place.child(LOG), part)
+
+    def tell_end(self, error: BaseException | None) -> None:
+        """Note how it ended, unless the work is over: whoever ended it has swept."""
+        if self.entry is None or self.head is None:
+            return
+        with contextlib.suppress(OSError, PenstockError):
+            found = read_head(self.folder)
+            if found is not None and found.digest == self.head.digest:
+                log.end(self.place.child(LOG), self.entry, error)
 
     def share_among(self, shares: int) -> None:
         """Note into how many shares the work is divided; raises `ConfigError` where others said another number."""
@@ -278,7 +297,12 @@ def open_shared(output: Place, folder: WorkFolder, *, restart: bool, shared: boo
         refuse_old(output)
         try:
             _recover(work, restart=restart, shared=shared)
-            yield work
+            try:
+                yield work
+            except BaseException as error:
+                work.tell_end(error)
+                raise
+            work.tell_end(None)
         finally:
             # Leftovers are no reason to fail: what stays is hidden, and the next run of this output removes it.
             with contextlib.suppress(OSError):

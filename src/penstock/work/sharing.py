@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from penstock._ending import sleep
 from penstock.errors import ConfigError, Corrupt, PenstockError, PrepareError
 from penstock.store._named import named
-from penstock.store.outputs import claim
+from penstock.store.outputs import is_held
 from penstock.store.place import Place
 from penstock.work.folder import WorkFolder
 from penstock.work.plan import RESTART, Plan, require_same
@@ -78,6 +78,8 @@ def join(work: SharedWork, plan: Plan, tasks: int, sharing: Sharing) -> None:
     work.begin(plan, tasks)
     if sharing.part is not None:
         work.share_among(sharing.part[1])
+    if sharing.joins:
+        work.tell_begin(sharing.part)
 
 
 def wait_for_another(output: Place, folder: WorkFolder, sharing: Sharing) -> bool:
@@ -87,9 +89,9 @@ def wait_for_another(output: Place, folder: WorkFolder, sharing: Sharing) -> boo
         Whether one did: what it made is there now, or the work goes on without it.
     """
     waited = False
-    while sharing.finish and folder.is_there() and _is_held(output):
+    while sharing.finish and folder.is_there() and is_held(output.store, output.path):
         with folder.tried() as alone:
-            if alone and not waited:  # whoever writes does not do so by this plan
+            if alone and folder.place.is_local and not waited:  # whoever writes does not do so by this plan
                 return False
         waited = True
         if sleep(_LOOK_S):
@@ -100,17 +102,9 @@ def wait_for_another(output: Place, folder: WorkFolder, sharing: Sharing) -> boo
 def wait_for_writer(output: Place) -> bool:
     """Wait while another writer holds an output; whether one did."""
     waited = False
-    while _is_held(output) and not sleep(_LOOK_S):
+    while is_held(output.store, output.path) and not sleep(_LOOK_S):
         waited = True
     return waited
-
-
-def _is_held(output: Place) -> bool:
-    try:
-        claim(output.store, output.path).release()
-    except PrepareError:
-        return True
-    return False
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import contextlib
 import time
 from dataclasses import dataclass, field
 
-from penstock.errors import NotFound, PenstockError, UnsafeData, Unsupported
+from penstock.errors import NotFound, PenstockError, PrepareError, UnsafeData, Unsupported
 from penstock.formats import sniff
 from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, meta_path
 from penstock.formats.tokens.folder.files import is_token_file_name, own_files, unlisted_names
@@ -16,10 +16,12 @@ from penstock.store.compose import OpenUpload, abort_uploads
 from penstock.store.outputs import claimed, drop_listed
 from penstock.store.place import Place
 from penstock.work.folder import WorkFolder
+from penstock.work.log import Entry, unsettled
 from penstock.work.plan import CHECK
 from penstock.work.shared import (
     HEAD_NAME,
     INSIDE,
+    LOG,
     OF_METADATA,
     SharedWork,
     left_uploads,
@@ -48,6 +50,8 @@ class WorkStatus:
         shares: into how many an array divides it, and `missing_shares` those with a task that is missing.
         began_s: time since the epoch at which it began.
         rate: tasks a second since then; 0 where that is not known.
+        running: shares and finishers that began, and did not say that they ended: those at work, and killed ones.
+        failed: those that ended by an error, which each tells, and which no later run of the share made good.
         left_over: what no unfinished work and no dataset there needs; `sweep` removes it.
     """
 
@@ -62,6 +66,8 @@ class WorkStatus:
     missing_shares: tuple[int, ...] = ()
     began_s: float | None = None
     rate: float = 0.0
+    running: tuple[Entry, ...] = ()
+    failed: tuple[Entry, ...] = ()
     left_over: tuple[str, ...] = field(default=())
 
 
@@ -82,6 +88,7 @@ def status_of(output: Place) -> WorkStatus:
         missing, shares = work.missing(), work.shares()
         tasks, done = _counted(work, head.tasks, len(missing))
         seconds = time.time() - head.began_s
+        told = unsettled(work.place.child(LOG))
         return WorkStatus(
             output=output.shown,
             complete=False,
@@ -94,6 +101,8 @@ def status_of(output: Place) -> WorkStatus:
             missing_shares=() if shares is None else work.shares_of(missing),
             began_s=head.began_s,
             rate=done / seconds if seconds > 0 else 0.0,  # a clock that is behind that of who began it tells none
+            running=tuple(one for one in told if one.ended_s is None),
+            failed=tuple(one for one in told if one.error is not None),
             left_over=tuple(_left_over(output, folder, head.digest)),
         )
     if not output.exists() and not _is_dataset(output):
@@ -120,7 +129,7 @@ def sweep(output: Place) -> list[str]:
     """Remove what `status_of` says is left over; what it was.
 
     Raises:
-        PrepareError: a run is at work there.
+        PrepareError: a run is at work there, or something can't be removed.
     """
     status_of(output)  # raises where nothing is
     with contextlib.ExitStack() as held:
@@ -137,7 +146,12 @@ def sweep(output: Place) -> list[str]:
         for path in found.left_over:
             if path not in aborted:
                 _remove(output, folder, Place(output.store, path))
-    return [path for path in found.left_over if path in aborted or not output.store.exists(path)]
+    there = [path for path in found.left_over if path not in aborted and output.store.exists(path)]
+    if there:
+        raise PrepareError(
+            "what is left over can't be removed", path=there[0], hint="Look at its rights, and try again"
+        )
+    return list(found.left_over)
 
 
 def _remove(output: Place, folder: WorkFolder | None, left: Place) -> None:

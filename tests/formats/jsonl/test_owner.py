@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ConfigError
+from penstock.formats.jsonl import owner
 from penstock.prepare.raw import build_index
 from penstock.testing.datasets import files_in
 
@@ -68,6 +71,21 @@ def test_index_of_another_file_of_the_stem(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"is that of another file: found .*a\.jsonl"):
         build_index(tmp_path / "a.txt", overwrite=True)
     assert build_index(tmp_path / "a.txt", tmp_path / "a.idx", overwrite=True).num_lines == 1  # named by its user
+
+
+def test_an_index_that_can_not_be_read_is_nobodys_to_replace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.log").write_text('{"n": 1}\n')
+    build_index(tmp_path / "a.log")
+    (tmp_path / "a.out").write_text(json.dumps({"n": 1}) + "\n")
+    before = files_in(tmp_path)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), "a.idx")
+
+    monkeypatch.setattr(owner, "decode_index", refuse)
+    with pytest.raises(OSError, match=r"a\.idx"):
+        build_index(tmp_path / "a.out", overwrite=True)
+    assert files_in(tmp_path) == before
 
 
 def test_energon_of_a_name_without_suffix(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -118,3 +118,55 @@ def shares_of(said: str) -> list[int]:
         first, _, last = run.partition("-")
         shares += range(int(first), int(last or first) + 1)
     return shares
+
+
+def test_the_job_of_ray(tmp_path: Path, bpe2: Path, run: Run) -> None:
+    """The command that `ray job submit` runs on a cluster, by another executor: it is whole, and begins nothing odd."""
+    [line] = re.findall(r"^ray job submit .* -- (penstock .*)$", GUIDE.read_text(), re.MULTILINE)
+    (tmp_path / "corpus").mkdir()
+    write_lines(tmp_path / "corpus/a.jsonl", ({"text": one} for one in TEXTS[:20]))
+    here = {"tokenizer.json": str(bpe2 / "tokenizer.json"), "<|endoftext|>": EOS, "ray": "inline"}
+    here |= {"/data/corpus": f"{tmp_path}/corpus", "/data/tokens/": f"{tmp_path}/out/"}
+    words = [here.get(word, word) for word in shlex.split(line)]
+    assert run("", None, words)[0] == 0
+    assert len(ps.open(tmp_path / "out")) == 20
+    assert run("", None, words)[0] == 0  # the same job again
+
+
+class Row(dict[str, object]):
+    """What Spark gives: a row that can be had as a dict."""
+
+    def asDict(self) -> dict[str, object]:
+        return dict(self)
+
+
+def test_the_partitions_of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for a data frame runs the guide's blocks: one partition dies half-way, one runs twice."""
+    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    partitions = [[Row(id=10 * part + row, text="a" * row) for row in range(10)] for part in range(3)]
+
+    class Frame:
+        @property
+        def rdd(self) -> Frame:
+            return self
+
+        def mapPartitionsWithIndex(self, write: Callable[..., object]) -> Frame:
+            with pytest.raises(RuntimeError, match="killed"):
+                list(write(1, dying(partitions[1])))  # type: ignore[call-overload]
+            for index in (2, 0, 1, 2):
+                assert len(list(write(index, partitions[index]))) == 1  # type: ignore[call-overload]
+            return self
+
+        def collect(self) -> None: ...
+
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"df": Frame()}
+    for block in blocks:
+        exec(block, names)  # the page's names are shared
+    assert [row["id"] for row in ps.open("shards")] == list(range(30))
+
+
+def dying(rows: list[Row]) -> Iterator[Row]:
+    """Half of the rows, and then no more."""
+    yield from rows[:5]
+    raise RuntimeError("killed")

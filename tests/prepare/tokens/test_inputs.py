@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import glob
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from penstock.errors import ConfigError, Corrupt, NotFound
+from penstock.errors import ConfigError, Corrupt, Denied, NotFound, PenstockError, Unreachable
 from penstock.prepare.tokens import inputs as module
 from penstock.prepare.tokens.inputs import InputFile, changed_since, describe_inputs, find_paths
 from penstock.store import find as search
 from penstock.store.place import place_of
+from penstock.testing import FileServer
 
 
 def described(paths: Iterable[str | Path]) -> list[InputFile]:
@@ -161,6 +164,58 @@ def test_a_folder_that_cannot_be_searched_is_named(tree: Path, monkeypatch: pyte
     monkeypatch.setattr(os, "scandir", refused)
     with pytest.raises(PermissionError, match=r"Permission denied: '.*a/b"):
         find_paths([tree / pattern])
+
+
+@pytest.mark.parametrize(("error", "is_told"), [(errno.EIO, True), (errno.EACCES, True), (errno.ELOOP, False)])
+def test_what_may_be_a_folder_is_not_left_out(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, error: int, is_told: bool
+) -> None:
+    """A link whose target can't be asked for may hold documents; one that leads to itself holds none."""
+    (tree / "far").symlink_to(tree / "a")
+    expected = [name for name in relative(tree, ".") if not name.startswith("far")]
+
+    class Entry:
+        def __init__(self, entry: Any) -> None:
+            self.name, self.path, self.is_symlink, self.stat = entry.name, entry.path, entry.is_symlink, entry.stat
+            self._entry = entry
+
+        def is_dir(self) -> bool:
+            if self.name == "far":
+                raise OSError(error, os.strerror(error), self.path)
+            return self._entry.is_dir()
+
+    scandir = os.scandir
+
+    @contextlib.contextmanager
+    def listed(path: str) -> Iterator[Iterator[Entry]]:
+        with scandir(path) as entries:
+            yield map(Entry, entries)
+
+    monkeypatch.setattr(search, "os", SimpleNamespace(**{**vars(os), "scandir": listed}))
+    if is_told:
+        with pytest.raises(OSError, match="far"):
+            find_paths([tree])
+    else:
+        assert relative(tree, ".") == expected
+
+
+@pytest.mark.parametrize(("error", "is_told"), [(Unreachable, True), (Denied, False)])
+def test_a_store_that_does_not_answer_shows_no_list(
+    error: type[PenstockError], is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether a list lies beside data that are far away is known, or is an error; who may not look sees none."""
+
+    def refuse(_: object, path: str) -> Any:
+        raise error("no answer", path=path)
+
+    with FileServer({"a.jsonl": b'{"text": "a"}\n'}) as server:
+        inputs = described([f"{server.url}/a.jsonl"])
+        monkeypatch.setattr(type(inputs[0].place.store), "exists", refuse)
+        if is_told:
+            with pytest.raises(Unreachable):
+                module.without_excluded(inputs)
+        else:
+            assert module.without_excluded(inputs) == inputs
 
 
 def test_a_pattern_that_fits_a_folder_and_its_files(tree: Path) -> None:

@@ -184,6 +184,8 @@ def _encode_or_pass(
 
 
 def _unknown(encoding: str, names: tuple[str, ...]) -> ConfigError:
-    close = nearest(encoding.partition(":")[0], names)
+    name = encoding.partition(":")[0]
+    close = {"string": "str", "text": "str", "integer": "int"}.get(name) or nearest(name, names)
     hint = f"Did you mean {close!r}?" if close else _OF_YOUR_OWN
-    return ConfigError("no such encoding", found=repr(encoding), expected=", ".join(names), hint=hint)
+    expected = None if close else ", ".join(names)
+    return ConfigError("no such encoding", found=repr(encoding), expected=expected, hint=hint)

@@ -16,6 +16,8 @@ from penstock.compat.energon.maker import BatchMaker
 from penstock.compat.energon.passes import CutPass, Pass
 from penstock.errors import ResumeMismatch
 from penstock.load import Loader
+from penstock.load.describe import describe
+from penstock.load.state import decode
 from penstock.load.workers import WorkerKind
 
 _log = logger("penstock.energon")
@@ -96,18 +98,19 @@ class Reading:
         self.number = int(state["pass"])
         if self._dataset.size is None:
             self.loader = self._made(self._dataset.data, self._samples * self._dataset.worker_config.world_size, None)
-            self.loader.load_state_dict(self._of_encoder(state, self.loader), accept)
+            self.loader.load_state_dict(self._of_encoder(state, self._dataset.data), accept)
             return
         book = self._book(0)
-        book.load_state_dict(self._of_encoder(state, book), accept)
+        book.load_state_dict(self._of_encoder(state, self._whole), accept)
         self._accepted = book.state_dict().get("accepted", [])
         self._read(book.consumed, handed)
 
-    def _of_encoder(self, state: Mapping[str, Any], loader: Loader) -> dict[str, Any]:
+    def _of_encoder(self, state: Mapping[str, Any], data: Any) -> dict[str, Any]:
         """The loader's state; one of another task encoder over the same data is taken for this one's, as in Energon."""
-        saved, here = dict(state["loader"]), loader.state_dict()
-        own = {name: here[name] for name in ("recipe", "children")}
-        if {name: saved.get(name) for name in own} != own and state.get("data") == self._data():
+        saved = dict(state["loader"])
+        here = describe(data, decode(saved).consumed)  # which children count depends on how far was read
+        own: dict[str, Any] = {"recipe": here.recipe, "children": dict(here.children)}
+        if {name: saved[name] for name in own} != own and state.get("data") == self._data():
             _log.warning("the state is of another task encoder: the same samples go on, by this one")
             saved |= own
         return saved

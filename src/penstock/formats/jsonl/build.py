@@ -92,6 +92,7 @@ class IndexedLines:
                 if line == 1 and self.store.get(self.path, 0, 4).startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
                     what, hint = "a compressed file takes no index", "Every verb reads it as it is; or unpack it first"
                     raise Unsupported(what, path=self.path, found="gzip or zstd", hint=hint)
+                _require_lines(self.store, self.path)
                 raise Corrupt(
                     f"line {line} is not valid JSON",
                     path=self.path,
@@ -102,6 +103,18 @@ class IndexedLines:
             if len(self.dropped) < MOST_FAULTS:
                 self.dropped.append(DroppedLine(line, fault.offset_bytes, fault.length_bytes, fault.reason))
         self.num_dropped += lines.num_faults
+
+
+def _require_lines(store: Store, path: str) -> None:
+    """That a file begins as lines of JSON may; raises `Unsupported`."""
+    head = store.get(path, 0, 1 << 12)
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise Unsupported("text in UTF-16", path=path, hint="`iconv -f UTF-16 -t UTF-8 IN > OUT` makes UTF-8 of it")
+    if b"\0" in head and head.strip(b"\0"):  # all zeros are what a crash leaves of lines
+        raise Unsupported("no lines of JSON", path=path, found="zero bytes", hint="`penstock info` says what it is")
+    if path.endswith((".csv", ".tsv")):
+        hint = f"`penstock convert {path} OUT/ --to mds` reads one with a header"
+        raise Unsupported("no lines of JSON", path=path, found="a table as text", hint=hint)
 
 
 def may_map(store: Store, path: str) -> bool:

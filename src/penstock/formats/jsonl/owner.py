@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 from penstock.abc import Store
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError, FormatError, NotFound, UnsafeData
 from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.energon import energon_index_path
 from penstock.formats.jsonl.index import decode_index
@@ -80,7 +80,7 @@ def _fits(store: Store, index_path: str, path: str) -> bool:
     try:
         lines = decode_index(store, index_path)
         return 0 <= store.size(path) - (int(lines[-1].sum()) if len(lines) else 0) <= _LINE_END_BYTES
-    except (PenstockError, OSError):
+    except (FormatError, UnsafeData, NotFound):
         return False
 
 

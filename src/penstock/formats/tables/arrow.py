@@ -20,21 +20,26 @@ from penstock._optional import require
 from penstock._secrets import redact
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store, SupportsMmap
-from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, UnsafeData, Unsupported
+from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, Unsupported
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.store.fingerprint import once_a_host, sample_fingerprint
-from penstock.types import Batch, Depth, Extent, Field, Finding, IntArray, OpenOptions, Place, Sample, Schema
+from penstock.types import Batch, Extent, Field, IntArray, OpenOptions, Place, Sample, Schema
 
 EXTRA = "parquet"
 
 _HELD_BYTES = 1 << 26
 _HELD_BLOCKS = 8
 _STEP = 1024
+_FEW_ROWS = 64
 _FILE_STRUCT = {"bytes", "path"}
 
 
 class Blocks(Protocol):
     """The blocks of a dataset, found when the first of them is needed."""
+
+    def pieces(self, block: int, columns: list[str] | None, /) -> Iterator[Any]:
+        """The same as `read` gives, in several `pyarrow.Table` of its rows, without all of them in memory."""
+        ...
 
     @property
     def schema(self) -> Any:
@@ -130,6 +135,16 @@ class ArrowSource:
         return self._fingerprint
 
     @property
+    def store(self) -> Store:
+        """Where the files are."""
+        return self._store
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Paths of the data files, in order."""
+        return self._files
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of all files."""
         return sum(map(self._store.size, self._files))
@@ -189,6 +204,35 @@ class ArrowSource:
     def __iter__(self) -> Iterator[Sample]:
         for start in range(0, len(self), _STEP):
             yield from self.get_samples(np.arange(start, min(len(self), start + _STEP)))
+
+    def holds_ids(self, name: str, /) -> bool:
+        """Whether there is such a column, of lists of integers."""
+        from penstock.formats.tables.lists import holds_ids
+
+        schema = self.arrow_schema
+        return name in schema.names and holds_ids(schema.field(name).type)
+
+    def id_column(self, name: str, /) -> Any:
+        """That column, for reading ids alone: see `lists.ListColumn`."""
+        from penstock.formats.tables.lists import ListColumn
+
+        return ListColumn(self, name)
+
+    def tables(self, start: int, stop: int) -> Iterator[tuple[int, Any]]:
+        """Rows `[start, stop)` in their order as `(first row, pyarrow.Table)`; long blocks come in pieces."""
+        blocks = self._blocks
+        first = int(np.searchsorted(blocks.starts, start, side="right")) - 1
+        for block in range(first, len(blocks.starts) - 1):
+            at, end = blocks.starts[block : block + 2].tolist()
+            few = min(end, stop) - max(at, start) < _FEW_ROWS  # decoded whole and held: others may be asked for
+            with self._naming(block):
+                for table in [self._table(block)] if few else blocks.pieces(block, self._columns):
+                    low, high = max(start, at), min(stop, at + table.num_rows)
+                    if low < high:
+                        yield low, table.slice(low - at, high - low)
+                    at += table.num_rows
+                    if at >= stop:
+                        return
 
     def place_of(self, index: int, /) -> Place:
         """Where the block of row `index` is."""
@@ -359,40 +403,6 @@ def require_same_schema(schema: Any, first: Any, path: str) -> None:
     if not schema.equals(first):
         shown = [", ".join(f"{one.name}: {one.type}" for one in each) for each in (schema, first)]
         raise Unsupported("the columns are not those of the first file", path=path, found=shown[0], expected=shown[1])
-
-
-def check_blocks(source: ArrowSource, format_name: str, depth: Depth) -> list[Finding]:
-    """Findings of all depths: `quick` the list of blocks, `sample` the first and the last one, `full` all."""
-    findings: list[Finding] = []
-    try:
-        n_blocks = len(source.block_starts) - 1
-    except (UnsafeData, TooLarge):
-        raise
-    except PenstockError as error:
-        return [_finding(error, format_name, source.path)]
-    chosen = {"quick": (), "sample": (0, n_blocks - 1), "full": range(n_blocks)}[depth]
-    for block in dict.fromkeys(number for number in chosen if 0 <= number < n_blocks):
-        start, stop = source.block_starts[block : block + 2].tolist()
-        try:
-            for step in range(start, stop, _STEP):
-                source.get_samples(np.arange(step, min(stop, step + _STEP)))
-        except TooLarge:
-            raise
-        except PenstockError as error:
-            findings.append(_finding(error, format_name, source.path))
-    return findings
-
-
-def _finding(error: PenstockError, format_name: str, path: str) -> Finding:
-    return Finding(
-        code=f"{format_name}.damaged",
-        severity="error",
-        path=str(error.path or path),
-        offset_bytes=getattr(error, "offset_bytes", None),
-        found=str(error.found or error.what),
-        expected=None if error.expected is None else str(error.expected),
-        fix="Copy it again, or make it anew",
-    )
 
 
 # --- columns -------------------------------------------------------------------------------------------------------

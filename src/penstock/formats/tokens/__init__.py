@@ -14,7 +14,7 @@ are ranges of tokens, and a window (`penstock.pack`) is cut from it without know
 | `pbin/` | Modalities' packed tokens |
 | `flat_tokens/` | zarr groups |
 | `megatron/` | `.bin` and `.idx` pairs |
-| `raw_tokens.py`, `datatrove.py` | read only |
+| `raw_tokens.py`, `datatrove.py`, `litdata/` | read only |
 | `folder/` | files of the three above that are one dataset, listed or found: each is opened through the registry |
 
 A format imports these files and nothing of another format. Others go through the registry, and may import `common`,

@@ -13,6 +13,7 @@ the width.
 Where `<stem>.csv.gz` stands beside a `<stem>.npy`, as OLMo's tools leave it, it says where documents are: lines
 `start,end[,…]` in tokens. Else nothing does. With `eos_id=` they end after each such token; in llm.c's files, which put
 that token first, they begin at it. A last document without its token, or tokens before the first, are a document too.
+With `one_document` and no `eos_id` all tokens are one document.
 
 Limits: ids below 2^32. Checked against files made as nanoGPT 3adf61e, llm.c f1e2ace and OLMo-core fa6c501 make them.
 """
@@ -34,7 +35,7 @@ from penstock.formats._read_only import refuse_to_create, repair_nothing
 from penstock.formats.tokens.checks import TokenRun, check_vocabulary, sampled_ranges
 from penstock.formats.tokens.csv_borders import read_table, table_path
 from penstock.formats.tokens.ids import FileIds
-from penstock.formats.tokens.run_source import IndexBorders, MarkedBorders, Opening, RunSource
+from penstock.formats.tokens.run_source import IndexBorders, MarkedBorders, OneDocument, Opening, RunSource
 from penstock.types import Depth, Finding, OpenOptions, Sniff, Traits
 
 HEADERLESS = ("uint8", "uint16", "uint32", "uint64")
@@ -101,6 +102,8 @@ def open_raw(store: Store, path: str, options: OpenOptions) -> RunSource:
     if table is None or not store.exists(table):
         opening = Opening("raw-tokens", open_raw, store, path, options, head, params=params)
         borders = MarkedBorders(ids, path, options.eos_id, before=prepended)
+        if options.one_document and options.eos_id is None:
+            borders = OneDocument(ids.num_tokens)
     else:
         opening = Opening("raw-tokens", open_raw, store, path, options, head, (("table", table),), params)
         borders = IndexBorders(partial(read_table, store, table, found.num_tokens))
@@ -215,7 +218,10 @@ def _headerless(path: str, size_bytes: int, layout: str | None) -> Geometry | Pr
 
 class _RawTokens:
     name = "raw-tokens"
-    traits = Traits(tokens=True, layouts=True, verify=True, suffixes=(".bin", ".npy"), made_by="nanoGPT, llm.c, OLMo")
+    traits = Traits(
+        tokens=True, layouts=True, verify=True, borderless=True,
+        suffixes=(".bin", ".npy"), made_by="nanoGPT, llm.c, OLMo",
+    )  # fmt: skip
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
         """By the header of llm.c or NumPy; a file without one can't be known."""

@@ -23,7 +23,6 @@ from penstock.formats.tokens.common import (
     require_eos,
     token_schema,
 )
-from penstock.formats.tokens.ids import FileIds
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.store.held import Held
@@ -45,6 +44,24 @@ class Borders(Protocol):
     def flags(self, doc_starts: Callable[[], IntArray], starts: IntArray, length: int) -> NDArray[np.bool_]:
         """bool[len(starts), length]: whether each token of each window is the first of a document."""
         ...
+
+
+class Ids(Protocol):
+    """A run of ids in files: `FileIds`, or those of several files."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    @property
+    def num_tokens(self) -> int: ...
+
+    def tokens(self, start: int, stop: int) -> TokenArray: ...
+
+    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray: ...
+
+    def extent(self, start: int, stop: int) -> Extent: ...
+
+    def extents(self, start: int, stop: int) -> tuple[Extent, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +94,7 @@ class MarkedBorders:
         before: the id is the first of each document; else the last.
     """
 
-    ids: FileIds
+    ids: Ids
     path: str
     mark: int | None
     before: bool
@@ -110,9 +127,29 @@ class MarkedBorders:
             raise ConfigError(
                 "this format does not say where documents begin",
                 path=self.path,
-                hint="Name the id between them with eos_id= (--eos-id); windows without labels need none",
+                hint="Name the id between them with eos_id= (--eos-id), or say that all is one: one_document= "
+                "(--one-document); windows without labels need neither",
             )
         return self.mark
+
+
+@dataclass(frozen=True, slots=True)
+class OneDocument:
+    """Borders of a run that is one document, or of none where it is empty.
+
+    Attributes:
+        num_tokens: of the run.
+    """
+
+    num_tokens: int
+
+    def find(self) -> IntArray:
+        """See `Borders`."""
+        return np.array([0, self.num_tokens] if self.num_tokens else [0], np.int64)
+
+    def flags(self, doc_starts: Callable[[], IntArray], starts: IntArray, length: int) -> NDArray[np.bool_]:
+        """See `Borders`."""
+        return flags_of_starts(self.find(), starts, length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +166,7 @@ class Opening:
         more_files: `(name, path)` of further files of the dataset.
         params: of the recipe, beside format, path and `eos_id`.
         only_here: what the files hold beside documents of tokens.
+        is_folder: `path` is a folder, and the tokens are in `more_files`.
     """
 
     format: str
@@ -140,6 +178,7 @@ class Opening:
     more_files: tuple[tuple[str, str], ...] = ()
     params: tuple[tuple[str, Any], ...] = ()
     only_here: tuple[str, ...] = ()
+    is_folder: bool = False
 
 
 class RunSource:
@@ -152,7 +191,7 @@ class RunSource:
         eos_id: id that ends every document; None where there is none, or it is not known.
     """
 
-    def __init__(self, opening: Opening, ids: FileIds, borders: Borders, eos_id: int | None) -> None:
+    def __init__(self, opening: Opening, ids: Ids, borders: Borders, eos_id: int | None) -> None:
         self._opening = opening
         self._borders = borders
         self._eos_id = eos_id
@@ -186,7 +225,9 @@ class RunSource:
         if self._fingerprint is None:
             one = self._opening
             read_as = repr((one.params, self.options.eos_id)).encode()
-            files = [(DATA, one.path), *one.more_files]
+            if self.options.one_document and self.options.eos_id is None:
+                read_as += b" one document"
+            files = list(one.more_files) if one.is_folder else [(DATA, one.path), *one.more_files]
 
             def find() -> str:
                 return sample_fingerprint(one.store, one.format, one.head + read_as, files)
@@ -283,7 +324,8 @@ class RunSource:
     def recipe(self) -> dict[str, Any]:
         """Format, path and options."""
         one = self._opening
-        return recipe_of(one.format, one.path, one.options, **dict(one.params))
+        borders = {"one_document": one.options.one_document or None}
+        return recipe_of(one.format, one.path, one.options, **dict(one.params), **borders)
 
     def summary(self) -> str:
         """One line: path, tokens, width."""

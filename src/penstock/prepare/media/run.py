@@ -103,7 +103,8 @@ def prepare_media(
     chosen = media_filter(by, patterns)
     root = dataset_at(path, follow_links=follow_links).bare()
     if not root.is_folder():
-        raise NotFound("no such folder", path=root.path, hint="Check the path")
+        what = "a file, where a folder is wanted" if root.is_file() else "no such folder"
+        raise NotFound(what, path=root.path, hint="Check the path")
     is_tars = any(root.store.exists(meta_path(root.path, name)) for name in (INFO_JSON, INFO_YAML))
     index = root.child(INDEX)
     if is_tars and not index.exists():

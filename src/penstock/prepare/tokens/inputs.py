@@ -23,7 +23,7 @@ import xxhash
 
 from penstock._printable import recordable
 from penstock._resolved import excluded_of
-from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
+from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.formats import get_format
 from penstock.formats._door import open_at
 from penstock.formats._excluded import require_no_list_above
@@ -31,7 +31,7 @@ from penstock.formats._excluding import stored
 from penstock.formats._kept import carried_list, excluded_list
 from penstock.formats.jsonl.scan import line_numbers
 from penstock.store._named import named
-from penstock.store.exclude_list import BESIDE, Entry, read_list, with_lists
+from penstock.store.exclude_list import BESIDE, NOT_SHOWN, Entry, read_list, with_lists
 from penstock.store.find import find_files as search
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.memory import MemoryStore
@@ -271,7 +271,7 @@ def _require_named(inputs: Sequence[InputFile]) -> None:
     stores = {id(one.place.store): one.place.store for one in inputs}
     for store in stores.values():
         found = dict[str, str]()
-        with contextlib.suppress(PenstockError, OSError):  # who may not look sees none
+        with contextlib.suppress(*NOT_SHOWN):
             found = with_lists(store, [one.path for one in inputs if one.place.store is store])
         if found:
             what, path = "an exclude list lies beside this input, which is far away", min(found)

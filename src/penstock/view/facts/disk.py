@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from penstock._secrets import redact
-from penstock.errors import PenstockError
+from penstock.errors import Denied, Unsupported
 from penstock.formats import files_at
 from penstock.formats._excluding import stored
 from penstock.store.place import Place
@@ -94,11 +94,14 @@ def disk_of(place: Place, format: str, source: Any, known_bytes: int | None) -> 
     most = MOST_FILES if place.is_local else MOST_REMOTE_FILES
     try:
         names = list(islice(_names(place, format), most + 1))
-    except PenstockError:  # a web server lists nothing
+    except (Unsupported, Denied):  # a web server lists nothing
         return Disk(_told(format, source, known_bytes, "the files can't be listed here"), (), None)
     files = tuple(_sizes(place, names[:most]))
     if len(names) <= most:
-        return Disk(Figure(sum(one.size_bytes for one in files), "sizes of the files"), files, len(names))
+        told = Figure(sum(one.size_bytes for one in files), "sizes of the files")
+        if len(files) < len(names):
+            told = _told(format, source, known_bytes, "some of the files are out of reach")
+        return Disk(told, files, len(names))
     return Disk(_told(format, source, known_bytes, f"more than {most:,} files"), files, None)
 
 
@@ -144,5 +147,5 @@ def _sizes(place: Place, paths: list[str]) -> Iterator[FileSize]:
         shown = redact(path.removeprefix(root) if path.startswith(root) else path.rpartition("/")[2])
         try:
             yield FileSize(shown, place.store.size(path))
-        except (PenstockError, FileNotFoundError, PermissionError):  # gone since then, or out of reach: others are told
+        except (FileNotFoundError, PermissionError):  # gone since then, or out of reach: others are told
             continue

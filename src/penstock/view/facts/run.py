@@ -13,7 +13,7 @@ from penstock._printable import recordable
 from penstock._secrets import redact
 from penstock.errors import ConfigError
 from penstock.load.metrics import SourceMetrics, sources_so_far
-from penstock.load.plan import once, plan
+from penstock.load.plan import SourcePlan, once, plan
 from penstock.mix import Blend, Epochs, Stages
 from penstock.view.facts.opening import OpenedRun
 
@@ -56,23 +56,6 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedSource:
-    """What is read of one source; see `penstock.load.plan.SourcePlan`."""
-
-    path: str
-    samples: int
-    reads: int
-    epochs: float
-    repeats: int
-    share: float
-    tokens: int | None
-    padding: float | None
-    size_bytes: int | None
-    requests: int
-    is_remote: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """What a run reads.
 
@@ -93,7 +76,7 @@ class Plan:
     size_bytes: int | None
     requests: int
     cache_bytes: int
-    sources: tuple[PlannedSource, ...]
+    sources: tuple[SourcePlan, ...]
     warnings: tuple[str, ...]
 
 
@@ -146,8 +129,7 @@ def plan_of(run: OpenedRun, steps: int | None = None) -> Plan:
 
 def as_plan(found: Mapping[str, Any]) -> Plan:
     """What `penstock.load.plan.plan` gives, as a value."""
-    names = PlannedSource.__dataclass_fields__
-    rows = [{**one, "size_bytes": one["bytes"]} for one in found["sources"]]
+    names = {name: "bytes" if name == "size_bytes" else name for name in SourcePlan.__dataclass_fields__}
     return Plan(
         samples=found["samples"],
         steps=found["steps"],
@@ -158,7 +140,7 @@ def as_plan(found: Mapping[str, Any]) -> Plan:
         size_bytes=found["bytes"],
         requests=found["requests"],
         cache_bytes=found["cache_bytes"],
-        sources=tuple(PlannedSource(**{name: row[name] for name in names}) for row in rows),
+        sources=tuple(SourcePlan(**{name: row[key] for name, key in names.items()}) for row in found["sources"]),
         warnings=tuple(found["warnings"]),
     )
 

@@ -143,7 +143,4 @@ def _made_by(name: str) -> str | None:
 
 
 def _size(place: Place) -> int | None:
-    try:
-        return None if place.is_folder() else place.store.size(place.path)
-    except (PenstockError, OSError):
-        return None
+    return None if place.is_folder() else place.store.size(place.path)

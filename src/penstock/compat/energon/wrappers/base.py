@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import GeneratorType
 from typing import Any
 
@@ -127,6 +127,40 @@ def name_of(function: Callable[..., Any]) -> str:
         return function_name(function, hint="")
     except ConfigError:
         return getattr(function, "__qualname__", type(function).__qualname__)
+
+
+def given(name: str, config: Any) -> dict[str, Any]:
+    """What a function's config says, for `settings`; a function gives it only then. Nothing where it is empty."""
+    said = config() if callable(config) else config
+    return {name: said} if said else {}
+
+
+# --- places of what calls a function again and again -----------------------------------------------------------------
+
+START: Place = (0, None, 0)
+"""Calls so far, the place below before the call, and how many of its results were delivered."""
+
+
+def results(calls: Calls, argument: Any, lane: Lane, place: Place, after: Place) -> Iterator[tuple[Any, Place]]:
+    """The results of one call that were not delivered yet, each with the place behind it.
+
+    Args:
+        calls: the function.
+        argument: a sample, or a list of them.
+        lane: that it is of.
+        place: see `START`.
+        after: the place below after the call.
+    """
+    number, below, done = place
+    made = calls(argument, lane, number)
+    for count, one in enumerate(made[done:], done + 1):
+        yield one, (number, below, count) if count < len(made) else (number + 1, after, 0)
+
+
+def split_call(dataset: SavableDataset[Any], place: Place, part: int, parts: int) -> Place:
+    """Only the first part goes on inside the results of a call."""
+    number, below, done = START if place is None else place
+    return number, dataset.split(below, part, parts), 0 if part else done
 
 
 def split_all(datasets: Iterable[SavableDataset[Any]], places: Place, part: int, parts: int) -> tuple[Place, ...]:

@@ -7,10 +7,8 @@ from typing import Any
 
 from penstock.compat.energon.walks import Lane, Place, SavableDataset, Steps, T_sample, Walk
 from penstock.compat.energon.worker import WorkerConfig
-from penstock.compat.energon.wrappers.base import BaseWrapperDataset, Calls, name_of
+from penstock.compat.energon.wrappers.base import START, BaseWrapperDataset, Calls, given, name_of, results, split_call
 from penstock.errors import ConfigError
-
-_START = (0, None, 0)
 
 
 class BatchDataset(BaseWrapperDataset[T_sample]):
@@ -50,8 +48,8 @@ class BatchDataset(BaseWrapperDataset[T_sample]):
         self._calls = Calls(batcher, worker_config, failure_tolerance)
 
     def walk(self, lane: Lane, place: Place) -> Steps:
-        """Place: calls so far, the place below, and of the batch there the results that were delivered."""
-        calls, below, done = _START if place is None else place
+        """Place: see `START`."""
+        calls, below, done = START if place is None else place
         walk = Walk(self.dataset, lane, below)
         ended = False
         while not ended:
@@ -63,16 +61,13 @@ class BatchDataset(BaseWrapperDataset[T_sample]):
                     ended = True
             if not samples or (ended and self.drop_last):
                 continue
-            made = self._calls(samples, lane, calls)
-            for number, one in enumerate(made[done:], done + 1):
-                yield one, (calls, before, number) if number < len(made) else (calls + 1, walk.place, 0)
+            yield from results(self._calls, samples, lane, (calls, before, done), walk.place)
             calls, done = calls + 1, 0
         return calls, walk.end, 0
 
     def split(self, place: Place, part: int, parts: int) -> Place:
         """Only the first goes on inside a batch's results."""
-        calls, below, done = _START if place is None else place
-        return calls, self.dataset.split(below, part, parts), 0 if part else done
+        return split_call(self.dataset, place, part, parts)
 
     def len_worker(self, worker_idx: int | None = None) -> int:
         """Batches of a worker."""
@@ -85,6 +80,5 @@ class BatchDataset(BaseWrapperDataset[T_sample]):
 
     def settings(self) -> dict[str, Any]:
         """Size and function."""
-        given = self.batcher_config() if callable(self.batcher_config) else self.batcher_config
         named = {"batch_size": self.batch_size, "batcher": name_of(self.batcher), "drop_last": self.drop_last}
-        return {**named, **({"batcher_config": given} if given else {})}
+        return {**named, **given("batcher_config", self.batcher_config)}

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.compat.energon.walks import Lane, Place, SavableDataset, Steps, T_sample, Walk
 from penstock.compat.energon.worker import NOW, WorkerConfig, working_on
-from penstock.compat.energon.wrappers.base import BaseWrapperDataset, name_of
+from penstock.compat.energon.wrappers.base import BaseWrapperDataset, given, name_of
 
 
 class FilterDataset(BaseWrapperDataset[T_sample]):
@@ -52,5 +52,4 @@ class FilterDataset(BaseWrapperDataset[T_sample]):
 
     def settings(self) -> dict[str, Any]:
         """The function."""
-        given = self.filter_fn_config() if callable(self.filter_fn_config) else self.filter_fn_config
-        return {"filter_fn": name_of(self.filter_fn), **({"filter_fn_config": given} if given else {})}
+        return {"filter_fn": name_of(self.filter_fn), **given("filter_fn_config", self.filter_fn_config)}

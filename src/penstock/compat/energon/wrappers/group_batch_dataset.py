@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.compat.energon.walks import Lane, Place, SavableDataset, Steps, T_sample, Walk, again
 from penstock.compat.energon.worker import WorkerConfig
-from penstock.compat.energon.wrappers.base import BaseWrapperDataset, Calls, name_of
+from penstock.compat.energon.wrappers.base import BaseWrapperDataset, Calls, given, name_of
 from penstock.errors import ConfigError
 
 _START = (0, (), None)
@@ -113,10 +113,9 @@ class GroupBatchDataset(BaseWrapperDataset[T_sample]):
 
     def settings(self) -> dict[str, Any]:
         """Size and functions."""
-        given = self.batcher_config() if callable(self.batcher_config) else self.batcher_config
         named = {"fixed_batch_size": self.fixed_batch_size, "sample_group_key": name_of(self.sample_group_key)}
         more = {"batcher": name_of(self.batcher), "drop_last": self.drop_last}
-        return {**named, **more, **({"batcher_config": given} if given else {})}
+        return {**named, **more, **given("batcher_config", self.batcher_config)}
 
 
 def _waiting(buckets: dict[Hashable, _Bucket]) -> tuple[Place, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 from penstock.compat.energon.failures import Failures, lost
 from penstock.compat.energon.walks import Lane, Place, SavableDataset, Steps, T_sample, Unsavable, Walk
 from penstock.compat.energon.worker import WorkerConfig
-from penstock.compat.energon.wrappers.base import BaseWrapperDataset, name_of
+from penstock.compat.energon.wrappers.base import BaseWrapperDataset, given, name_of
 
 _TOLERANCE = 100
 
@@ -93,5 +93,4 @@ class IterMapDataset(BaseWrapperDataset[T_sample]):
 
     def settings(self) -> dict[str, Any]:
         """The function."""
-        given = self.iter_map_fn_config() if callable(self.iter_map_fn_config) else self.iter_map_fn_config
-        return {"iter_map_fn": name_of(self.iter_map_fn), **({"iter_map_fn_config": given} if given else {})}
+        return {"iter_map_fn": name_of(self.iter_map_fn), **given("iter_map_fn_config", self.iter_map_fn_config)}

@@ -7,9 +7,7 @@ from typing import Any
 
 from penstock.compat.energon.walks import Lane, Place, SavableDataset, Steps, T_sample, Walk
 from penstock.compat.energon.worker import WorkerConfig
-from penstock.compat.energon.wrappers.base import BaseWrapperDataset, Calls, name_of
-
-_START = (0, None, 0)
+from penstock.compat.energon.wrappers.base import START, BaseWrapperDataset, Calls, given, name_of, results, split_call
 
 
 class MapDataset(BaseWrapperDataset[T_sample]):
@@ -41,21 +39,18 @@ class MapDataset(BaseWrapperDataset[T_sample]):
         self._calls = Calls(map_fn, worker_config, failure_tolerance)
 
     def walk(self, lane: Lane, place: Place) -> Steps:
-        """Place: calls so far, the place below, and of the sample there the results that were delivered."""
-        calls, below, done = _START if place is None else place
+        """Place: see `START`."""
+        calls, below, done = START if place is None else place
         walk = Walk(self.dataset, lane, below)
         before = below
         for sample in walk:
-            made = self._calls(sample, lane, calls)
-            for number, one in enumerate(made[done:], done + 1):
-                yield one, (calls, before, number) if number < len(made) else (calls + 1, walk.place, 0)
+            yield from results(self._calls, sample, lane, (calls, before, done), walk.place)
             calls, before, done = calls + 1, walk.place, 0
         return calls, walk.end, 0
 
     def split(self, place: Place, part: int, parts: int) -> Place:
         """Only the first goes on inside a sample's results."""
-        calls, below, done = _START if place is None else place
-        return calls, self.dataset.split(below, part, parts), 0 if part else done
+        return split_call(self.dataset, place, part, parts)
 
     def can_restore_sample(self) -> bool:
         """Whether the function is stateless, and all below can."""
@@ -63,5 +58,4 @@ class MapDataset(BaseWrapperDataset[T_sample]):
 
     def settings(self) -> dict[str, Any]:
         """The function."""
-        given = self.map_fn_config() if callable(self.map_fn_config) else self.map_fn_config
-        return {"map_fn": name_of(self.map_fn), **({"map_fn_config": given} if given else {})}
+        return {"map_fn": name_of(self.map_fn), **given("map_fn_config", self.map_fn_config)}

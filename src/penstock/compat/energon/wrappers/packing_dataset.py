@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.compat.energon.walks import Lane, Place, SavableDataset, Steps, T_sample
 from penstock.compat.energon.worker import WorkerConfig
-from penstock.compat.energon.wrappers.base import BaseWrapperDataset, Calls, name_of
+from penstock.compat.energon.wrappers.base import BaseWrapperDataset, Calls, given, name_of
 from penstock.compat.energon.wrappers.windows import START, split_window, take
 from penstock.errors import ConfigError
 
@@ -96,8 +96,7 @@ class PackingDataset(BaseWrapperDataset[T_sample]):
 
     def settings(self) -> dict[str, Any]:
         """Size and functions."""
-        given = self.packer_config() if callable(self.packer_config) else self.packer_config
         named = {"buffer_size": self.buffer_size, "pre_packer": name_of(self.pre_packer)}
         encoder = None if self.sample_encoder is None else name_of(self.sample_encoder)
         more = {"final_packer": name_of(self.final_packer), "sample_encoder": encoder}
-        return {**named, **more, **({"packer_config": given} if given else {})}
+        return {**named, **more, **given("packer_config", self.packer_config)}

@@ -1,0 +1,107 @@
+"""What may have been meant: by wrong usage, and by a path that leads nowhere."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+
+import click
+
+from penstock._naming import nearest
+
+_INSTEAD: dict[tuple[str, str], str] = {
+    ("convert", "-o"): "The output is the second argument: penstock convert SOURCE TARGET.",
+    ("convert", "--output"): "The output is the second argument: penstock convert SOURCE TARGET.",
+    ("index", "-o"): "--index-path says where the index goes.",
+    ("repair", "--fix"): "--write makes the repairs.",
+    ("verify", "--fix"): "`penstock repair` mends what it can.",
+    ("filter", "--regex"): "--match PATTERN, with --field NAME.",
+    ("mount", "-o"): "The folder is the second argument: penstock mount PATH MOUNTPOINT.",
+    ("diff", "-o"): "Both datasets are arguments: penstock diff A B.",
+}
+"""Command and an option that it lacks → what it has."""
+
+_MISSING: dict[str, str] = {
+    "output": "Say where the output goes: -o OUT.",
+    "tokenizer": "Name a tokenizer.json, its folder, or a name in the Hub's local cache.",
+    "seed": "Any number; the same one gives the same order.",
+    "host": "Hosts count from 0.",
+}
+"""Parameter that is missing → how to give it."""
+
+_UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_AMOUNT = re.compile(r"'(\d+)\s*([kKmMgGtT])[bB]?' is no whole number\.")
+_RANGE = re.compile(r"(\S+) is not in the range (?:(-?\d+)<=)?x(?:>=(-?\d+)|<=(-?\d+))\.")
+_CLICKS_GUESS = re.compile(r" Did you mean [^?]*\?$")
+
+
+def usage_hint(error: click.UsageError) -> str:
+    """A sentence to go behind what click says, or nothing."""
+    command = error.ctx.command if error.ctx else None
+    name = (error.ctx.info_name if error.ctx else None) or ""
+    if isinstance(error, click.NoSuchOption) and command is not None:
+        known = [option for one in command.params for option in one.opts if option.startswith("--")]
+        close = nearest(error.option_name, known)
+        vars(error)["possibilities"] = None  # click's own are too far off
+        if (name, error.option_name) in _INSTEAD:
+            return " " + _INSTEAD[name, error.option_name]
+        return f" Did you mean {close!r}?" if close else ""
+    if isinstance(error, click.MissingParameter) and error.param is not None:
+        return f" {_MISSING[error.param.name]}" if error.param.name in _MISSING else ""
+    if re.match(r"No such command '(.*)'", error.message) and isinstance(command, click.Group):
+        typed = error.message.split("'")[1]
+        near = nearest(typed, command.list_commands(error.ctx)) if error.ctx else None
+        deeper = next(_deeper(command, error.ctx, typed), None) if error.ctx else None
+        return f" Did you mean {near or deeper!r}?" if near or deeper else ""
+    return ""
+
+
+def _deeper(group: click.Group, context: click.Context, typed: str) -> Iterator[str]:
+    """Commands of that name in groups below."""
+    for name in group.list_commands(context):
+        inner = group.get_command(context, name) if not context.parent else group.commands.get(name)
+        if isinstance(inner, click.Group) and typed in inner.list_commands(context):
+            yield f"{name} {typed}"
+
+
+def plain_numbers(text: str) -> str:
+    """What click says of numbers, in words for people."""
+    text = _AMOUNT.sub(lambda one: f"{one[0]} Write it out: {int(one[1]) * _UNITS[one[2].lower()]}.", text)
+    return _RANGE.sub(_range_in_words, text)
+
+
+def _range_in_words(found: re.Match[str]) -> str:
+    least, most = found[2] or found[3], found[4]
+    expected = f"{least} to {most}" if least and most else f"{least} or more" if least else f"at most {most}"
+    return f"{found[1]} is not {expected}."
+
+
+def path_hint(path: str) -> str:
+    """What to do about a path that leads nowhere."""
+    if not path:
+        return "The path is empty: was it a variable that is not set?"
+    if path.startswith("~"):
+        return "In quotes no shell replaces ~: leave them out, or write the path out"
+    if "$" in path:
+        return "No shell has replaced the variable: use double quotes, or none"
+    if re.match(r"[A-Za-z]:[\\/]", path):
+        return "This is a path of Windows: under WSL it is /mnt/c/…"
+    if re.match(r"(s3|gs|az|https?)/{1,2}", path):
+        return "A URL begins with its scheme and ://"
+    if any(one in path for one in "*?["):
+        return "No file fits this pattern"
+    return _near_path(path) or "Check the path"
+
+
+def _near_path(path: str) -> str:
+    folder, name = os.path.split(path.rstrip("/"))
+    try:
+        with os.scandir(folder or ".") as entries:
+            close = nearest(name, [one.name for one, _ in zip(entries, range(1000), strict=False)])
+    except OSError:
+        above = folder
+        while above and not os.path.isdir(above):
+            above = os.path.dirname(above)
+        return f"{above} is there, what follows is not" if above else ""
+    return f"Did you mean {os.path.join(folder, close)!r}?" if close and close != name else ""

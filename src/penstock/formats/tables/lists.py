@@ -1,0 +1,102 @@
+"""A column of lists of integers in Arrow tables, as numpy's arrays: the ids of all rows, and how many each row has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._optional import require
+from penstock._places import place_of
+from penstock.abc import Source
+from penstock.errors import ConfigError, Corrupt, Unsupported
+from penstock.types import IntArray
+
+EXTRA = "parquet"
+_EXPECTED = "list, large_list or fixed_size_list of integers"
+
+
+def holds_ids(arrow_type: Any) -> bool:
+    """Whether values are lists of integers."""
+    types = require("pyarrow", extra=EXTRA).types
+    is_list = types.is_list(arrow_type) or types.is_large_list(arrow_type) or types.is_fixed_size_list(arrow_type)
+    return is_list and types.is_integer(arrow_type.value_type)
+
+
+class _Tables(Source[Any], Protocol):
+    """Rows that come in tables."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def arrow_schema(self) -> Any: ...
+
+    def tables(self, start: int, stop: int) -> Iterator[tuple[int, Any]]: ...
+
+
+class ListColumn:
+    """One column of a source; see `penstock.formats._token_column.IdColumn`. Nothing is copied, but for decoding.
+
+    Args:
+        rows: a source of this column alone.
+        name: the column.
+    """
+
+    def __init__(self, rows: _Tables, name: str) -> None:
+        self._rows = rows
+        self._name = name
+
+    def dtype(self) -> np.dtype[Any]:
+        """As the column has it.
+
+        Raises:
+            Unsupported: it holds no lists of integers.
+        """
+        found = self._rows.arrow_schema.field(self._name).type
+        if not holds_ids(found):
+            types, hint = require("pyarrow", extra=EXTRA).types, "Name the column of ids with --tokens-column"
+            if types.is_binary(found) or types.is_large_binary(found):
+                hint = "Name the dtype of the ids in the bytes: --tokens-dtype int64 (tokens_dtype=)"
+                raise ConfigError("the dtype of ids in bytes is not known", path=self._rows.path, hint=hint)
+            what = f"the column {self._name!r} holds no token ids"
+            raise Unsupported(what, path=self._rows.path, found=str(found), expected=_EXPECTED, hint=hint)
+        return np.dtype(str(found.value_type))
+
+    def runs(self, first: int, stop: int, /) -> Iterator[tuple[NDArray[Any], IntArray]]:
+        """Rows `[first, stop)`: integers [n_ids], and the int64[n_rows] ids of each row.
+
+        Raises:
+            Corrupt: a row, or an id, is null.
+        """
+        self.dtype()
+        for at, table in self._rows.tables(first, stop):
+            row = at
+            for chunk in table.column(self._name).chunks:
+                yield self._run(chunk, row)
+                row += len(chunk)
+
+    def _run(self, array: Any, first: int) -> tuple[NDArray[Any], IntArray]:
+        types = require("pyarrow", extra=EXTRA).types
+        if array.null_count:
+            row = first + int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
+            raise self._fault(row, f"row {row} is null")
+        if types.is_fixed_size_list(array.type):
+            ids, lengths = array.flatten(), np.full(len(array), array.type.list_size, np.int64)
+        else:
+            offsets = array.offsets.to_numpy()
+            ids = array.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0])) if len(offsets) else array.values
+            lengths = np.diff(offsets).astype(np.int64, copy=False)
+        if ids.null_count:
+            at = int(np.argmax(ids.is_null().to_numpy(zero_copy_only=False)))
+            row = first + int(np.searchsorted(np.cumsum(lengths), at, side="right"))
+            raise self._fault(row, f"an id of row {row} is null")
+        return ids.to_numpy(), lengths
+
+    def _fault(self, row: int, what: str) -> Corrupt:
+        extents = place_of(self._rows, row).extents
+        path = extents[0].path if extents else self._rows.path
+        hint = "Leave such rows out before: a filter of pyarrow or datasets, or `penstock filter`"
+        return Corrupt(what, path=path, found="null", expected="a list of token ids", hint=hint)

@@ -1,0 +1,159 @@
+"""litdata: chunks of samples or of tokens beside an `index.json`, as `litdata.optimize` writes them. Read only.
+
+| file | content |
+|---|---|
+| `index.json` | chunks: file, bytes, items, tokens; config: compression, formats of values, tree of a sample |
+| `chunk-<rank>-<number>[.zstd].bin` | items, see `chunks` |
+
+With `item_loader` `TokensLoader` items are documents of tokens, of any integer dtype; litdata itself reads blocks of a
+length that it is told, and does not look at documents. Else items are samples, see `leaves`.
+
+Files: `index` what `index.json` says · `chunks` items · `leaves` values · `rows` samples · `ids` tokens.
+
+Limits: no encryption, no pickles, no lists and maps as values beside arrays (`json`), none of `TemporalArrayLoader`.
+Checked against litdata 0.2.76.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from penstock.abc import Source, Store
+from penstock.errors import ConfigError, FormatError, PenstockError, UnsafeData
+from penstock.formats._read_only import refuse_to_create, repair_nothing
+from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary, sampled_ranges
+from penstock.formats.tokens.litdata.chunks import read_items
+from penstock.formats.tokens.litdata.ids import ChunkIds
+from penstock.formats.tokens.litdata.index import INDEX, Index, looks_like, read_index, require_index, size_problem
+from penstock.formats.tokens.litdata.rows import LitdataRows, chunk_files
+from penstock.formats.tokens.run_source import IndexBorders, MarkedBorders, OneDocument, Opening, RunSource
+from penstock.types import Depth, Finding, OpenOptions, Sample, Sniff, Traits
+
+_HEAD_BYTES = 4096
+
+
+def open_litdata(store: Store, path: str, options: OpenOptions) -> Source[Sample]:
+    """Open a dataset: one read of its index.
+
+    Raises:
+        NotFound: no index.
+        FormatError: a damaged index, or one of a version that is not known.
+        ConfigError: options for tokens, of samples.
+    """
+    root = path.rstrip("/") or path
+    require_index(store, root)
+    index = read_index(store, root)
+    if not index.is_tokens:
+        return _rows(store, root, options, index)
+    if options.columns is not None:
+        raise ConfigError("tokens have no columns", path=root, hint="Leave columns= out")
+    return _tokens(store, root, options, index)
+
+
+def _rows(store: Store, root: str, options: OpenOptions, index: Index) -> LitdataRows:
+    asked = options.eos_id is not None or options.vocab_size is not None or options.one_document
+    if asked and options.tokens_column is None:
+        hint = "Name the column of ids: tokens_column= (--tokens-column)"
+        raise ConfigError("these chunks hold samples, not tokens", path=root, hint=hint)
+    return LitdataRows(store, root, options, index, open_litdata)
+
+
+def _tokens(store: Store, root: str, options: OpenOptions, index: Index) -> RunSource:
+    ids = ChunkIds(store, index, options.read)
+    borders = IndexBorders(ids.doc_starts)
+    if options.one_document:
+        marked = options.eos_id is not None
+        borders = MarkedBorders(ids, root, options.eos_id, before=False) if marked else OneDocument(ids.num_tokens)
+    files = tuple(chunk_files(index, root))
+    opening = Opening("litdata", open_litdata, store, root, options, index.fingerprint.encode(), files, is_folder=True)
+    return RunSource(opening, ids, borders, options.eos_id)
+
+
+def check_litdata(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
+    """Findings: index and sizes; `sample`: the first and the last chunk; `full`: all, and ids where options name them.
+
+    Raises:
+        NotFound: no index.
+    """
+    root = path.rstrip("/") or path
+    require_index(store, root)
+    try:
+        index = read_index(store, root)
+        plain = (
+            replace(options, vocab_size=None) if index.is_tokens else options
+        )  # else it warns, and is looked at below
+        source = open_litdata(store, root, plain)
+        findings = _check_sizes(store, index)
+    except (FormatError, UnsafeData) as error:
+        return [_finding(error, root)]
+    if findings or depth == "quick":
+        return findings
+    chosen = range(len(index.chunks)) if depth == "full" else sorted({0, len(index.chunks) - 1} if index.chunks else ())
+    for number in chosen:
+        try:
+            read_items(store, index.chunks[number], index.level)
+            if isinstance(source, LitdataRows):
+                start, stop = source.block_starts[number : number + 2].tolist()
+                for row in range(start, stop):
+                    _ = source[row]
+        except PenstockError as error:
+            findings.append(_finding(error, root))
+    return findings or (_check_tokens(source, options, depth, root) if isinstance(source, RunSource) else [])
+
+
+def _check_sizes(store: Store, index: Index) -> list[Finding]:
+    """Chunks that are missing, or have another size than the index says."""
+    found: list[Finding] = []
+    for chunk in index.chunks:
+        try:
+            size_bytes = store.size(chunk.path)
+        except FileNotFoundError:
+            found.append(Finding("litdata.missing", "error", chunk.path, None, "no such file", None, "Copy it again"))
+            continue
+        if index.level != "chunk" and size_bytes != chunk.size_bytes:
+            found.append(size_problem(chunk, size_bytes).finding())
+    return found
+
+
+def _check_tokens(source: RunSource, options: OpenOptions, depth: Depth, root: str) -> list[Finding]:
+    run, found = TokenRun("litdata", root, source.ids), list[Finding]()
+    try:
+        starts = source.doc_starts
+        for start, stop in sampled_ranges(source.num_tokens, depth):
+            source.tokens(start, stop)
+    except PenstockError as error:
+        return [_finding(error, root)]
+    if options.vocab_size is not None and options.vocab_size < 1 << 8 * source.dtype.itemsize:
+        found += check_vocabulary(run, options.vocab_size, depth)
+    if options.eos_id is not None and not options.one_document:
+        found += check_eos(run, starts, options.eos_id, depth)
+    return found
+
+
+def _finding(error: PenstockError, root: str) -> Finding:
+    expected = None if error.expected is None else str(error.expected)
+    where, offset = str(error.path or root), getattr(error, "offset_bytes", None)
+    found = error.what if error.found is None else f"{error.what}: {error.found}"
+    return Finding("litdata.damaged", "error", where, offset, found, expected, error.hint)
+
+
+class _Litdata:
+    name = "litdata"
+    traits = Traits(tokens=True, remote=True, verify=True, borderless=True, made_by="litdata")
+
+    def sniff(self, store: Store, path: str, /) -> Sniff:
+        """By what `index.json` begins with."""
+        root = path.rstrip("/") or path
+        try:
+            head = store.get(f"{root}/{INDEX}", 0, _HEAD_BYTES)
+        except (PenstockError, OSError):
+            return Sniff(False, "no index.json")
+        return Sniff(looks_like(head), "index.json lists chunks" if looks_like(head) else "index.json lists no chunks")
+
+    open = staticmethod(open_litdata)
+    create = refuse_to_create
+    check = staticmethod(check_litdata)
+    repair = repair_nothing
+
+
+FORMAT = _Litdata()

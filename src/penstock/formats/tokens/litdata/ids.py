@@ -1,0 +1,137 @@
+"""Tokens of litdata's chunks: those of all items back to back."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from penstock.abc import Store
+from penstock.errors import Unsupported
+from penstock.formats.tokens.common import checked_starts
+from penstock.formats.tokens.ids import FileIds, ids_dtype
+from penstock.formats.tokens.litdata.chunks import read_items, read_offsets
+from penstock.formats.tokens.litdata.index import Chunk, Index, damaged
+from penstock.formats.tokens.litdata.leaves import stored_dtype
+from penstock.store.memory import MemoryStore
+from penstock.types import Extent, IntArray, ReadMode, TokenArray
+
+_HELD = 2
+
+
+class ChunkIds:
+    """The tokens of all chunks, as `penstock.formats.tokens.ids.FileIds` has those of one file.
+
+    Memory: two chunks where they are compressed.
+    """
+
+    def __init__(self, store: Store, index: Index, read: ReadMode) -> None:
+        self._args = (store, index, read)
+        self._store = store
+        self._index = index
+        self._read: ReadMode = read
+        self._stored = stored_dtype(index.leaves[0], index.path)
+        if self._stored.kind not in "iu":
+            raise Unsupported("the chunks hold no token ids", path=index.path, found=str(self._stored))
+        self._starts: IntArray = np.cumsum([0, *map(self._count, index.chunks)], dtype=np.int64)
+        self._held: tuple[tuple[int, FileIds], ...] = ()  # replaced as a whole: threads need no lock
+        self._plain: dict[int, FileIds] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (ChunkIds, self._args)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """uint8, uint16 or uint32."""
+        return ids_dtype(self._stored)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in all."""
+        return int(self._starts[-1])
+
+    def tokens(self, start: int, stop: int) -> TokenArray:
+        """uint[stop - start], read-only: a view where they lie in one mapped chunk."""
+        if not 0 <= start <= stop <= self.num_tokens:
+            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
+        pieces: list[TokenArray] = []
+        first = int(np.searchsorted(self._starts, start, side="right")) - 1
+        for chunk in range(first, len(self._index.chunks)):
+            begin, end = self._starts[chunk : chunk + 2].tolist()
+            if begin >= stop:
+                break
+            pieces.append(self._ids(chunk).tokens(max(start, begin) - begin, min(stop, end) - begin))
+        found = pieces[0] if len(pieces) == 1 else np.concatenate([*pieces, np.empty(0, self.dtype)])
+        found.flags.writeable = False
+        return found
+
+    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
+        """uint[len(starts), length]: one window a row; into `out` where given."""
+        starts = checked_starts(starts, length, self.num_tokens)
+        windows = np.empty((len(starts), length), self.dtype) if out is None else out
+        for row, start in enumerate(starts.tolist()):
+            windows[row] = self.tokens(start, start + length)
+        return windows
+
+    def extent(self, start: int, stop: int) -> Extent:
+        """File range of the first of tokens `[start, stop)`."""
+        found = self.extents(start, stop)
+        return found[0] if found else Extent(self._index.path, 0, 0)
+
+    def extents(self, start: int, stop: int) -> tuple[Extent, ...]:
+        """File ranges of tokens `[start, stop)`: whole files where they are compressed."""
+        found: list[Extent] = []
+        for chunk, one in enumerate(self._index.chunks):
+            begin, end = self._starts[chunk : chunk + 2].tolist()
+            low, high = max(start, begin), min(stop, end)
+            if low < high or (start == stop and begin <= start < end):
+                at = one.header_bytes + (low - begin) * self._stored.itemsize
+                whole = self._index.level is not None
+                length = self._store.size(one.path) if whole else max(0, high - low) * self._stored.itemsize
+                found.append(Extent(one.path, 0 if whole else at, length))
+        return tuple(found)
+
+    def doc_starts(self) -> IntArray:
+        """int64[n_docs + 1]: where items begin; reads the head of each chunk, or all of a compressed one."""
+        width = self._stored.itemsize
+        found: list[IntArray] = [np.zeros(1, np.int64)]
+        for chunk, one in enumerate(self._index.chunks):
+            offsets = self._offsets(one)
+            uneven = np.flatnonzero((offsets - one.header_bytes) % width)
+            if len(uneven):
+                what, item = "an item does not end with a token", int(uneven[0])
+                raise damaged(one.path, what, f"item {item - 1}", f"a multiple of {width} bytes", int(offsets[item]))
+            found.append((offsets[1:] - one.header_bytes) // width + self._starts[chunk])
+        return np.concatenate(found)
+
+    def _offsets(self, chunk: Chunk) -> IntArray:
+        if self._index.level is not None:
+            return read_items(self._store, chunk, self._index.level).offsets
+        head = memoryview(self._store.get(chunk.path, 0, chunk.header_bytes))
+        return read_offsets(chunk, head, chunk.size_bytes)
+
+    def _count(self, chunk: Chunk) -> int:
+        count, rest = divmod(chunk.size_bytes - chunk.header_bytes, self._stored.itemsize)
+        if count < 0 or rest or chunk.tokens not in (None, count):
+            found = f"{chunk.size_bytes} bytes, {chunk.items} items, {chunk.tokens} tokens"
+            raise damaged(self._index.path, f"the sizes of {chunk.path!r:.200} contradict each other", found)
+        return count
+
+    def _ids(self, chunk: int) -> FileIds:
+        for number, ids in (*self._held, *self._plain.items()):
+            if number == chunk:
+                return ids
+        one = self._index.chunks[chunk]
+        make = partial(FileIds, start_bytes=one.header_bytes, num_tokens=self._count(one), stored=self._stored)
+        if self._index.level is None:
+            found_bytes = self._store.size(one.path)
+            if found_bytes != one.size_bytes:
+                expected = f"{one.size_bytes} bytes"
+                raise damaged(one.path, "the chunk has another size than the index says", found_bytes, expected)
+            self._plain[chunk] = found = make(self._store, one.path, read=self._read)
+            return found
+        inflated = MemoryStore({one.path: bytes(read_items(self._store, one, self._index.level).data)})
+        found = make(inflated, one.path)
+        self._held = ((chunk, found), *self._held[: _HELD - 1])
+        return found

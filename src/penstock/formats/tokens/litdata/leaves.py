@@ -1,0 +1,188 @@
+"""The values of a sample in litdata's chunks: bytes → Python values. Nothing is unpickled.
+
+| format | content |
+|---|---|
+| `str`, `text` | UTF-8 |
+| `int`, `float`, `bool` | int64, float64, a byte |
+| `bytes`, and files: `jpeg image video audio file pdf mesh nifti tifffile` | as they are stored |
+| `no_header_numpy:C`, `no_header_tensor:C` | an array of one dimension, of the dtype with number C |
+| `numpy` | u32 dtype, u32 dimensions, u32 each, array |
+| `tensor` | the same, big-endian but for the array |
+| `pil` | u32 width, u32 height, u32 length of the mode, mode, pixels |
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import Corrupt, UnsafeData, Unsupported
+from penstock.types import Field
+
+Decode = Callable[[memoryview], Any]
+
+_NUMPY = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16", "?")
+"""dtype of each of NumPy's numbers, little-endian."""
+
+_TORCH = {
+    **dict.fromkeys((0, 1), "f4"), **dict.fromkeys((2, 3), "f8"), **dict.fromkeys((4, 5), "c8"),
+    **dict.fromkeys((6, 7), "c16"), **dict.fromkeys((8, 9), "f2"), 11: "u1", 12: "i1", **dict.fromkeys((13, 14), "i2"),
+    **dict.fromkeys((15, 16), "i4"), **dict.fromkeys((17, 18), "i8"), 19: "?", 20: "u2",
+}  # fmt: skip
+_FILES = ("bytes", "jpeg", "image", "video", "audio", "file", "pdf", "mesh", "nifti", "tifffile", "tiff", "png")
+_CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4}
+_MOST_DIMS, _MOST_DEEP = 32, 64
+
+
+def stored_dtype(leaf: str, path: str) -> np.dtype[Any]:
+    """The little-endian dtype of `no_header_numpy:C` or `no_header_tensor:C`; raises `Unsupported`."""
+    kind, _, code = leaf.partition(":")
+    if kind in ("no_header_numpy", "no_header_tensor") and code.isdecimal() and len(code) < 4:
+        found = _code(int(code), is_torch=kind == "no_header_tensor")
+        if found is not None:
+            return found
+    raise Unsupported("arrays of a dtype that is not known", path=path, found=leaf[:80])
+
+
+def field_of(name: str, leaf: str) -> Field:
+    """What a schema says of a value that is written so."""
+    kind = leaf.partition(":")[0]
+    if kind in ("str", "text"):
+        return Field(name, "text")
+    if kind in ("int", "float", "bool"):
+        return Field(name, kind, {"int": "int64", "float": "float64", "bool": "bool"}[kind], ())
+    if kind in ("no_header_numpy", "no_header_tensor"):
+        return Field(name, "ndarray", stored_dtype(leaf, "").newbyteorder("=").name, (None,))
+    return Field(name, "bytes" if kind in _FILES else "ndarray" if kind in ("numpy", "tensor", "pil") else kind)
+
+
+def decoder(leaf: str, path: str) -> Decode:
+    """What makes a value of bytes that were written so.
+
+    Raises:
+        UnsafeData: pickles.
+        Unsupported: a format that is not known.
+    """
+    kind = leaf.partition(":")[0]
+    if kind in ("pickle", "graph"):
+        hint = "Leave the column out with columns=, or write it anew as arrays, texts or bytes"
+        raise UnsafeData("values are pickles, which may run code", path=path, found=leaf[:80], hint=hint)
+    if kind in ("no_header_numpy", "no_header_tensor"):
+        return partial(_plain, stored_dtype(leaf, path))
+    if kind in _FILES:
+        return bytes
+    known: dict[str, Decode] = {
+        "str": _text, "text": _text, "bool": _bool, "int": partial(_scalar, "<q"), "float": partial(_scalar, "<d"),
+        "numpy": partial(_array, "<", False), "tensor": partial(_array, ">", True), "pil": _picture,
+    }  # fmt: skip
+    if kind not in known:
+        hint = "Leave the column out with columns="
+        raise Unsupported("values of a format that is not read", path=path, found=leaf[:80], hint=hint)
+    return known[kind]
+
+
+def names_of(spec: Any, path: str) -> tuple[str, ...]:
+    """Names of the leaves at the top of a sample; what lies deeper is part of these."""
+    kind, children = _node(spec, path)
+    if kind in ("builtins.dict", "collections.OrderedDict"):
+        return _keys(spec, len(children), path)
+    return tuple(map(str, range(len(children)))) if kind is not None else ("value",)
+
+
+def children_of(spec: Any, path: str) -> list[Any]:
+    """The trees of these leaves."""
+    kind, children = _node(spec, path)
+    return children if kind is not None else [spec]
+
+
+def count_leaves(spec: Any, path: str, deep: int = 0) -> int:
+    """How many values a tree has; raises `Unsupported` where it is no tree of dicts, lists and tuples."""
+    if deep > _MOST_DEEP:
+        raise Unsupported("samples that are nested too deep", path=path, expected=f"{_MOST_DEEP} levels")
+    kind, children = _node(spec, path)
+    return 1 if kind is None else sum(count_leaves(one, path, deep + 1) for one in children)
+
+
+def unflatten(spec: Any, values: Iterator[Any], path: str) -> Any:
+    """The tree with its values."""
+    kind, children = _node(spec, path)
+    if kind is None:
+        return next(values)
+    found = [unflatten(one, values, path) for one in children]
+    if kind in ("builtins.dict", "collections.OrderedDict"):
+        return dict(zip(_keys(spec, len(found), path), found, strict=True))
+    return found if kind == "builtins.list" else tuple(found)
+
+
+def _node(spec: Any, path: str) -> tuple[str | None, list[Any]]:
+    known = (None, "builtins.dict", "builtins.list", "builtins.tuple", "collections.OrderedDict")
+    one = cast(dict[str, Any], spec) if isinstance(spec, dict) else {}
+    kind, children = one.get("type", ""), one.get("children_spec")
+    if kind not in known or not isinstance(children, list):
+        raise Unsupported("samples of a kind that is not known", path=path, found=f"{kind!r:.80}")
+    return kind, cast(list[Any], children)
+
+
+def _keys(spec: Any, count: int, path: str) -> tuple[str, ...]:
+    import json
+
+    try:
+        found = json.loads(spec.get("context"))
+    except (TypeError, ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list) or len(cast(list[Any], found)) != count:
+        raise Corrupt("the keys of a sample are damaged", path=path, found=f"{spec.get('context')!r:.80}")
+    return tuple(map(str, cast(list[Any], found)))
+
+
+def _code(code: int, *, is_torch: bool) -> np.dtype[Any] | None:
+    name = _TORCH.get(code) if is_torch else _NUMPY[code] if code < len(_NUMPY) else None
+    return None if name is None else np.dtype(name).newbyteorder("<")
+
+
+def _text(data: memoryview) -> str:
+    return bytes(data).decode()
+
+
+def _bool(data: memoryview) -> bool:
+    (value,) = data
+    return value != 0
+
+
+def _scalar(form: str, data: memoryview) -> Any:
+    return struct.unpack(form, data)[0]
+
+
+def _plain(dtype: np.dtype[Any], data: memoryview) -> NDArray[Any]:
+    return _native(np.frombuffer(data, dtype))
+
+
+def _array(order: str, is_torch: bool, data: memoryview) -> NDArray[Any]:
+    code, dims = struct.unpack_from(f"{order}II", data)
+    dtype = _code(code, is_torch=is_torch)
+    if dtype is None or dims > _MOST_DIMS:
+        raise ValueError(f"an array of dtype {code} and {dims} dimensions")
+    shape: Sequence[int] = struct.unpack_from(f"{order}{dims}I", data, 8)
+    body = data[8 + 4 * dims :]
+    if math.prod(shape) * dtype.itemsize != len(body):
+        raise ValueError(f"an array of shape {list(shape)} in {len(body)} bytes")
+    return _native(np.frombuffer(body, dtype)).reshape(shape)
+
+
+def _picture(data: memoryview) -> NDArray[Any]:
+    width, height, length = struct.unpack_from("<III", data)
+    mode, body = bytes(data[12 : 12 + length]).decode(), data[12 + length :]
+    channels = _CHANNELS.get(mode)
+    if channels is None or width * height * channels != len(body):
+        raise ValueError(f"a picture of mode {mode!r:.20}, {width} x {height}, in {len(body)} bytes")
+    return np.frombuffer(body, np.uint8).reshape((height, width, channels) if channels > 1 else (height, width)).copy()
+
+
+def _native(array: NDArray[Any]) -> NDArray[Any]:
+    return array.astype(array.dtype.newbyteorder("="))

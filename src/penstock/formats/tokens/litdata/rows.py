@@ -1,0 +1,217 @@
+"""Samples of litdata's chunks."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from penstock._columns import stack
+from penstock._index import as_index, as_indices
+from penstock._tree import brief, html, line, tree
+from penstock.abc import Source, Store
+from penstock.errors import ConfigError, Corrupt
+from penstock.formats._modes import Mode, preferred_mode
+from penstock.formats.tokens.common import recipe_of
+from penstock.formats.tokens.litdata.chunks import Items, arrow_rows, read_items
+from penstock.formats.tokens.litdata.index import Index, damaged
+from penstock.formats.tokens.litdata.leaves import (
+    Decode,
+    children_of,
+    count_leaves,
+    decoder,
+    field_of,
+    names_of,
+    unflatten,
+)
+from penstock.store.fingerprint import once_a_host, sample_fingerprint
+from penstock.types import Batch, Extent, Field, IntArray, OpenOptions, Place, Sample, Schema
+
+_HELD = 2
+
+
+class LitdataRows:
+    """See `penstock.abc.Source`. Made by `penstock.open`. Memory: two chunks, unless they are mapped.
+
+    A sample is a dict; of a tuple or a list the names are "0", "1", and of a single value "value".
+    """
+
+    def __init__(self, store: Store, path: str, options: OpenOptions, index: Index, again: Any) -> None:
+        self.path = path
+        self.index = index
+        self._store = store
+        self._options = options
+        self._again = again
+        self._starts: IntArray = np.cumsum([0, *(one.items for one in index.chunks)], dtype=np.int64)
+        self._held: tuple[tuple[int, Items, list[Any] | None], ...] = ()  # replaced as a whole: threads need no lock
+        self._fingerprint: str | None = None
+        missing = [name for name in options.columns or () if name not in self._names]
+        if missing:
+            expected = ", ".join(self._names)
+            raise ConfigError(f"no column {missing[0]!r}", path=path, expected=expected)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (self._again, (self._store, self.path, self._options))
+
+    @property
+    def schema(self) -> Schema:
+        """The values of a sample."""
+        fields: list[Field] = []
+        at = 0
+        for name, spec in zip(self._names, self._specs, strict=True):
+            count = count_leaves(spec, self.index.path)
+            is_leaf = count == 1 and spec.get("type") is None
+            if name in self._wanted:
+                fields.append(field_of(name, self.index.leaves[at]) if is_leaf else Field(name, "json"))
+            at += count
+        return Schema(tuple(fields))
+
+    @property
+    def preferred_mode(self) -> Mode:
+        """How `Shuffle` orders it by default: compressed chunks are unpacked whole."""
+        return preferred_mode(self._store, compressed=self.index.level in ("chunk", "batch"))
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the index, and of samples of the chunks."""
+        if self._fingerprint is None:
+            head, files = self.index.fingerprint.encode(), chunk_files(self.index, self.path)
+
+            def find() -> str:
+                return sample_fingerprint(self._store, "litdata", head, files)
+
+            paths = [path for _, path in files]
+            self._fingerprint = once_a_host(self._store, paths, f"litdata {self.index.fingerprint}", find)
+        return self._fingerprint
+
+    @property
+    def block_starts(self) -> IntArray:
+        """int64[n_chunks + 1]: first sample of each chunk, and `len`."""
+        return self._starts
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all chunks, unpacked."""
+        return sum(one.size_bytes for one in self.index.chunks)
+
+    def details(self) -> dict[str, Any]:
+        """Chunks, and how they are compressed."""
+        return {"chunks": len(self.index.chunks), "compressed": self.index.level, "columns": list(self._names)}
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __getitem__(self, index: int, /) -> Sample:
+        return self.get_samples(np.array([as_index(index, len(self))]))[0]
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `indices`: int64[k]."""
+        return stack(self.get_samples(as_indices(indices, len(self))))
+
+    def get_samples(self, indices: IntArray, /) -> list[Sample]:
+        """The samples at `indices`: int64[k], in that order; each chunk is read once."""
+        chosen = as_indices(indices, len(self))
+        chunks = np.searchsorted(self._starts, chosen, side="right") - 1
+        found: list[Any] = [None] * len(chosen)
+        for chunk in np.unique(chunks).tolist():
+            items, rows = self._items(chunk)
+            for place in np.flatnonzero(chunks == chunk).tolist():
+                number = int(chosen[place] - self._starts[chunk])
+                found[place] = self._row(rows[number], items) if rows is not None else self._sample(items, number)
+        return found
+
+    def place_of(self, index: int, /) -> Place:
+        """The chunk of sample `index`."""
+        chunk = self.index.chunks[int(np.searchsorted(self._starts, as_index(index, len(self)), side="right")) - 1]
+        return Place(extents=(Extent(chunk.path, 0, self._store.size(chunk.path)),))
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """None: these are data on disk."""
+        return {}
+
+    def recipe(self) -> dict[str, Any]:
+        """Format, path and options."""
+        columns = None if self._options.columns is None else list(self._options.columns)
+        return recipe_of("litdata", self.path, self._options, columns=columns)
+
+    def summary(self) -> str:
+        """One line: path, chunks and samples."""
+        return line("litdata", {"path": self.path, "chunks": len(self.index.chunks), "samples": len(self)}, None)
+
+    __repr__ = brief
+    __str__ = tree
+    _repr_html_ = html
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        names = names_of(self.index.spec, self.index.path)
+        count = count_leaves(self.index.spec, self.index.path)
+        if count != len(self.index.leaves) or len(set(names)) != len(names):
+            raise damaged(self.index.path, "the tree of a sample has another number of values", count)
+        return names
+
+    @cached_property
+    def _specs(self) -> list[Any]:
+        return children_of(self.index.spec, self.index.path)
+
+    @cached_property
+    def _wanted(self) -> frozenset[str]:
+        return frozenset(self._names if self._options.columns is None else self._options.columns)
+
+    @cached_property
+    def _decoders(self) -> tuple[Decode | None, ...]:
+        """Of each value; None of those that nobody wants."""
+        leaves, found = iter(self.index.leaves), list[Decode | None]()
+        for name, spec in zip(self._names, self._specs, strict=True):
+            for _ in range(count_leaves(spec, self.index.path)):
+                leaf = next(leaves)
+                found.append(decoder(leaf, self.index.path) if name in self._wanted else None)
+        return tuple(found)
+
+    def _items(self, chunk: int) -> tuple[Items, list[Any] | None]:
+        for number, items, rows in self._held:
+            if number == chunk:
+                return items, rows
+        items = read_items(self._store, self.index.chunks[chunk], self.index.level)
+        rows = None if items.arrow is None else arrow_rows(items)
+        self._held = ((chunk, items, rows), *self._held[: _HELD - 1])
+        return items, rows
+
+    def _row(self, row: Any, items: Items) -> Sample:
+        if not isinstance(row, dict):
+            raise damaged(items.chunk.path, "a row is no sample", type(row).__name__)
+        return {name: value for name, value in row.items() if name in self._wanted or name not in self._names}
+
+    def _sample(self, items: Items, number: int) -> Sample:
+        try:
+            values = list(self._values(items.get(number)))
+        except (ValueError, struct.error) as error:
+            if isinstance(error, Corrupt):
+                raise
+            found = f"item {number}: {error!s:.80}"
+            raise damaged(items.chunk.path, "a sample is damaged", found, None, int(items.offsets[number])) from None
+        rest = iter(values)
+        made = {
+            name: unflatten(spec, rest, self.index.path) for name, spec in zip(self._names, self._specs, strict=True)
+        }
+        return {name: value for name, value in made.items() if name in self._wanted}
+
+    def _values(self, data: memoryview) -> Iterator[Any]:
+        count = len(self._decoders)
+        sizes = struct.unpack_from(f"<{count}I", data)
+        at = 4 * count
+        if at + sum(sizes) != len(data):
+            raise ValueError(f"{len(data)} bytes for values of {sum(sizes)}")
+        for size, decode in zip(sizes, self._decoders, strict=True):
+            yield None if decode is None else decode(data[at : at + size])
+            at += size
+
+
+def chunk_files(index: Index, folder: str) -> list[tuple[str, str]]:
+    """`(name, path)` of all chunks."""
+    return [(one.path[len(folder) + 1 :], one.path) for one in index.chunks]
