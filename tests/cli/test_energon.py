@@ -315,3 +315,18 @@ def test_answers_that_are_piped_in(
     made = yaml.safe_load((folder / ".nv-meta" / "dataset.yaml").read_text())
     assert made["sample_type"]["__class__"] == "CaptioningSample"
     assert made["field_map"] == {"image": "jpg", "caption": "json[caption]"}
+
+
+def test_info_tells_the_parts_of_samples(tmp_path: Path, run: Run) -> None:
+    with ps.create(tmp_path / "set", format="webdataset", maxcount=3) as writer:
+        for number in range(8):
+            more = {"jpg": b"x" * 900} if number % 4 == 0 else {}
+            writer.write({"__key__": f"k{number}", "txt": b"t" * 100, **more})
+    told = json.loads(run("info", tmp_path / "set", "--json"))["parts"]
+    assert (told["estimated_from"], told["of"]) == (None, 8)
+    parts = {one["name"]: (one["share"], one["mean_bytes"]) for one in told["parts"]}
+    assert parts == {"txt": (1.0, 100.0), "jpg": (0.25, 900.0)}
+    assert [round(one["share_of_bytes"], 3) for one in told["parts"]] == [0.308, 0.692]
+    said = run("info", tmp_path / "set")
+    assert "parts, of all 8 samples" in said
+    assert ["jpg", "25.0%", "900", "B", "69.2%"] in [line.split() for line in said.splitlines()]
