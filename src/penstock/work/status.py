@@ -147,11 +147,15 @@ def sweep(output: Place) -> list[str]:
             if path not in aborted:
                 _remove(output, folder, Place(output.store, path))
     there = [path for path in found.left_over if path not in aborted and output.store.exists(path)]
-    if there:
-        raise PrepareError(
-            "what is left over can't be removed", path=there[0], hint="Look at its rights, and try again"
-        )
-    return list(found.left_over)
+    for path in there:
+        if _is_ours(output, Place(output.store, path).name):
+            raise PrepareError("what is left over can't be removed", path=path, hint="Look at its rights")
+    return [path for path in found.left_over if path not in there]
+
+
+def _is_ours(output: Place, name: str) -> bool:
+    """Whether more is left of what was to go than files of others in a group."""
+    return not is_token_file_name(name) or unlisted_names(output.store, output.path, name) != []
 
 
 def _remove(output: Place, folder: WorkFolder | None, left: Place) -> None:
