@@ -39,6 +39,7 @@ KNOWN: dict[str, str] = {
     "_regular.py": "where files of this machine are opened; the local store and tokenizers come here",
     "cli/_output.py": "`local_path` came before",
     "cli/_completion.py": "what a shell completes lies on this machine",
+    "cli/_hints.py": "looks for names beside a path that is not there; nothing is opened or made",
     "cli/_machine.py": "the working folder and the cache folder",
     "cli/cmd_demo.py": "`local_path` came before",
     "cli/main.py": "the null device",

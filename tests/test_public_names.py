@@ -212,6 +212,7 @@ SEAMS = {
         "get_format",
         "open",
         "open_source",
+        "owned_by",
         "require_taken",
         "sniff",
         "usable_format",

@@ -17,7 +17,7 @@ MEANT = {
         "`len(dataset)`", "code that files name", "joiners", "`Metadataset`", "`IterMapDataset`",
         "`prepare_metadataset`", "watchdog", "`FileStoreCachePool`",
     ),
-    "energon.md": ("`checkpoint`", "`preview`", "`--fix-duplicates`", "`lint`"),
+    "energon.md": ("`checkpoint redist`", "`preview`", "`--fix-duplicates`", "`lint`"),
 }  # fmt: skip
 """Guide → how rows of its table begin that the original's tests meet, and that are meant."""
 

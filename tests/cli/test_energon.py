@@ -190,13 +190,38 @@ def test_lint_says_where_and_why(folder: Path, run: Run) -> None:
     assert "no such split" in run("energon", "lint", folder, "--split-parts", "test,nothing", status=1)
 
 
+def test_lint_says_a_cause_once(tmp_path: Path, run: Run) -> None:
+    for shard, text in enumerate(('{"caption": 1}', '{"other": 1}', '{"caption": 1}', "{")):
+        with tarfile.open(tmp_path / f"{shard:03d}.tar", "w") as tar:
+            for number in range(20):
+                member = tarfile.TarInfo(f"k{shard}_{number:03d}.json")
+                member.size = len(text)
+                tar.addfile(member, BytesIO(text.encode()))
+    field_map = ("--sample-type", "TextSample", "--field-map", '{"text": "json[caption]"}')
+    run("prepare", tmp_path, "--split-parts", "train:.*", *field_map)
+    for torn in ("000.tar", "002.tar"):
+        with (tmp_path / torn).open("r+b") as file:
+            file.truncate(5 * 1024)
+    found = json.loads(run("energon", "lint", tmp_path, "--json", status=1))["findings"]
+    told = [one["found"] for one in found if one["code"] == "webdataset.sample"]
+    for what, shard, more in zip(told, ("000.tar", "k1_000", "002.tar", "k3_000"), (14, 19, 14, 19), strict=True):
+        assert shard in what
+        assert f"the same in {more} more samples" in what
+
+
 def test_preview(folder: Path, run: Run) -> None:
     run("prepare", folder, "--split-ratio", "1,0,0")
     said = run("energon", "preview", folder, "-n", "2")
     for text in ("sample 0 of 40", "key  s0_001", "JPEG image, 8 x 6, RGB", '"nested": {'):
         assert text in said
     assert "\x1b[38;2;" not in said
-    assert "\x1b[38;2;" in run("preview", folder, "--key", "s0_002", "--pictures")
+    lines = said.splitlines()
+    assert "Sample 0" in lines
+    assert " - __key__ (<class 'str'>): 's0_001'" in lines  # Energon's words, for scripts
+    assert any(one.startswith(" - jpg (<class 'bytes'>): bytes(length=") for one in lines)
+    own = run("preview", folder, "--key", "s0_002", "--pictures")
+    assert "\x1b[38;2;" in own
+    assert "(<class" not in own
 
 
 def test_preview_steers_no_terminal(tmp_path: Path, run: Run) -> None:
@@ -290,3 +315,18 @@ def test_answers_that_are_piped_in(
     made = yaml.safe_load((folder / ".nv-meta" / "dataset.yaml").read_text())
     assert made["sample_type"]["__class__"] == "CaptioningSample"
     assert made["field_map"] == {"image": "jpg", "caption": "json[caption]"}
+
+
+def test_info_tells_the_parts_of_samples(tmp_path: Path, run: Run) -> None:
+    with ps.create(tmp_path / "set", format="webdataset", maxcount=3) as writer:
+        for number in range(8):
+            more = {"jpg": b"x" * 900} if number % 4 == 0 else {}
+            writer.write({"__key__": f"k{number}", "txt": b"t" * 100, **more})
+    told = json.loads(run("info", tmp_path / "set", "--json"))["parts"]
+    assert (told["estimated_from"], told["of"]) == (None, 8)
+    parts = {one["name"]: (one["share"], one["mean_bytes"]) for one in told["parts"]}
+    assert parts == {"txt": (1.0, 100.0), "jpg": (0.25, 900.0)}
+    assert [round(one["share_of_bytes"], 3) for one in told["parts"]] == [0.308, 0.692]
+    said = run("info", tmp_path / "set")
+    assert "parts, of all 8 samples" in said
+    assert ["jpg", "25.0%", "900", "B", "69.2%"] in [line.split() for line in said.splitlines()]

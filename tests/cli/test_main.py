@@ -246,3 +246,34 @@ def test_what_nobody_thought_of_is_one_line_and_a_status_of_its_own(
     if status == 70:
         with pytest.raises(type(error)):
             main(["--debug", "info", str(packed)])
+
+
+def test_a_broken_sample_is_told_in_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"n": 0}\n{"n": 1}\n{"n": 2, "deep": {"a": [1, "x"], "b": null}}\n')
+    ps.index(path)
+    path.write_bytes(path.read_bytes().replace(b"1}", b"1 ", 1))
+    head = called("head", path)
+    first, broken, last = head.stdout.splitlines()
+    assert (first, last) == ('0: {"n": 0}', '2: {"n": 2, "deep": {"a": [1, "x"], "b": null}}')
+    assert broken.startswith('1: {"broken": "')
+    preview = called("preview", path, "-n", 3)
+    assert "broken: " in preview.stdout
+    assert "sample 2 of 3" in preview.stdout
+    for done in (head, preview):
+        assert done.returncode == called("head", path, "--json").returncode == 6
+        assert done.stderr.count("\n") == 1
+
+
+def test_the_same_samples_by_the_same_options(tmp_path: Path) -> None:
+    with ps.create(tmp_path / "set", format="webdataset") as writer:
+        for number in range(5):
+            writer.write({"__key__": f"k{number}", "txt": f"text {number}"})
+    for verb in ("head", "preview"):
+        for chosen in (("--index", 3), ("--key", "k3"), ("--start", 3, "-n", 1)):
+            said = called(verb, tmp_path / "set", *chosen).stdout
+            assert "text 3" in said
+            assert "text 2" not in said
+            assert "text 4" not in said
+            assert "__restore_key__" not in said
+            assert "__restore_key__" in called(verb, tmp_path / "set", *chosen, "--all").stdout

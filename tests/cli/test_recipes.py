@@ -142,3 +142,31 @@ def test_what_a_recipe_says_itself_is_refused(option: str, capsys: pytest.Captur
     value = {"--split": "val", "--mode": "val"}.get(option, "4")
     for command in (["plan", "recipe.yaml", "--steps", "2"], ["explain", "recipe.yaml", "--step", "1"]):
         assert f"leave out {option}" in run(capsys, *command, option, value, status=2)[1]
+
+
+def test_a_step_is_read_as_text(capsys: pytest.CaptureFixture[str], place: Path) -> None:
+    text = (
+        "penstock: 1\nbatch: {global_batch: 48}\n"
+        "stream: {path: a.pbin, window: {chunk: {length: 16, labels: shift}}, shuffle: {seed: 5}}\n"
+    )
+    (place / "windows.yaml").write_text(text)
+    stream: Any = ps.open_recipe(place / "windows.yaml")
+    shown, _ = run(capsys, "explain", "windows.yaml", "--step", "0", "--show")
+    most = 0
+    for position in range(48):
+        row, written, is_off = stream[position], "", False
+        segments = [0, *row["segment_ids"].tolist()]
+        for at, (one, counts) in enumerate(zip(row["inputs"].tolist(), row["loss_mask"].tolist(), strict=True)):
+            written += "" if is_off is not counts else "⟧" if is_off else "⟦"
+            is_off = not counts
+            written += f"{'▌' if segments[at + 1] != segments[at] else ''}{one} "
+        documents = int(row["segment_ids"].max())
+        most = max(most, documents)
+        _, head, body = shown.partition(f"\n{position}: ")[2].split("\n")[:3]
+        told = f"16 tokens, {documents} document{'' if documents == 1 else 's'}"
+        told += f", {row['loss_mask'].sum()} count in the loss"
+        assert (head, body) == (f"  {told}", f"  {written}{'⟧' if is_off else ''}")
+    assert most > 2
+    one, _ = run(capsys, "explain", "windows.yaml", "--step", "0", "--show", "--index", stream.locate(7).index)
+    assert "\n7: " in one
+    assert "\n6: " not in one

@@ -179,7 +179,9 @@ class Round:
         for name, data in ended.tree.items():
             if _is_hidden(name) or data == self.before.get(name):
                 continue
-            if status and self.verb.same and data != self.plain.tree.get(name):
+            # A new side file has its own name, or until the old one is gone that of the next one, which counts as well.
+            final = self.plain.tree.get(name, self.plain.tree.get(name.removesuffix(".next")))
+            if status and self.verb.same and data != final:
                 yield f"half-made: {name}: {last}"
 
     def _compared(self, ended: Ended) -> Iterator[str]:

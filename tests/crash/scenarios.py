@@ -464,6 +464,7 @@ SCENARIOS = [
         convert_in_groups,
         see("set"),
         lambda folder: write_shards(folder, 3, **MDS),
+        again="is refused",
     ),
     Scenario(
         "webdataset writer",

@@ -726,3 +726,69 @@ def test_a_list_far_away_is_named_before_anything_is_copied_on(tmp_path: Path) -
                 verb()
             assert verb(excludes=listed).excluded == 1
         assert ps.open(url, excludes=listed).recipe()["excludes"] == listed
+
+
+def commanded(capsys: pytest.CaptureFixture[str], *said: object) -> tuple[int, str]:
+    from penstock.cli.main import main
+
+    with pytest.raises(SystemExit) as ended:
+        main([str(one) for one in said])
+    found = capsys.readouterr()
+    return int(ended.value.code or 0), found.out + found.err
+
+
+READS = (  # what a verb says of the list that is named, of one that is not there, and of one that is cut
+    ("head @ --index 3", 0, "is excluded (asked for)"),
+    ("info @", 0, "3, by"),
+    ("verify @ --depth full", 0, "0 errors"),
+    ("preview @ --index 3 --no-pictures", 0, "is excluded (asked for)"),
+    ("find @ --where n==3", 0, ", excluded"),
+)
+
+
+@pytest.mark.parametrize("where", ["here", "far away"])
+@pytest.mark.parametrize(("said", "status", "words"), READS)
+def test_what_reads_takes_a_list_that_is_named(
+    said: str, status: int, words: str, where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from penstock.testing import FileServer
+
+    path, listed = tmp_path / "a.jsonl", tmp_path / "takedown.txt"
+    path.write_text("".join(json.dumps({"n": n, "text": f"text {n}"}) + "\n" for n in range(17)))
+    take_out(path, list=listed)
+    cut = listed.with_name("cut.txt")
+    cut.write_bytes(listed.read_bytes()[:-9])
+    with FileServer({one.name: one.read_bytes() for one in (path, listed, cut)}) as server:
+        base = str(tmp_path) if where == "here" else server.url.rstrip("/")
+        verb = [one.replace("@", f"{base}/a.jsonl") for one in said.split()]
+        ended, output = commanded(capsys, *verb, "--excludes", f"{base}/takedown.txt")
+        assert (ended, words in output) == (status, True), output
+        ended, output = commanded(capsys, *verb, "--excludes", f"{base}/none.txt")
+        assert (ended, "none.txt" in output) == (NotFound.exit_status, True), output
+        ended, output = commanded(capsys, *verb, "--excludes", f"{base}/cut.txt")
+        cut_status = 1 if verb[0] == "verify" else Corrupt.exit_status
+        assert (ended, "the exclude list can't be read" in output) == (cut_status, True), output
+
+
+def test_a_diff_by_lists_that_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = (MAKERS[name](ROWS, tmp_path / name) for name in ("a.jsonl", "mds"))
+    lists = [tmp_path / "a.list", tmp_path / "b.list"]
+    for path, listed in zip((one, other), lists, strict=True):
+        take_out(path, list=listed)
+    both = ["--excludes-a", lists[0], "--excludes-b", lists[1]]
+    assert commanded(capsys, "diff", one, other, *both, "--json")[0] == 0
+    ended, output = commanded(capsys, "diff", one, other, *both[:2], "--as", "set", "--json")
+    assert (ended, json.loads(output)["only_in_a"], json.loads(output)["only_in_b"]) == (1, 0, 3)
+    ended, output = commanded(capsys, "diff", one, other, "--excludes-a", lists[1])
+    assert (ended, "of other data" in output) == (Corrupt.exit_status, True)
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_files_of_excluded_samples_are_not_mounted(is_named: bool, tmp_path: Path) -> None:
+    from penstock.view.mount import open_files
+
+    folder, listed = tars(ROWS, tmp_path / "tars"), tmp_path / "list"
+    take_out(folder, **({"list": listed} if is_named else {}))
+    whole = {f"k{100 + n}" for n in range(17)}
+    found = open_files(folder, by_sample=True, excludes=listed if is_named else None)
+    assert {*found.readdir("/")} - {".", ".."} == whole - {"k103", "k107", "k116"}

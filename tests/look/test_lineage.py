@@ -88,6 +88,24 @@ def test_over_several_steps(tmp_path: Path) -> None:
     assert lengths_of(made[3])[0] in by_length
 
 
+def test_of_a_folder_that_was_read_as_one(tmp_path: Path) -> None:
+    """The whole is the input of some, each file of others; what is joined from both has them all."""
+    (tmp_path / "raw").mkdir()
+    for name, count in (("a", 6), ("b", 7), ("c", 8), ("d", 8)):
+        write(tmp_path / f"raw/{name}.jsonl", count)
+    ps.filter(tmp_path / "raw", tmp_path / "f.jsonl", where="id != 2", keep_map=True)
+    ps.shuffle(tmp_path / "f.jsonl", tmp_path / "s.jsonl", seed=5, keep_map=True)
+    pack(tmp_path / "s.jsonl", str(tmp_path / "s.pbin"), keep_map=True)
+    pack(tmp_path / "raw", str(tmp_path / "r.pbin"), keep_map=True)
+    ps.merge([tmp_path / "s.pbin", tmp_path / "r.pbin"], tmp_path / "m.pbin", keep_map=True)
+    ps.convert(tmp_path / "m.pbin", tmp_path / "m.zarr")
+    made = [tmp_path / name for name in ("f.jsonl", "s.jsonl", "s.pbin", "r.pbin", "m.pbin", "m.zarr")]
+    report = ps.exclude(tmp_path / "raw", indices=[4, 14, 25], reason="r", also=made)
+    assert [one.added for one in report.also] == [3, 3, 3, 5, 8, 8], "of files of one content each gives what any gives"
+    assert [sorted(lengths_of(path)) for path in made[:2]] == [[1, 4, 4]] * 2
+    assert sorted(lengths_of(made[4])) == sorted(lengths_of(made[2]) + lengths_of(made[3]))
+
+
 def test_what_is_not_known_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl")
     ps.shuffle(path, tmp_path / "mixed.jsonl", seed=3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +23,8 @@ Progress = Callable[[int, int], None]
 """Called with the number of samples read, and of how many."""
 
 _STEP = 256
+_NUMBER = re.compile(r"(?<![\w./-])\d+(?![\w/-]|\.\w)")
+"""A number that is no part of a file's name."""
 _FORMAT = "webdataset"
 
 
@@ -33,7 +36,8 @@ class LintReport:
     Attributes:
         path: of the dataset.
         samples: split → samples that were read; the name is "" where there are no splits.
-        findings: problems in the order of the samples; one that many samples share is listed once.
+        findings: problems in the order of the samples; one that many samples share is listed once, with
+            their number; of a torn shard there is one.
     """
 
     path: str
@@ -84,14 +88,15 @@ def lint(
         opened = chosen.open(store, place.path, replace(given, **flavor))
         sources = dict.fromkeys(splits or ("",), opened)  # such data have no splits: each name is all of them
     total, done = sum(map(len, sources.values())), 0
-    causes: dict[str, list[Any]] = {}  # what is wrong → the finding of the first sample, and how many there are
+    causes: dict[str, list[Any]] = {}  # what is wrong → the finding of the first sample, and how many
     for split, source in sources.items():
         for index in range(len(source)):
             fault = _fault_of(source, index)
             if fault is not None:
-                if fault not in causes:
-                    causes[fault] = [_finding(source, index, split, chosen.name, fault), 0]
-                causes[fault][1] += 1
+                cause = _cause(source, index, fault)
+                if cause not in causes:
+                    causes[cause] = [_finding(source, index, split, chosen.name, fault), 0]
+                causes[cause][1] += 1
             done += 1
             if progress is not None and (done % _STEP == 0 or done == total):
                 progress(done, total)
@@ -136,9 +141,20 @@ def _fault_of(source: Any, index: int) -> str | None:
     return None
 
 
+def _cause(source: Any, index: int, fault: str) -> str:
+    """What samples with the same fault have in common: its words without keys and numbers, but with names of files.
+
+    So a torn shard is one finding, however many samples are missing, and so is a field that none of them has.
+    """
+    for key in _keys(source, index):
+        fault = fault.replace(repr(key), "KEY")
+    return _NUMBER.sub("N", fault)
+
+
 def _finding(source: Any, index: int, split: str, format: str, fault: str) -> Finding:
     path, offset_bytes = _place(source, index)
-    where = f"sample {index}" + (f" of {split}" if split else "") + "".join(_key(source, index))
+    keys = "".join(f", key {key!r}" for key in _keys(source, index))
+    where = f"sample {index}" + (f" of {split}" if split else "") + keys
     return Finding(
         f"{format}.sample", "error", path, offset_bytes, f"{where}: {fault}",
         fix="Mend the sample, leave it out (`exclude` in split.yaml), or mend what says how it is read",
@@ -158,8 +174,8 @@ def _place(source: Any, index: int) -> tuple[str, int | None]:
     return (extents[0].path, extents[0].offset_bytes) if extents else (str(getattr(source, "path", "")), None)
 
 
-def _key(source: Any, index: int) -> Iterator[str]:
+def _keys(source: Any, index: int) -> Iterator[str]:
     try:
-        yield f", key {source.key_of(index)!r}"
+        yield source.key_of(index)
     except (PenstockError, AttributeError, OSError):
         return

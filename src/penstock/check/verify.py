@@ -18,7 +18,7 @@ from penstock.formats import files_at, find_format
 from penstock.formats._door import open_at
 from penstock.formats._side_checks import Run
 from penstock.store.cache import CachedStore
-from penstock.store.exclude_list import SUFFIX
+from penstock.store.exclude_list import SUFFIX, ExcludeList
 from penstock.store.outputs import claimed
 from penstock.store.place import Given, Place, dataset_at, place_of
 from penstock.types import Depth, Finding, OpenOptions
@@ -54,7 +54,7 @@ def verify(
         The findings, in the order of their places; none for a sound dataset.
 
     Raises:
-        NotFound: nothing is at `path`.
+        NotFound: nothing is at `path`, or `excludes`.
         Unsupported: no format recognises it, or the format has no check.
         ConfigError: the check has no tasks for the executor that was asked for.
     """
@@ -82,13 +82,14 @@ def _told(
 
 def _of_list(chosen: Format, place: Place, given: OpenOptions) -> Iterator[Finding]:
     """The finding of an exclude list that can't be read, or is of other data."""
+    named = _list_named(given)
     try:
         open_at(chosen, place.store, place.path, given)
     except (PenstockError, OSError) as error:
-        path = getattr(error, "path", None)
-        if isinstance(error, PenstockError) and str(path).endswith(SUFFIX):
+        path = str(getattr(error, "path", None))
+        if isinstance(error, PenstockError) and (path.endswith(SUFFIX) or (named is not None and path == named.path)):
             found, expected = str(error.found), None if error.expected is None else str(error.expected)
-            yield Finding(f"{chosen.name}.exclude-list", "error", str(path), None, f"{error.what}: {found}", expected,
+            yield Finding(f"{chosen.name}.exclude-list", "error", path, None, f"{error.what}: {found}", expected,
                           error.hint)  # fmt: skip
 
 
@@ -131,6 +132,7 @@ def verify_shared(
         hint = f"At --depth {' or '.join(depths)} it is" if depths else "Leave --part (part=) out"
         raise ConfigError(what, path=place.path, hint=hint)
     said = {name: value for name, value in options.items() if value is not None and value is not False}
+    said |= {"excludes": named.shown} if (named := _list_named(given)) is not None else {}
     plan = Plan({"path": place.shown, "--format": chosen.name, "--depth": depth, **said}, (), 0, CHECK)
     alone = executor in (None, "inline") and workers in (None, 1)
     name, preload = "processes" if executor is None else executor, [type(chosen).__module__]
@@ -146,7 +148,15 @@ def verify_shared(
 def _asked(depth: str, options: Mapping[str, Any]) -> OpenOptions:
     if depth not in get_args(Depth):
         raise ConfigError(f"unknown depth {depth!r}", expected=" | ".join(get_args(Depth)))
-    return open_options(options)
+    given = open_options(options)
+    if (named := _list_named(given)) is not None:
+        named.store.size(named.path)  # one that is not there is told before the work
+    return given
+
+
+def _list_named(given: OpenOptions) -> Place | None:
+    """The exclude list that was named by its path."""
+    return None if given.excludes is None or isinstance(given.excludes, ExcludeList) else place_of(given.excludes)
 
 
 @runtime_checkable

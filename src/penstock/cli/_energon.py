@@ -9,6 +9,8 @@ import click
 
 from penstock.cli._common import progress_option_of
 
+_FIRST_BYTES = 128
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 MediaChoice = tuple[str, str | None]
@@ -113,3 +115,22 @@ def use_tmp_path(tmp_path: str | None) -> None:
         import os
 
         os.environ["PENSTOCK_CACHE"] = tmp_path
+
+
+def fields_of(source: Any, index: int) -> list[str]:
+    """A sample in Energon's words, which scripts look for: a line for each field, its name, type, and what it is."""
+    from penstock._printable import printable
+    from penstock.errors import PenstockError
+
+    try:
+        fields = dict(source[index]).items()
+    except (PenstockError, OSError):  # the table below says what is wrong
+        return []
+    lines = (printable(f" - {name} ({type(value)}): {_in_words(value)}") for name, value in fields)
+    return [f"Sample {index}", *lines, ""]
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return f"bytes(length={len(value)}, value={bytes(value[:_FIRST_BYTES])!r})"
+    return repr(value)

@@ -46,11 +46,13 @@ class LocalPath(click.Path):
 
         name = "this" if param is None else param.human_readable_name
         path = local_path(value, name)
-        if self.exists:
-            # The base takes every refusal for a file that is not there.
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError, ValueError):
-                os.stat(path)
-        return Path(os.fsdecode(super().convert(path, param, ctx)))
+        if not self.exists:
+            return Path(os.fsdecode(super().convert(path, param, ctx)))
+        try:
+            os.stat(path)  # not by the base, which takes every refusal for a file that is not there
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            self.fail(f"Path {click.format_filename(path)!r} does not exist.", param, ctx)
+        return Path(path)
 
 
 def emit(data: Any, *, as_json: bool, text: str | Callable[[], str]) -> None:

@@ -46,9 +46,14 @@ def first_of(source: Any, start: int | None, index: int | None, key: str | None)
         ConfigError: no sample has this index, or samples have no keys.
     """
     from penstock.abc import SupportsKeys
-    from penstock.errors import ConfigError
+    from penstock.errors import ConfigError, NotFound
 
     if key is not None:
+        if source.recipe().get("format") == "jsonl":  # as Energon has it, the key of a line is its number
+            if key.isascii() and key.isdecimal() and int(key) < len(source):
+                return int(key)
+            hint = "Lines have their numbers for keys; `penstock find --key` looks for it in a field"
+            raise NotFound(f"no sample with the key {key!r}", hint=hint)
         if not isinstance(source, SupportsKeys):
             hint = "`penstock find --key` looks for it in a field; --index takes the index that it says"
             raise ConfigError("these samples have no index of keys", found=f"--key {key}", hint=hint)

@@ -23,6 +23,8 @@ from penstock.cli._output import emit, follow_links_option, json_option, progres
     help="In order, or in any order; a sample that is there twice counts twice.",
 )
 @opening_options("both")
+@click.option("--excludes-a", help="Exclude list of A; by default that beside it, on this machine.")
+@click.option("--excludes-b", help="Exclude list of B, likewise.")
 @click.option("--trust", is_flag=True, help="Run code that comes with the data.")
 @optional_executor_options
 @follow_links_option

@@ -34,10 +34,11 @@ def command(
     show_all: bool, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """What a step of a run read: from the recipe and the state's history, exact, without logs."""
-    from penstock.cli.cmd_head import as_line
     from penstock.load.excluded import explain_excluded
     from penstock.load.explain import explain_document, explain_step, run_of
+    from penstock.view.draw.terminal import line
     from penstock.view.facts.opening import vocabulary_of
+    from penstock.view.facts.panel import panels
 
     require_one()
     if not show:
@@ -66,7 +67,7 @@ def command(
         samples = list(_chosen(run.data, found["samples"], (start, index, key)))
         decode = None if vocabulary is None else vocabulary.decode
         found["shown"] = [
-            {"position": one["position"], "sample": as_line(one["sample"], decode, show_all=show_all)}
+            {"position": one["position"], "sample": line(panels(one["sample"], decode=decode, show_all=show_all))}
             for one in samples
         ]
     emit(found, as_json=as_json, text=lambda: _text(found))

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from penstock.cli._executors import optional_executor_options
-from penstock.cli._opening import opening_options
+from penstock.cli._opening import excludes_option, opening_options
 from penstock.cli._output import emit, follow_links_option, json_option, progress, table
 
 
@@ -20,6 +20,7 @@ from penstock.cli._output import emit, follow_links_option, json_option, progres
 @click.option("--key-field", help="Field that holds the key, where it is not __key__, key, id, doc_id or url.")
 @click.option("--tokenizer", help="tokenizer.json or its folder: what --text means in documents of tokens.")
 @opening_options("the target")
+@excludes_option
 @click.option("--trust", is_flag=True, help="Run code that comes with the data.")
 @optional_executor_options
 @follow_links_option
@@ -34,7 +35,10 @@ def command(target: tuple[str, ...], as_json: bool, **options: Any) -> int:
         report = find(target[0] if len(target) == 1 else target, progress=advance, **options)
 
     def text() -> str:
-        rows = [(str(one.index), one.key or "-", one.path, one.place or "-") for one in report.found]
+        rows = [
+            (str(one.index), one.key or "-", one.path, (one.place or "-") + ", excluded" * one.excluded)
+            for one in report.found
+        ]
         read = f"read {report.looked_at:,} of {report.of:,}" if report.looked_at else "by the index of keys"
         return "\n".join([*([table(rows, header=("index", "key", "path", "place"))] * bool(rows)),
                           f"{len(rows):,} found; {read}"])  # fmt: skip

@@ -8,10 +8,9 @@ from typing import Any
 import click
 
 from penstock.cli._opening import excludes_option, opening_options
-from penstock.cli._output import emit, follow_links_option, json_option
-from penstock.cli._samples import Decode, decoder, first_of, plain, plain_at, require_one, sample_options, visible
+from penstock.cli._output import emit, follow_links_option, json_option, say
+from penstock.cli._samples import decoder, first_of, plain_at, require_one, sample_options
 
-_LINE_CHARACTERS = 200
 _LOOKED_AT = 100
 
 
@@ -37,31 +36,56 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Show the first samples, or those from one on."""
-    from penstock.formats import open_source
+    """Show the first samples, or those from one on, each in a line; --json has their values."""
+    from penstock.view.draw.terminal import line
+    from penstock.view.facts.opening import open_target
+    from penstock.view.facts.samples import sample_at
 
     require_one()
     options["columns"] = None if columns is None else columns.split(",")
     if columns is not None:
         _require_columns(path, options)
+    if as_json:
+        _as_json(path, (start, index, key), count, tokenizer, options, show_all=show_all)
+        return
+    opened = open_target(path, tokenizer=tokenizer, **options)
+    _ = opened.vocabulary  # one that is not there is an error before anything is read
+    indices = _indices(opened.source, (start, index, key), count)
+    failed: list[Exception] = []
+    lines = [f"{at}: {line(sample_at(opened, at, show_all=show_all, failed=failed.append))}" for at in indices]
+    nothing = "no samples" if not indices.start else f"{len(opened):,} samples, none from {indices.start:,} on"
+    say("\n".join(lines) or f"{path}: {nothing}")
+    if failed:
+        raise failed[0]
+
+
+def _as_json(
+    path: str, chosen: tuple[int | None, int | None, str | None], count: int | None, tokenizer: str | None,
+    options: dict[str, Any], *, show_all: bool,
+) -> None:  # fmt: skip
+    """The values of the samples, for programs."""
+    from penstock.formats import open_source
+
     source = open_source(path, **options)
     left_out = [] if options["trust"] else [one.name for one in source.schema.fields if one.kind == "pickle"]
     if left_out:
         options["columns"] = [one.name for one in source.schema.fields if one.name not in left_out]
         source = open_source(path, **options)
     pickled = dict.fromkeys(left_out, "<a pickle: --trust decodes it>")
-    decode, first = decoder(tokenizer), first_of(source, start, index, key)
-    usual = 5 if index is None and key is None else 1
-    stop = min(first + (usual if count is None else count), len(source))
+    decode = decoder(tokenizer)
 
     def shown(at: int) -> dict[str, Any]:
         return {"index": at} | plain_at(source, at, decode, show_all=show_all, more=pickled)
 
-    samples = list(map(shown, range(first, stop)))
-    lines = "\n".join(f"{one['index']}: {_shorten(one)}" for one in samples)
-    nothing = "no samples" if not first else f"{len(source):,} samples, none from {first:,} on"
-    lines = lines or f"{path}: {nothing}"
-    emit({"path": path, "samples": samples}, as_json=as_json, text=lines)
+    samples = list(map(shown, _indices(source, chosen, count)))
+    emit({"path": path, "samples": samples}, as_json=True, text="")
+
+
+def _indices(source: Any, chosen: tuple[int | None, int | None, str | None], count: int | None) -> range:
+    start, index, key = chosen
+    first = first_of(source, start, index, key)
+    usual = 5 if index is None and key is None else 1
+    return range(first, min(first + (usual if count is None else count), len(source)))
 
 
 def _require_columns(path: str, options: dict[str, Any]) -> None:
@@ -85,18 +109,3 @@ def _require_columns(path: str, options: dict[str, Any]) -> None:
             raise ConfigError(
                 "no sample has this field", path=path, found=repr(name), expected=f"one of {names}", hint=hint
             )
-
-
-def as_line(sample: Any, decode: Decode | None, *, show_all: bool = False) -> str:
-    """A sample in one line, cut where it is long."""
-    return _shorten(plain(visible(sample, decode, show_all=show_all)))
-
-
-def _shorten(sample: dict[str, Any]) -> str:
-    import json
-
-    shown = {
-        name: value for name, value in sample.items() if name != "index" and not ("text" in sample and name == "tokens")
-    }
-    text = json.dumps(shown, ensure_ascii=False, default=str)
-    return text if len(text) <= _LINE_CHARACTERS else text[: _LINE_CHARACTERS - 1] + "…"

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from penstock.cli._opening import excludes_option
 from penstock.cli._output import emit_line, follow_links_option, json_option
 
 
@@ -17,6 +18,7 @@ from penstock.cli._output import emit_line, follow_links_option, json_option
 )
 @click.option("-d", "--detach", is_flag=True, help="Go to the background.")
 @click.option("-w", "--allow-slow", is_flag=True, help="Taken from Energon: old indexes need no permission here.")
+@excludes_option
 @follow_links_option
 @json_option
 def command(
@@ -25,15 +27,14 @@ def command(
     sample_folders: bool,
     detach: bool,
     allow_slow: bool,
-    follow_links: bool,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Show the parts of a WebDataset's samples as files, read-only, until Ctrl-C or `fusermount -u MOUNTPOINT`."""
     from penstock.cli._output import note
     from penstock.view.mount import mount
 
     said = f"{path} at {mountpoint}; unmount with `fusermount -u {mountpoint}`" + ("" if detach else ", or Ctrl-C")
-    options: dict[str, Any] = {"by_sample": sample_folders, "detach": detach, "follow_links": follow_links}
 
     def ready() -> None:
         if as_json:
@@ -41,4 +42,4 @@ def command(
         else:
             note(said)
 
-    mount(path, mountpoint, **options, ready=ready)
+    mount(path, mountpoint, by_sample=sample_folders, detach=detach, **options, ready=ready)

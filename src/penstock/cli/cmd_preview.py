@@ -7,8 +7,10 @@ from typing import Any
 import click
 
 from penstock.cli._common import has_color
+from penstock.cli._energon import as_energon, fields_of
+from penstock.cli._opening import excludes_option
 from penstock.cli._output import emit, follow_links_option, json_option, note
-from penstock.cli._samples import decoder, first_of, plain_at, require_one, sample_options, visible
+from penstock.cli._samples import decoder, first_of, plain_at, require_one, sample_options
 
 
 @click.command()
@@ -18,7 +20,10 @@ from penstock.cli._samples import decoder, first_of, plain_at, require_one, samp
 @sample_options
 @click.option("--pictures/--no-pictures", default=None, help="Small pictures; by default on a terminal.")
 @click.option("--dataset-config", help="Taken from Energon; parts are shown as they are stored.")
-@click.option("--format", "format_name", help="Format name, instead of finding it out.")
+@click.option("--format", help="Format name, instead of finding it out.")
+@click.option("--layout", help="Historical layout, where it is ambiguous; the width of raw tokens, such as uint16.")
+@click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say.")
+@excludes_option
 @follow_links_option
 @json_option
 def command(
@@ -32,16 +37,15 @@ def command(
     show_all: bool,
     pictures: bool | None,
     dataset_config: str | None,
-    format_name: str | None,
-    follow_links: bool,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Show samples: the table of parts, texts, sizes of images, and small pictures where the terminal can."""
     import shutil
     import sys
 
-    from penstock.errors import Excluded
-    from penstock.view.preview import Display, show_sample
+    from penstock.view.draw.terminal import sample
+    from penstock.view.facts.samples import sample_at
 
     require_one()
     if dataset_config is not None:
@@ -49,39 +53,62 @@ def command(
     if split is not None and "," in split:
         note(f"--split {split}: the first of them is shown")
     on_terminal = sys.stdout.isatty()
-    source = _open(path, None if split is None else split.split(",")[0], format_name, follow_links)
-    decode, first = decoder(tokenizer), first_of(source, start, index, key)
+    opened = _open(path, None if split is None else split.split(",")[0], tokenizer, options)
+    first = first_of(opened.source, start, index, key)
     pictures = (on_terminal if pictures is None else pictures) and has_color()  # pictures are made of colours
-    display = Display(width=shutil.get_terminal_size().columns, picture_rows=12 if pictures else 0)
+    width = shutil.get_terminal_size().columns
     asks = count is None and on_terminal and sys.stdin.isatty() and not as_json
-    stop = len(source) if asks else min(len(source), first + (count or 1))
+    stop = len(opened) if asks else min(len(opened), first + (count or 1))
     if as_json:
+        decode, source = decoder(tokenizer), opened.source
         samples = [{"index": at} | plain_at(source, at, decode, show_all=show_all) for at in range(first, stop)]
         emit({"path": path, "samples": samples}, as_json=True, text="")
         return
+    failed: list[Exception] = []
     for at in range(first, stop):
-        try:
-            sample = source[at]
-            shown = show_sample(visible(sample, decode, show_all=show_all), display)
-        except Excluded as error:
-            sample, shown = {}, error.what
-        click.echo(f"\nsample {at} of {len(source):,}\n{shown}", color=has_color())
-        if at == first and decode is None and "tokens" in sample:
+        found = sample_at(opened, at, show_all=show_all, failed=failed.append)
+        lines = sample(found, width, _pictures(opened, at, width) if pictures else None)
+        fields = fields_of(opened.source, at) if as_energon() else ()
+        click.echo("\n".join((*fields, "", f"sample {at} of {len(opened):,}", *lines)), color=has_color())
+        if at == first and opened.vocabulary is None and any(one.kind == "tokens" for one in found.panels):
             note("ids of tokens; --tokenizer FILE shows their text")
         if asks and at + 1 < stop and not click.confirm("Next?", default=True):
-            return
+            break
+    if failed:
+        raise failed[0]
 
 
-def _open(path: str, split: str | None, format_name: str | None, follow_links: bool) -> Any:
-    from penstock.formats import get_format, open_source, sniff
+def _open(path: str, split: str | None, tokenizer: str | None, options: dict[str, Any]) -> Any:
+    from penstock.formats import find_format, get_format
     from penstock.store.place import place_of
+    from penstock.types import OpenOptions
+    from penstock.view.facts.opening import open_target
 
-    place = place_of(path)
-    name = format_name or sniff(place.store, place.path).name
-    more: dict[str, Any] = {"raw": True} if name in ("webdataset", "folder", "jsonl") else {}
-    more |= {"flavor": "energon"} if name == "jsonl" else {}
-    if get_format(name).traits.splits:
-        more["split"] = split
-    elif split is not None:
-        raise click.UsageError(f"{path} has no splits: leave out --split.")
-    return open_source(path, format=name, follow_links=follow_links, **more)
+    if split is not None:
+        known = OpenOptions(layout=options["layout"], eos_id=options["eos_id"])
+        name = find_format(place_of(path), options["format"], known).name
+        if not get_format(name).traits.splits:
+            raise click.UsageError(f"{path} has no splits: leave out --split.")
+    opened = open_target(path, split=split, tokenizer=tokenizer, **options)
+    _ = opened.vocabulary  # one that is not there is an error before anything is read
+    return opened
+
+
+def _pictures(opened: Any, index: int, width: int) -> Any:
+    """What makes a small picture of a part of a sample."""
+    from penstock.errors import PenstockError
+    from penstock.view.draw.terminal import PICTURE_ROWS
+    from penstock.view.facts.bounds import MOST_SAMPLE_BYTES
+    from penstock.view.facts.pictures import small_picture
+    from penstock.view.facts.samples import media_of
+
+    def made(panel: Any) -> bytes | None:
+        try:
+            data = media_of(opened, index, panel.name).data
+            if data.size_bytes > MOST_SAMPLE_BYTES:
+                return None
+            return small_picture(bytes(data.read(0, data.size_bytes)), max(width, 2 * PICTURE_ROWS))
+        except PenstockError:  # its line says what it is
+            return None
+
+    return made

@@ -8,6 +8,7 @@ import click
 
 from penstock._printable import printable
 from penstock.cli._executors import optional_executor_options
+from penstock.cli._opening import excludes_option
 from penstock.cli._output import counted, emit, follow_links_option, json_option
 from penstock.cli._sharing import missing_text, restart_option, sharing_options
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 @click.option("--layout", help="Historical layout, where it is ambiguous.")
 @click.option("--vocab-size", type=int, help="Ids from here on are an error.")
 @click.option("--eos-id", type=int, help="Id that ends each document.")
+@excludes_option
 @click.option("--write-manifest", is_flag=True, help="If sound: write a side file with counts and digests.")
 @click.option(
     "--replace-manifest",

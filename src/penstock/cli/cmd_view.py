@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import click
 
+from penstock.cli._opening import excludes_option, opening_options
 from penstock.cli._output import emit_line, follow_links_option, json_option, note
 
 
 @click.command()
 @click.argument("targets", nargs=-1, required=True)
-@click.option("--split", help="Split of datasets and metadatasets that have splits.")
+@opening_options("what is looked at")
+@excludes_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where it listens: by default this machine alone.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="By default one that is free.")
 @click.option("--no-open", is_flag=True, help="Open no browser.")
@@ -20,6 +22,10 @@ from penstock.cli._output import emit_line, follow_links_option, json_option, no
 def command(
     targets: tuple[str, ...],
     split: str | None,
+    format: str | None,
+    layout: str | None,
+    eos_id: int | None,
+    excludes: str | None,
     host: str,
     port: int,
     no_open: bool,
@@ -29,6 +35,8 @@ def command(
     as_json: bool,
 ) -> None:
     """Look at datasets, recipes, or a folder of them, in a browser, until Ctrl-C.
+
+    --format, --layout, --eos-id and --excludes go with one dataset.
 
     The first line is the address of the first page. There is a token in it: whoever has it may look.
     """
@@ -43,7 +51,8 @@ def command(
         if not no_open:
             _open(url)
 
-    view(targets, host=host, port=port, settings=Settings(split, tokenizer, trust, follow_links), ready=ready)
+    settings = Settings(split, tokenizer, trust, follow_links, format, layout, eos_id, excludes)
+    view(targets, host=host, port=port, settings=settings, ready=ready)
 
 
 def _open(url: str) -> None:

@@ -18,6 +18,7 @@ from penstock.look.digests import Digests, content, digests_of
 from penstock.look.samples import Dataset, Stretch, Target, open_dataset, samples_of, stretches
 from penstock.reshape.rewrite import Progress
 from penstock.store.derived import DerivedCache
+from penstock.store.place import Given
 from penstock.types import Manifest, Sample
 
 As = Literal["sequence", "set"]
@@ -95,10 +96,13 @@ class DiffReport:
 def diff(
     a: Target, b: Target, *, compare_as: As = "sequence",
     format: str | None = None, split: str | None = None, flavor: str | None = None, layout: str | None = None,
-    eos_id: int | None = None, trust: bool = False, follow_links: bool = False,
+    eos_id: int | None = None, excludes_a: Given | None = None, excludes_b: Given | None = None,
+    trust: bool = False, follow_links: bool = False,
     progress: Progress | None = None, executor: AnyExecutor | None = None, workers: int | None = None,
 ) -> DiffReport:  # fmt: skip
     """Compare two datasets by a digest of each sample that does not depend on the format; see `penstock.look.digests`.
+
+    What is excluded is left out of both, as if it were purged.
 
     Where digests in both side files are equal, no sample is read: `penstock.verify` with `depth="full"` holds data
     against them. Memory: some 500 MB at any size, and 100 MB a worker; 16 bytes a sample in scratch files in the
@@ -108,6 +112,7 @@ def diff(
         a, b: paths, URLs, lists of JSONL files, or sources; both of documents of tokens, or both of samples.
         compare_as: `"sequence"`: in order; `"set"`: in any order, where a sample that is there twice counts twice.
         format, split, flavor, layout, eos_id, trust, follow_links: as of `penstock.open`, for both.
+        excludes_a, excludes_b: the exclude list of each, as `excludes` of `penstock.open`.
         progress: called with the samples that were read, and of how many.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None.
 
@@ -121,7 +126,9 @@ def diff(
         raise ConfigError("no such way to compare", found=compare_as, expected=" | ".join(get_args(As)))
     options = {"format": format, "split": split, "flavor": flavor, "layout": layout, "eos_id": eos_id}
     options |= {"trust": trust, "follow_links": follow_links}
-    sides = open_dataset(a, options, leave_out=True), open_dataset(b, options, leave_out=True)
+    lists = (a, excludes_a), (b, excludes_b)
+    one, other = (open_dataset(side, options | {"excludes": listed}, leave_out=True) for side, listed in lists)
+    sides = one, other
     if (sides[0].tokens is None) != (sides[1].tokens is None):
         what = "documents of tokens and samples don't compare"
         hint = "Pack the samples with the same tokenizer, and compare the documents"

@@ -142,7 +142,7 @@ def exclude(
     listed = open_listed(target, list, options)
     found = _chosen(listed, target, keys, indices, where, key_field, options)
     parts = _by_file(listed, found, options)
-    others = [_packed_from(one, parts) for one in also]
+    others = [_packed_from(one, parts if parts[0][0] is listed else [(listed, found), *parts]) for one in also]
     said = (str(reason), now(), who or user())
     reports = [_add(*one, said) for one in others]
     return replace(_of_all(listed, [_add(*one, said) for one in parts]), also=tuple(reports))
@@ -227,7 +227,7 @@ def _chosen(
             raise NotFound("no such sample", path=dataset.place.path, found=int(wrong[0]), expected=expected)
         return {int(index): None for index in np.unique(found)}
     if where is not None:
-        hits = find(target, where=where, key_field=None, **asked).found
+        hits = find(target, where=where, excludes=NO_LIST, **asked).found
         if not hits:
             raise NotFound("no sample fits the expression", path=dataset.place.path, found=where)
         return {one.index: one.key for one in hits}
@@ -248,7 +248,9 @@ def _by_keys(
 ) -> Iterator[tuple[int, str | None]]:
     if len(keys) == 1 or hasattr(dataset.source, "index_of"):
         for key in keys:
-            yield from ((one.index, key) for one in find(target, key=key, key_field=key_field, **asked).found)
+            yield from (
+                (one.index, key) for one in find(target, key=key, key_field=key_field, excludes=NO_LIST, **asked).found
+            )
         return
     wanted, among = Wanted(keys[0], None, None, key_field, None), set(keys)
     for task in stretches(dataset):  # one pass for all of them
@@ -377,14 +379,13 @@ def user() -> str:
 
 
 def _packed_from(tokens: str | os.PathLike[str], parts: Sequence[tuple[Listed, Found]]) -> tuple[Listed, Found]:
-    """The documents of a token dataset that were made of samples of the target.
+    """The documents of a token dataset that were made of samples of the target, or of its files.
 
     Raises:
         ConfigError: its lineage does not say which they are.
     """
     from penstock.look.lineage import documents_made_of
 
-    other, found = open_listed(tokens, None, {}), dict[int, str | None]()
-    for listed, here in parts:
-        found |= documents_made_of(other.dataset, listed.dataset, [*here])
-    return other, found
+    other = open_listed(tokens, None, {})
+    sources = [(listed.dataset, np.array([*here], np.int64)) for listed, here in parts]
+    return other, documents_made_of(other.dataset, sources)

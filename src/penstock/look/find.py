@@ -23,6 +23,8 @@ from penstock.reshape.filter import Fits, fields_of, holds
 from penstock.reshape.rewrite import Progress
 from penstock.reshape.rows import LineRows, read_run, runs
 from penstock.reshape.time_limit import Clock, each_at_most
+from penstock.store.exclude_list import ExcludeList
+from penstock.store.place import Given
 from penstock.types import Extent
 
 KEY_FIELDS = ("__key__", "key", "id", "doc_id", "url")
@@ -41,12 +43,14 @@ class Found:
         key: its key, where it has one.
         path: the file that holds it, or the dataset where that is not known.
         place: where in that file, such as `"bytes 120-348"`, the last one not included; None where it is not known.
+        excluded: an exclude list takes it out: nobody else is given it.
     """
 
     index: int
     key: str | None
     path: str
     place: str | None
+    excluded: bool = False
 
 
 @redacted_repr
@@ -71,10 +75,11 @@ def find(
     key: str | None = None, text: str | None = None, where: str | None = None, limit: int | None = None,
     key_field: str | None = None, tokenizer: str | None = None,
     format: str | None = None, split: str | None = None, flavor: str | None = None, layout: str | None = None,
-    eos_id: int | None = None, trust: bool = False, follow_links: bool = False,
+    eos_id: int | None = None, excludes: Given | ExcludeList | None = None,
+    trust: bool = False, follow_links: bool = False,
     progress: Progress | None = None, executor: AnyExecutor | None = None, workers: int | None = None,
 ) -> FindReport:  # fmt: skip
-    """Find samples of a dataset, in any format that `penstock.open` reads.
+    """Find samples of a dataset, in any format that `penstock.open` reads; excluded ones too, which are marked.
 
     A key is looked up where the dataset has an index of keys; anything else reads the samples, in runs of some 16 MiB.
     Memory: some 100 MB a worker, and some 300 bytes for each sample that is found.
@@ -88,7 +93,7 @@ def find(
         limit: no more than so many, the first ones.
         key_field: field that holds the key; by default the first of `__key__ key id doc_id url` that a sample has.
         tokenizer: file or folder of the tokenizer, for documents of tokens.
-        format, split, flavor, layout, eos_id, trust, follow_links: as of `penstock.open`.
+        format, split, flavor, layout, eos_id, excludes, trust, follow_links: as of `penstock.open`.
         progress: called with the samples that were looked at, and of how many.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None.
 
@@ -112,7 +117,8 @@ def find(
     if key_field is not None and key is None:
         raise ConfigError("a field of keys goes with a key", found=key_field, hint="Give the key, or ask with where")
     options = {"format": format, "split": split, "flavor": flavor, "layout": layout, "eos_id": eos_id}
-    dataset = open_dataset(target, options | {"trust": trust, "follow_links": follow_links})
+    options |= {"excludes": excludes, "trust": trust, "follow_links": follow_links}
+    dataset = open_dataset(target, options, marks=True)
     wanted = Wanted(key, text, where, key_field, tokenizer)
     wanted.require_possible(dataset)
     if key is not None and key_field is None and isinstance(dataset.source, SupportsKeys):
@@ -187,7 +193,10 @@ def _by_index(dataset: Dataset, source: SupportsKeys, key: str) -> FindReport:
 def _found(dataset: Dataset, index: int, key: str | None) -> Found:
     place = place_of(dataset.source, index)
     path, extents = dataset.place.path, place.extents or ()
-    return Found(index, place.key if key is None else key, extents[0].path if extents else path, _shown(extents))
+    gone = dataset.excluded
+    is_gone = gone is not None and bool(np.isin(index, gone, assume_unique=True))
+    key = place.key if key is None else key
+    return Found(index, key, extents[0].path if extents else path, _shown(extents), is_gone)
 
 
 def _shown(extents: tuple[Extent, ...]) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,8 +25,12 @@ _IN_ORDER = (None, "convert", "merge")
 """Commands after which samples stand as those of their inputs do, one input after another; None: `pack`."""
 
 
-def documents_made_of(made: Dataset, source: Dataset, indices: Sequence[int]) -> dict[int, str | None]:
-    """Index → None, of the samples of `made` that were made of samples of `source`.
+Sources: TypeAlias = Sequence[tuple[Dataset, IntArray]]
+"""A dataset and samples of it; of several files all as one, and each by itself: data may have been made of either."""
+
+
+def documents_made_of(made: Dataset, sources: Sources) -> dict[int, str | None]:
+    """Index → None, of the samples of `made` that were made of samples of `sources`.
 
     By row maps, where data were made with `keep_map`. Else a sample is that of the same number among those of all
     inputs, if it was made by what keeps them all in order. What lies between, such as the lines that a filter left of
@@ -34,33 +38,28 @@ def documents_made_of(made: Dataset, source: Dataset, indices: Sequence[int]) ->
 
     Args:
         made: a dataset.
-        source: what it was made of, or a part of that, or of what that was made of.
-        indices: of the samples of `source`.
+        sources: what it was made of, or a part of that, or of what that was made of; at least one.
 
     Raises:
         ConfigError: side files don't say it.
     """
-    found = _made_of(made, source, np.asarray(indices, np.int64), ())
+    found = _made_of(made, sources, ())
     return dict.fromkeys(found.tolist())
 
 
-def _made_of(made: Dataset, source: Dataset, indices: IntArray, above: tuple[str, ...]) -> IntArray:
+def _made_of(made: Dataset, sources: Sources, above: tuple[str, ...]) -> IntArray:
     """int64[k], rising: the samples of `made`."""
     path, manifest = made.place.path, getattr(stored(made.source), "manifest", None)
     if not isinstance(manifest, Manifest) or not manifest.inputs:
         raise _unknown(path, "no side file says what it was made of")
-    now: dict[str, tuple[str, ...]] = {}  # a file of the same content has the same samples, whatever it is called
-    for digest in manifest.inputs.values():
-        if kind_of(digest) not in now:
-            now[kind_of(digest)] = digests_like(source.place, digest)
-    named = [name for name, digest in manifest.inputs.items() if digest in now[kind_of(digest)]]
-    rows = dict.fromkeys(named, (source, indices)) or dict(_between(made, manifest, source, indices, above))
+    first = sources[0][0].place
+    rows = _named(manifest, sources) or dict(_between(made, manifest, sources, above))
     if not rows:
         inputs = ", ".join(manifest.inputs)[:200]
-        raise _unknown(path, f"its side file names other inputs, or {source.place.shown} changed: {inputs}")
+        raise _unknown(path, f"its side file names other inputs, or {first.shown} changed: {inputs}")
     row_map = read_row_map(made.place, manifest)
     if row_map is None:
-        begins = _begins(made, manifest, {name: len(dataset) for name, (dataset, _) in rows.items()}, source.place)
+        begins = _begins(made, manifest, {name: len(dataset) for name, (dataset, _) in rows.items()}, first)
         return np.unique(np.concatenate([begins[name] + some for name, (_, some) in rows.items()]))
     numbers = {one.name: number for number, one in enumerate(row_map.inputs)}
     found = [
@@ -70,19 +69,33 @@ def _made_of(made: Dataset, source: Dataset, indices: IntArray, above: tuple[str
     return np.unique(np.concatenate(found))
 
 
+def _named(manifest: Manifest, sources: Sources) -> dict[str, tuple[Dataset, IntArray]]:
+    """Inputs that are sources; a file of the same content has the same samples, whatever it is called."""
+    found: dict[str, tuple[Dataset, IntArray]] = {}
+    for source, indices in sources:
+        now: dict[str, tuple[str, ...]] = {}
+        for name, digest in manifest.inputs.items():
+            if kind_of(digest) not in now:
+                now[kind_of(digest)] = digests_like(source.place, digest)
+            if digest in now[kind_of(digest)]:
+                known = found[name][1] if name in found else indices
+                found[name] = source, np.union1d(known, indices)
+    return found
+
+
 def _between(
-    made: Dataset, manifest: Manifest, source: Dataset, indices: IntArray, above: tuple[str, ...]
+    made: Dataset, manifest: Manifest, sources: Sources, above: tuple[str, ...]
 ) -> Iterator[tuple[str, tuple[Dataset, IntArray]]]:
-    """Inputs that were made of the source themselves, and which of their samples were."""
+    """Inputs that were made of the sources themselves, and which of their samples were."""
     if len(above) >= MOST_NODES_DEEP or made.place.absolute in above:
         return
     for name, digest in manifest.inputs.items():
-        place = _found(name, digest, made.place, source.place)
+        place = _found(name, digest, made.place, sources[0][0].place)
         if place is None:
             continue
         try:
             dataset = open_dataset(place.path, {})
-            yield name, (dataset, _made_of(dataset, source, indices, (*above, made.place.absolute)))
+            yield name, (dataset, _made_of(dataset, sources, (*above, made.place.absolute)))
         except PenstockError:
             continue  # it was made of other data, or it can't be told
 

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from penstock._kinds import is_token_source
+from penstock._resolved import excluded_of
 from penstock._secrets import redact
 from penstock.abc import Source, TokenSource
 from penstock.codec.parts import DecodeOptions, decode_part, suffix_of
@@ -23,7 +24,7 @@ from penstock.reshape.filter import fields_of
 from penstock.reshape.rows import LineRows, Lines, read_run, runs
 from penstock.store.exclude_list import NO_LIST
 from penstock.store.place import Place, dataset_at, place_of
-from penstock.types import OpenOptions, Sample, TokenArray
+from penstock.types import IntArray, OpenOptions, Sample, TokenArray
 
 Target: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Source[Any]
 """What may be looked into: a path, a URL, a list of JSONL files, or a source that is open."""
@@ -46,12 +47,14 @@ class Dataset:
         readers: by which they are read: the source, or one of its decoded columns and one of its stored ones.
         place: where it is, for errors.
         reads: the same, where it is one place that workers must see.
+        excluded: int64[k], rising: those that are excluded and can be read all the same; None: no list says.
     """
 
     source: Source[Any]
     readers: tuple[Source[Any], ...]
     place: Place
     reads: tuple[Place, ...] = ()
+    excluded: IntArray | None = None
 
     def __len__(self) -> int:
         return len(self.source)
@@ -78,7 +81,7 @@ class Stretch:
     described: str
 
 
-def open_dataset(target: Target, options: dict[str, Any], *, leave_out: bool = False) -> Dataset:
+def open_dataset(target: Target, options: dict[str, Any], *, leave_out: bool = False, marks: bool = False) -> Dataset:
     """Open what is to be looked into.
 
     Parts of tars, images and pickles stay as they are stored: so no image is unpacked, and nothing of the data runs.
@@ -87,33 +90,34 @@ def open_dataset(target: Target, options: dict[str, Any], *, leave_out: bool = F
         target: see `Target`.
         options: what `penstock.open` takes; None is not given.
         leave_out: without what is excluded, as if it were purged; else that can be looked for too.
+        marks: `excluded` tells what that is; else no list is read, unless one is left out by.
 
     Raises: as `penstock.open`.
     """
-    options = {name: value for name, value in options.items() if value is not None and value is not False}
+    asked = {name: value for name, value in options.items() if value is not None and value is not False}
     seen = kept if leave_out else stored_source
-    excludes = {} if leave_out else {"excludes": NO_LIST}
+    options = asked | ({} if leave_out or marks else {"excludes": NO_LIST})
     if not isinstance(target, str | os.PathLike | Sequence):
-        if options:
-            raise ConfigError("a source is open already", found=", ".join(options), hint="Give them to ps.open")
-        return Dataset(seen(target), (seen(target),), place_of(_name_of(target)))
-    options |= excludes
+        if asked:
+            raise ConfigError("a source is open already", found=", ".join(asked), hint="Give them to ps.open")
+        return Dataset(seen(target), (seen(target),), place_of(_name_of(target)), (), excluded_of(target))
     if not isinstance(target, str | os.PathLike):
-        source = seen(open_source(target, **options))
-        return Dataset(source, (source,), place_of(_name_of(source)))
+        whole = open_source(target, **options)
+        return Dataset(seen(whole), (seen(whole),), place_of(_name_of(whole)), (), excluded_of(whole))
     place = dataset_at(target, follow_links=options.get("follow_links", False))
     options["format"] = find_format(place, options.get("format"), OpenOptions()).name
     if options["format"] == "webdataset":
-        source = seen(open_source(target, **options, raw=True))
-        return Dataset(source, (source,), place, (place,))
-    source = seen(open_source(target, **options))
+        whole = open_source(target, **options, raw=True)
+        return Dataset(seen(whole), (seen(whole),), place, (place,), excluded_of(whole))
+    whole = open_source(target, **options)
+    source = seen(whole)
     stored = [one.name for one in source.schema.fields if one.kind in _STORED]
     if options["format"] != "mds" or not stored:
-        return Dataset(source, (source,), place, (place,))
+        return Dataset(source, (source,), place, (place,), excluded_of(whole))
     decoded = [one.name for one in source.schema.fields if one.name not in stored]
     readers = [seen(open_source(target, **options, columns=stored, raw=True))]
     readers += [seen(open_source(target, **options, columns=decoded))] if decoded else []
-    return Dataset(source, tuple(readers), place, (place,))
+    return Dataset(source, tuple(readers), place, (place,), excluded_of(whole))
 
 
 def stretches(dataset: Dataset) -> Iterator[Stretch]:

@@ -169,5 +169,5 @@ def digests_like(place: Place, digest: str) -> tuple[str, ...]:
         raw = _raw_of(source)  # tars are told by what is stored, in one of their splits
         of_splits = () if raw is None else recorded_fingerprints(place.store, side_path(raw.path)).values()
         return (source.fingerprint, *(() if raw is None else (raw.fingerprint,)), *of_splits)
-    except (PenstockError, FileNotFoundError, PermissionError):
+    except (PenstockError, FileNotFoundError, IsADirectoryError, PermissionError):
         return ()

@@ -100,7 +100,7 @@ def filter(
     cast(dict[str, Any], options)["keep_excluded"] = keep_excluded
     sharing, hands = Sharing(part, finish, no_work, restart), hands_for(executor, workers, dry_run=dry_run)
     if is_shared(sharing, hands, dry_run=dry_run):
-        refuse_along(cast(dict[str, Any], options), keep_map, "shares are written by many")
+        refuse_along(cast(dict[str, Any], options), keep_map, "shares are written by many", by_shares=True)
     with keeping_nothing(dry_run):
         rows, place = open_rows(source, format=format, store=store, **options), place_of(target, store).bare()
     chosen = _chosen(indices)

@@ -115,7 +115,8 @@ def merge(
     sharing, hands = Sharing(part, finish, no_work, restart), Workers(executor, workers)
     shares = is_shared(sharing, hands, dry_run=dry_run)
     if no_copy or shares or is_tars(places[0], format):
-        refuse_along(cast(dict[str, Any], options), keep_map, "shards, tars or shares are written as a whole")
+        refuse_along(cast(dict[str, Any], options), keep_map, "shards, tars or shares are written as a whole",
+                     by_shares=not (no_copy or is_tars(places[0], format)))  # fmt: skip
     if no_copy:
         asked = {"to": to, "format": format, "token_bytes": token_bytes, "mix_tokenizers": mix_tokenizers}
         asked |= {"dry_run": dry_run, "part": part, "finish": finish, "restart": restart, **options}

@@ -39,12 +39,22 @@ def recorded(made_by: Mapping[str, Any], sources: Sequence[AnyRows], *, keep_map
     return {**made_by, **({"keep_map": True} if keep_map else {}), **kept}
 
 
-def refuse_along(options: dict[str, Any], keep_map: bool, why: str) -> None:
-    """Refuse what can't go along, and take it out of the options; raises `ConfigError`."""
+def refuse_along(options: dict[str, Any], keep_map: bool, why: str, *, by_shares: bool) -> None:
+    """Refuse what can't go along, and take it out of the options; raises `ConfigError`.
+
+    Args:
+        options: of the verb.
+        keep_map: a row map is asked for.
+        why: it can't.
+        by_shares: one run by itself could.
+    """
     asked = {"keep_map (--keep-map)": keep_map, "keep_excluded (--keep-excluded)": options.pop("keep_excluded", None)}
     named = " and ".join(name for name, is_asked in asked.items() if is_asked)
     if named:
-        raise ConfigError(f"{why}, and no row is told from another then", found=named, hint="Leave it out")
+        hint = "Run it without --part, --finish and --executor (part=, finish=, executor=)"
+        if not by_shares:
+            hint = "Leave it out; `penstock convert` copies one dataset with --keep-excluded, and entries with it"
+        raise ConfigError(f"{why}, and no row is told from another then", found=named, hint=hint)
 
 
 def all_rows(first: int, stop: int) -> Iterator[IntArray]:

@@ -27,6 +27,8 @@ from penstock.formats._excluded import require_list_named
 from penstock.formats._excluding import stored
 from penstock.formats._kept import carried_list, excluded_list, kept, places_in_whole, whole_of
 from penstock.formats.shards.source import ShardSource
+from penstock.formats.tables.arrow import ArrowSource
+from penstock.formats.tables.lines import TableLines
 from penstock.reshape.samples import NOTHING_TAKEN_OUT, SampleRows, TakenOut
 from penstock.store.mapped import MappedFile
 from penstock.store.network import on_network
@@ -283,8 +285,8 @@ class LineRows:
             self._map.release()
 
     def can_pick(self) -> bool:
-        """They lie in one file."""
-        return True
+        """Whether they lie in one file as they are."""
+        return not isinstance(self.source, TableLines)
 
     def pick(self, rows: IntArray) -> NDArray[np.uint8]:
         """uint8[n]: the lines at these indices; the last of the file gets its line end."""
@@ -325,7 +327,9 @@ class RowsAt:
 
 def rows_at(rows: AnyRows, options: Mapping[str, Any]) -> RowsAt:
     """What rows are called that were opened with `options`; all go by the exclude list that was there then."""
-    return RowsAt(rows.place, rows.format, {**options, "excludes": rows.taken_out.listed})
+    table, known = rows.source, {**options, "excludes": rows.taken_out.listed}
+    place, name = (table.place, table.format) if isinstance(table, TableLines) else (rows.place, rows.format)
+    return RowsAt(place, name, known)
 
 
 class JoinedRows:
@@ -417,18 +421,23 @@ def open_rows(
     if is_token_source(source):
         return TokenRows(kept(seen), place, chosen.name, taken_out)
     if isinstance(source, Lines):
-        lines = source.line_ranges()
-        lines = lines if taken_out.indices is None else np.delete(lines, taken_out.indices, axis=0)
-        return LineRows(lines, Place(*source.text), "jsonl", source, taken_out)
+        return LineRows(_left(source.line_ranges(), taken_out), Place(*source.text), "jsonl", source, taken_out)
+    if isinstance(source, ArrowSource):
+        table = TableLines(source, place, chosen.name)
+        return LineRows(_left(table.line_ranges(), taken_out), Place(*table.text), "jsonl", table, taken_out)
     if isinstance(source, ShardSource):
         return SampleRows(source, place, chosen.name, known, PIECE_UNITS, taken_out)
     made = f"{place.name.rpartition('.')[0] or place.name}{'.mds --to mds' if chosen.name == 'folder' else '.jsonl'}"
     raise Unsupported(
-        f"samples of the format {chosen.name!r} are neither documents, lines nor rows of shards, which this verb takes",
+        f"samples of the format {chosen.name!r} are neither documents, lines nor rows, which this verb takes",
         path=place.path,
-        expected="tokens, JSONL or shards",
+        expected="tokens, JSONL, tables or shards",
         hint=f"Convert them first: `penstock convert {place.path} {made}`",
     )
+
+
+def _left(lines: IntArray, taken_out: TakenOut) -> IntArray:
+    return lines if taken_out.indices is None else np.delete(lines, taken_out.indices, axis=0)
 
 
 def runs(rows: Rows, first: int = 0, stop: int | None = None, run_bytes: int = RUN_BYTES) -> Iterator[tuple[int, int]]:

@@ -13,6 +13,7 @@ from penstock._secrets import redact
 from penstock.abc import Store, Writer
 from penstock.errors import ConfigError, Unsupported
 from penstock.executors import AnyExecutor
+from penstock.formats.tables.lines import TableLines
 from penstock.reshape.cost import Announce, cost_of_places, cost_of_rows
 from penstock.reshape.origins import refuse_along, rows_in_order
 from penstock.reshape.pieces import PIECE_BYTES, Copied, Range, Workers, pieces_for, ranges_of
@@ -108,7 +109,12 @@ def shuffle(
     by, sharing = Workers(executor, workers), Sharing(part, finish, no_work, restart)
     shares = is_shared(sharing, by)
     if shares or is_tars(dataset, format):
-        refuse_along(cast(dict[str, Any], options), keep_map, "tars or shares are written as a whole")
+        refuse_along(
+            cast(dict[str, Any], options),
+            keep_map,
+            "tars or shares are written as a whole",
+            by_shares=not is_tars(dataset, format),
+        )
     if is_tars(dataset, format):
         from penstock.reshape.tars import merge_tars  # slow
 
@@ -137,11 +143,11 @@ def _is_picked(rows: AnyRows, order: RowOrder | None, *, shares: bool) -> bool:
     """
     can = rows.can_view() or rows.can_pick()
     if shares and not can:
-        raise Unsupported(
-            "shares of a shuffle read rows where they lie, and these lie in chunks that are read whole",
-            path=rows.place.path,
-            hint="Convert them first: to pbin, or to shards without compression; or leave --part and --finish out",
-        )
+        path, is_table = rows.place.path, isinstance(rows.place.store, TableLines)
+        stem = rows.place.name.rpartition(".")[0] or rows.place.name
+        to = f"`penstock convert {path} {stem}.jsonl`" if is_table else "to pbin, or to shards without compression"
+        what = "shares of a shuffle read rows where they lie, and these lie in chunks that are read whole"
+        raise Unsupported(what, path=path, hint=f"Convert them first: {to}; or leave --part and --finish out")
     return can and (shares or order is None or passes_of(rows, order, None).gathers)
 
 

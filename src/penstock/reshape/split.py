@@ -22,6 +22,7 @@ from penstock.executors import AnyExecutor
 from penstock.formats import get_format
 from penstock.formats._last_files import last_file
 from penstock.formats.jsonl.text import Text
+from penstock.formats.tables.lines import TableLines
 from penstock.order.permutation import unpermute
 from penstock.reshape.once import once_parts
 from penstock.reshape.origins import Along, Seen, recorded, refuse_along
@@ -118,7 +119,12 @@ def split(
     sharing, hands = Sharing(part, finish, no_work, restart), hands_for(executor, workers, dry_run=dry_run)
     in_shares = is_shared(sharing, hands, dry_run=dry_run)
     if in_shares or is_tars(dataset, format):
-        refuse_along(cast(dict[str, Any], options), keep_map, "tars or shares are written as a whole")
+        refuse_along(
+            cast(dict[str, Any], options),
+            keep_map,
+            "tars or shares are written as a whole",
+            by_shares=not is_tars(dataset, format),
+        )
     if is_tars(dataset, format):
         from penstock.reshape.tars import require_tars, split_tars  # slow
 
@@ -249,7 +255,7 @@ def part_counts(num_samples: int, shares: Sequence[float]) -> list[int]:
 def _places(rows: AnyRows, folder: Place, names: Sequence[str], to: str | None) -> list[Place]:
     stem, dot, suffix = rows.place.name.rpartition(".")
     stem, suffix = (stem, dot + suffix) if stem else (dot + suffix, "")
-    if isinstance(rows.place.store, Text):  # several files, or compressed ones
+    if isinstance(rows.place.store, Text | TableLines):  # several files, compressed ones, or tables
         whole = rows.place.folder().name if any(one in stem for one in "*?[") else rows.place.name
         stem, suffix = re.sub(r"(\.jsonl)?(\.\w+)?$", "", whole) or whole, ".jsonl"
     if to not in (None, rows.format):

@@ -221,9 +221,11 @@ def _listed_once(folder: str, _pid: int) -> dict[str, list[str]]:
 
 def remove_own(os_module: Any, fd: int, path: str) -> None:
     """Remove the file of an open descriptor that holds its lock, where `path` is its name still."""
-    with contextlib.suppress(OSError):
-        if _is_of(fd, path):
-            os_module.unlink(path)
+    for _ in range(2):  # an error may be one of a moment
+        with contextlib.suppress(OSError):
+            if _is_of(fd, path):
+                os_module.unlink(path)
+            return
 
 
 def _is_of(fd: int, path: str) -> bool:

@@ -284,13 +284,21 @@ def publish_beside(
         for staged in beside:
             staged.abort()
         with contextlib.suppress(PenstockError, OSError):
-            if not _is_true(landed):
-                for staged in begun:
-                    _drop(store, staged.path)
+            settle = _promote_new if _is_true(landed) else _drop
+            for staged in begun:
+                settle(store, staged.path)
         raise
     for staged in beside:
-        if staged.path.endswith(NEXT):
-            promote(store, staged.path)
+        _promote_new(store, staged.path)
+
+
+def _promote_new(store: Store, path: str) -> None:
+    """`promote` what is named so, with a second try: an error may be one of a moment."""
+    if path.endswith(NEXT):
+        try:
+            promote(store, path)
+        except OSError:
+            promote(store, path)
 
 
 def _is_true(answer: Callable[[], bool]) -> bool:

@@ -22,13 +22,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock._optional import require
+from penstock._places import place_of as places_of
+from penstock._resolved import excluded_of
 from penstock.errors import ConfigError, Corrupt, NotFound, UnsafeData
+from penstock.formats import get_format
+from penstock.formats._door import open_at
+from penstock.formats._excluding import stored
 from penstock.formats.samples.sqlite import connect, raise_system_error
 from penstock.formats.samples.webdataset.nvmeta import SQLITE, meta_path, read_info
 from penstock.formats.samples.webdataset.shards import scan_shard
-from penstock.store.exclude_list import require_no_list
-from penstock.store.place import Place, dataset_at
+from penstock.store.exclude_list import NO_LIST, OURS, read_list
+from penstock.store.place import Given, Place, dataset_at, place_of
 from penstock.store.resolve import local_path
+from penstock.types import OpenOptions
 
 _QUERY = (
     "SELECT p.tar_file_id, s.sample_key, p.part_name, p.content_byte_offset, p.content_byte_size "
@@ -166,19 +172,38 @@ class Files:
         return self._tree.folders[name]
 
 
-def open_files(path: str | os.PathLike[str], *, by_sample: bool = False, follow_links: bool = False) -> Files:
-    """The files of a prepared WebDataset.
+def open_files(
+    path: str | os.PathLike[str], *, by_sample: bool = False, follow_links: bool = False, excludes: Given | None = None
+) -> Files:
+    """The files of a prepared WebDataset, but for those of excluded samples.
 
     Raises:
+        NotFound: a list that is named is not there.
+        Corrupt: a list can't be read, or is of other data.
         FormatError: it was not prepared, or is damaged.
         UnsafeData, ConfigError: names that no files can have; see `build_tree`.
     """
     place = dataset_at(path, follow_links=follow_links).bare()
-    require_no_list(place.store, place.child(".penstock").path, "files of what it takes out would be seen")
+    gone = _taken_out(place, None if excludes is None else place_of(excludes), follow_links=follow_links)
     shards = [place.child(name) for name in read_info(place.store, place.path).counts]
     time_s = os.stat(place.path).st_mtime if place.is_local else 0.0
-    tree = build_tree(dataset_rows(place), by_sample=by_sample, of=place)
+    rows = (row for row in dataset_rows(place) if row[1] not in gone)
+    tree = build_tree(rows, by_sample=by_sample, of=place)
     return Files(tree, shards, time_s)
+
+
+def _taken_out(place: Place, named: Place | None, *, follow_links: bool) -> set[str]:
+    """Keys that the list of a dataset takes out, of whatever split: the one that is named, else that beside it."""
+    beside = place.child(OURS[0])
+    named = named or (beside if place.is_local and beside.exists() else None)
+    listed = NO_LIST if named is None else read_list(named.store, named.path)
+    keys = set[str]()
+    for split in {one.split for one in listed.entries}:
+        options = OpenOptions(split=split, raw=True, follow_links=follow_links, excludes=listed)
+        source: Any = open_at(get_format("webdataset"), place.store, place.path, options)
+        found = excluded_of(source)
+        keys |= {str(places_of(stored(source), index).key) for index in ([] if found is None else found.tolist())}
+    return keys
 
 
 def mount(
@@ -188,6 +213,7 @@ def mount(
     by_sample: bool = False,
     detach: bool = False,
     follow_links: bool = False,
+    excludes: Given | None = None,
     ready: Callable[[], None] | None = None,
 ) -> None:
     """Mount a WebDataset at an empty folder, until it is unmounted; with `detach` in the background.
@@ -198,6 +224,7 @@ def mount(
         by_sample: a folder for each sample, in place of one file for each part.
         detach: return at once.
         follow_links: read files through links that lead out of the dataset's folder.
+        excludes: exclude list, whose samples are not shown; by default the one beside the dataset, on this machine.
         ready: called before it is mounted, when nothing is known to be against it.
 
     Raises:
@@ -210,7 +237,7 @@ def mount(
         raise NotFound("no such folder to mount at", path=mountpoint, hint="Make it: mkdir")
     if os.path.ismount(mountpoint) or os.listdir(mountpoint):
         raise ConfigError("the folder to mount at is not empty", path=mountpoint, hint="Name an empty one")
-    files = open_files(path, by_sample=by_sample, follow_links=follow_links)
+    files = open_files(path, by_sample=by_sample, follow_links=follow_links, excludes=excludes)
     try:
         fuse = require("mfusepy", extra="mount")
     except OSError as error:

@@ -109,7 +109,8 @@ def report(
         _ = run.vocabulary  # one that is not there is an error before anything is read
         title, body, shown = run.name, _of_run(run, step, steps, examples), examples
     else:
-        opened = open_target(_as_path(target), **taken, **for_data)
+        how: dict[str, Any] = {"read": "pread"} if isinstance(target, str | os.PathLike) else {}  # as of a viewer
+        opened = open_target(_as_path(target), **taken, **for_data, **how)
         _require_writable(place, _files(opened), overwrite=overwrite)
         _ = opened.vocabulary
         checked = {"format": opened.format} | {name: value for name, value in {**taken, **for_data}.items() if value}

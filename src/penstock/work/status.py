@@ -6,7 +6,7 @@ import contextlib
 import time
 from dataclasses import dataclass, field
 
-from penstock.errors import NotFound, PenstockError, UnsafeData, Unsupported
+from penstock.errors import NotFound, PenstockError, PrepareError, UnsafeData, Unsupported
 from penstock.formats import sniff
 from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, meta_path
 from penstock.formats.tokens.folder.files import is_token_file_name, own_files, unlisted_names
@@ -129,7 +129,7 @@ def sweep(output: Place) -> list[str]:
     """Remove what `status_of` says is left over; what it was.
 
     Raises:
-        PrepareError: a run is at work there.
+        PrepareError: a run is at work there, or something can't be removed.
     """
     status_of(output)  # raises where nothing is
     with contextlib.ExitStack() as held:
@@ -146,7 +146,16 @@ def sweep(output: Place) -> list[str]:
         for path in found.left_over:
             if path not in aborted:
                 _remove(output, folder, Place(output.store, path))
-    return [path for path in found.left_over if path in aborted or not output.store.exists(path)]
+    there = [path for path in found.left_over if path not in aborted and output.store.exists(path)]
+    for path in there:
+        if _is_ours(output, Place(output.store, path).name):
+            raise PrepareError("what is left over can't be removed", path=path, hint="Look at its rights")
+    return [path for path in found.left_over if path not in there]
+
+
+def _is_ours(output: Place, name: str) -> bool:
+    """Whether more is left of what was to go than files of others in a group."""
+    return not is_token_file_name(name) or unlisted_names(output.store, output.path, name) != []
 
 
 def _remove(output: Place, folder: WorkFolder | None, left: Place) -> None:

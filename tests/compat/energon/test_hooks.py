@@ -516,6 +516,10 @@ def test_stores_and_decoders_of_the_programs_own(pool: Any, tmp_path: Path) -> N
     assert isinstance(decoded, en.FileStore)
 
 
+class Pictures(Texts):
+    decoder = en.SampleDecoder(image_decode="pilrgb", video_decode_audio=True)
+
+
 def test_a_state_of_another_task_encoder_is_taken(caplog: pytest.LogCaptureFixture) -> None:
     begun = en.get_savable_loader(_train(Texts()))
     list(islice(begun, 2))
@@ -529,10 +533,41 @@ def test_a_state_of_another_task_encoder_is_taken(caplog: pytest.LogCaptureFixtu
     others = en.get_savable_loader(_train(Post(), packing_buffer_size=3))
     others.restore_state_rank(packs.save_state_rank())
     assert next(iter(others)).__key__ == next(iter(packs)).__key__
+    pictures = en.get_savable_loader(_train(Pictures()))  # decodes in another way
+    pictures.restore_state_rank(state)
+    again = en.get_savable_loader(_train(Texts()))
+    again.restore_state_rank(state)
+    assert next(iter(pictures)).__key__ == next(iter(again)).__key__
     elsewhere = en.get_savable_loader(_train(Texts(), shuffle_over_epochs_multiplier=3))
     with pytest.raises(ResumeMismatch, match="accept"):
         elsewhere.restore_state_rank(state)
     elsewhere.restore_state_rank(state, accept=("recipe", "order"))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_of_a_blend_of_blends(workers: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    head = "__module__: megatron.energon\n__class__: MetadatasetV2\nsplits:\n  train:\n    blend:\n"
+    one = f"path: {DATA}/ds_a"
+    (tmp_path / "in.yaml").write_text(
+        f"{head}    - {{weight: 4, {one}}}\n    - {{weight: 1, {one}, subflavors: {{a: b}}}}\n"
+    )
+    outer = tmp_path / "out.yaml"
+    outer.write_text(f"{head}    - {{weight: 4, path: ./in.yaml}}\n    - {{weight: 1, path: ./in.yaml}}\n")
+
+    def loader() -> Any:
+        config = en.WorkerConfig(rank=0, world_size=1, num_workers=workers)
+        options: dict[str, Any] = {"shuffle_buffer_size": None, "max_samples_per_sequence": None}
+        return en.get_savable_loader(
+            en.get_train_dataset(outer, worker_config=config, batch_size=1, task_encoder=Texts(), **options)
+        )
+
+    begun, restored, unread = loader(), loader(), loader()
+    unread.restore_state_rank(begun.save_state_rank())
+    assert next(iter(unread)).__key__ == next(iter(loader())).__key__
+    list(islice(begun, 5))
+    restored.restore_state_rank(json.loads(json.dumps(begun.save_state_rank())))
+    assert [one.__key__ for one in islice(restored, 20)] == [one.__key__ for one in islice(begun, 20)]
+    assert "another task encoder" not in caplog.text
 
 
 def test_a_name_that_is_not_here_says_what_to_use() -> None:

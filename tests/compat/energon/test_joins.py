@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.compat import energon as en
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, UnsafeData
 
 DATA = Path(__file__).parent.parent.parent / "golden" / "energon-loading" / "data"
 
@@ -89,6 +89,31 @@ def test_a_joiner_may_give_a_dict(tmp_path: Path) -> None:
     batch = next(iter(ld))
     assert len(batch["text"]) == len(batch["__key__"]) == 4
     assert ld.restore_sample(batch["__restore_key__"][1])["text"] == batch["text"][1]
+
+
+def makes_texts(a: Any, b: Any) -> en.TextSample:
+    return pair(a, b)
+
+
+def of_this_program(a: Any, b: Any) -> Any:
+    return pair(a, b)
+
+
+def named(function: str) -> str:
+    module, _, name = function.rpartition(".")
+    return f"{{__module__: {module}, __function__: {name}}}"
+
+
+def test_a_function_of_the_program_that_makes_samples_may_be_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "join.yaml", join(named(f"{__name__}.makes_texts")))
+    assert all("+" in one for one in next(iter(en.get_loader(dataset(path, Plain())))).text)
+
+
+@pytest.mark.parametrize("function", ["os.system", "subprocess.run", "builtins.eval", f"{__name__}.of_this_program"])
+def test_no_other_function_that_is_loaded_may_be_named(function: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "join.yaml", join(named(function)))
+    with pytest.raises(UnsafeData, match="not known"):
+        dataset(path, Plain())
 
 
 def test_joins_in_validation_and_in_a_blend(tmp_path: Path) -> None:

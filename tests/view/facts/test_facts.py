@@ -237,14 +237,22 @@ def test_a_shelf(tmp_path: Path) -> None:
     (tmp_path / "mix.yaml").write_text("path: b.jsonl\n")
     (tmp_path / "left").mkdir()
     (tmp_path / "left" / ".work").mkdir()
+    (tmp_path / ".killed; ls.pbin.work").mkdir()
+    with ps.create(tmp_path / "tars", format="webdataset", maxcount=1) as writer:
+        for key in "abc":
+            writer.write({"__key__": key, "txt": b"x"})
+    ps.prepare(tmp_path / "tars", split_ratio=[2, 1, 0], overwrite=True)
     (tmp_path / "broken.pbin").write_bytes(b"\xff" * 30)
     (tmp_path / "link").symlink_to("/")
     shown = facts.shelf(tmp_path)
     found = {one.path: one for one in shown.datasets}
-    assert list(found) == ["b.jsonl", "broken.pbin", "deep/er/a.pbin", "left", "mix.yaml"]
+    assert list(found) == [*("b.jsonl", "broken.pbin", "deep/er/a.pbin", "killed; ls.pbin", "left", "mix.yaml", "tars")]
     assert (found["deep/er/a.pbin"].samples, found["deep/er/a.pbin"].tokens) == (2, 7)
     assert found["mix.yaml"].format == "recipe"
     assert "unfinished" in found["left"].warnings[0]
+    assert "unfinished" in found["killed; ls.pbin"].warnings[0]
+    assert f"'{tmp_path}/killed; ls.pbin'`" in found["killed; ls.pbin"].warnings[0]
+    assert [(one.name, one.samples) for one in found["tars"].splits] == [("train", 2), ("val", 1), ("test", 0)]
     assert found["broken.pbin"].warnings
     assert "no side file" in found["b.jsonl"].warnings[0]
     with pytest.raises(NotFound):

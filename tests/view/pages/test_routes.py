@@ -19,6 +19,7 @@ from tests.smoke.made import MADE
 from tests.view.pages.conftest import TOKENIZER, Ask
 
 import penstock as ps
+from penstock.errors import ConfigError
 
 VENDORED = {
     "htmx-2.0.11.min.js": "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717",
@@ -76,9 +77,7 @@ def walk(client: TestClient, start: str = "/") -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("name", sorted(MADE))
 def test_every_format(name: str, tmp_path: Path, pages: Ask) -> None:
     made = MADE[name](tmp_path)
-    if made.options:
-        pytest.skip("is opened by more than its path")
-    client = pages(made.path)
+    client = pages(made.path, **made.options, **({"format": name} if made.options else {}))
     front = client.get("/").text
     assert name.partition("-")[0] in front
     assert 'role="alert"' not in front
@@ -127,6 +126,43 @@ def test_a_scan_goes_on_where_it_ended(tmp_path: Path, pages: Ask, monkeypatch: 
         path = f"/d/a.jsonl/find{html.unescape(on[1])}" if on else ""
     assert looks > 2
     assert hits == [n for n in range(1000) if "9" in str(n)]
+
+
+def test_hits_show_what_was_found(shelf: Path, pages: Ask) -> None:
+    rows = [{"a": {"b": "<i>" + "x" * 90 + " the Weir of " + "y" * 90}, "url": f"k{n}"} for n in range(60)]
+    (shelf / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    page = pages(shelf / "b.jsonl").get("/d/b.jsonl/find?text=Weir").text
+    assert page.count('<span class="k">a.b</span>') == page.count('the <i class="match">Weir</i> of') == 50
+    assert "…x" in page
+    assert "&lt;i&gt;" not in page, "only what stands around it"
+    assert page.count("data-open") == 60
+    client = pages(shelf / "a.jsonl")
+    assert ">row7<" in client.get("/d/a.jsonl/find?where=n+==+7").text
+    tokens = pages(shelf / "a.pbin", tokenizer=TOKENIZER)
+    assert 'class="match"' in tokens.get("/d/a.pbin/find?text=%22").text
+
+
+def test_options_of_one_dataset(shelf: Path, pages: Ask) -> None:
+    np.arange(1, 30, dtype="<u2").tofile(shelf / "raw ids.bin")
+    client = pages(shelf / "raw ids.bin", format="raw-tokens", layout="uint16", eos_id=9)
+    sample = html.unescape(client.get("/d/raw-ids.bin/sample/1").text)
+    assert f"penstock preview '{shelf}/raw ids.bin' --format raw-tokens --layout uint16 --eos-id 9 --index 1" in sample
+    for given in ((shelf / "a.pbin", shelf / "a.jsonl"), (shelf,), (shelf / "run.yaml",)):
+        with pytest.raises(ConfigError, match="one dataset"):
+            pages(*given, eos_id=9)
+
+
+def test_what_was_checked_stands_on_the_shelf(shelf: Path, pages: Ask) -> None:
+    client = pages(shelf)
+    assert "checked here" not in client.get("/").text
+    (shelf / "a.pbin").write_bytes((shelf / "a.pbin").read_bytes()[:-20] + b"x" * 20)
+    token = re.search(r'name="token" value="([^"]+)"', client.get("/d/a.pbin/health").text)
+    assert token is not None
+    client.post("/d/a.pbin/health/start", data={"depth": "full", "token": token[1]})
+    deadline = time.monotonic() + 60
+    while "Checking" in client.get("/d/a.pbin/health").text and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert re.search(r'/health">[1-9]\d* errors?, \d+ warnings?</a>', client.get("/").text)
 
 
 def test_find_by_the_others(shelf: Path, pages: Ask) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
+from types import FunctionType
 from typing import Any, cast, is_typeddict
 
 from penstock._digest import derive_key
@@ -23,7 +26,7 @@ from penstock.recipe.build import Builder
 from penstock.recipe.code import FROM_JOINED, Merge, make_code
 from penstock.recipe.leaf import JSONL
 from penstock.recipe.metadataset import read_metadataset
-from penstock.recipe.tree import Joined, Leaf, Node
+from penstock.recipe.tree import Joined, Leaf, Node, units
 from penstock.types import OpenOptions
 
 _METADATASET = (".yaml", ".yml")
@@ -128,6 +131,7 @@ def open_node(
         return one
 
     own_joiners, own_types = _own_classes()
+    own_joiners |= _own_functions(node)
     joiners, types = {**own_joiners, **(opening.joiners or {})}, {**own_types, **opening.sample_types}
     code = make_code(joiners, types, opening.trust, opening.follow_links)
     found = Builder(code, options, lanes, crude, multiplier).build(node, mode, derive_key(seed, "energon") >> 12)
@@ -149,6 +153,30 @@ def _own_classes() -> tuple[dict[str, Any], dict[str, Any]]:
         {name: one for name, one in named.items() if name in joins},
         {name: one for name, one in named.items() if name not in joins},
     )
+
+
+def _own_functions(node: Node) -> dict[str, Any]:
+    """Functions below a node that join, that this program has loaded, and that say that they make a `Sample`.
+
+    Nothing is imported for it, and no other function of a loaded module is ever taken: what a file may name otherwise
+    is a shell or an interpreter, called with what the file's author wrote into the samples.
+    """
+    found: dict[str, Any] = {}
+    for _, unit, _ in units(node):
+        if not isinstance(unit, Joined) or unit.joiner.endswith(FROM_JOINED):
+            continue
+        module, _, name = unit.joiner.rpartition(".")
+        loaded = vars(sys.modules[module]) if module in sys.modules else {}
+        fn = loaded.get(name)
+        if not isinstance(fn, FunctionType) or fn.__module__ != module:
+            continue
+        made = fn.__annotations__.get("return")
+        if isinstance(made, str):  # as it is written; "en.TextSample", too
+            first, *rest = made.strip("\"'").split(".")
+            made = functools.reduce(lambda at, name: getattr(at, name, None), rest, loaded.get(first))
+        if isinstance(made, type) and issubclass(made, Sample):
+            found[unit.joiner] = fn
+    return found
 
 
 def _function(method: Any) -> Any:

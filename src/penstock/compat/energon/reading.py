@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,9 @@ from penstock._digest import digest
 from penstock._secrets import logger
 from penstock.compat.energon.build import EnergonDataset
 from penstock.compat.energon.maker import BatchMaker
+from penstock.compat.energon.opening import typed_below
 from penstock.compat.energon.passes import CutPass, Pass
+from penstock.cook import Crude
 from penstock.errors import ResumeMismatch
 from penstock.load import Loader
 from penstock.load.describe import describe
@@ -21,6 +23,7 @@ from penstock.load.state import decode
 from penstock.load.workers import WorkerKind
 
 _log = logger("penstock.energon")
+_OF_DECODING = ("decode", "decode_parts", "trust", "most_pixels", "most_bytes", "frames", "sound")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +119,10 @@ class Reading:
         return saved
 
     def _data(self) -> str:
-        """Digest of what is read before it is encoded."""
-        return digest("data", self._dataset.stream.recipe(), self._dataset.stream.fingerprint, self._dataset.packing)
+        """Digest of what is read before it is decoded and encoded."""
+        dataset = self._dataset
+        stored = list(map(_stored, dataset.sources))
+        return digest("data", _undecoded(dataset.stream.recipe()), stored, dataset.packing)
 
     # --- inside --------------------------------------------------------------------------------------------------
 
@@ -175,3 +180,19 @@ class Reading:
         close: Callable[[], object] | None = getattr(iterator, "close", None)
         if close is not None:
             close()
+
+
+def _stored(source: Any) -> str:
+    """Digest of the samples of a dataset before they are decoded."""
+    typed = typed_below(source)
+    below = source.source if isinstance(source, Crude) else source
+    return below.fingerprint if typed is None else typed.undecoded
+
+
+def _undecoded(recipe: Any) -> Any:
+    """A recipe without the way in which its crude samples are decoded."""
+    if isinstance(recipe, Mapping):
+        node = cast(Mapping[str, Any], recipe)
+        left_out = _OF_DECODING if node.get("kind") == "crude" else ()
+        return {name: _undecoded(one) for name, one in node.items() if name not in left_out}
+    return [_undecoded(one) for one in cast(Sequence[Any], recipe)] if isinstance(recipe, (list, tuple)) else recipe

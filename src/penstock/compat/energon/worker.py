@@ -118,8 +118,14 @@ class WorkerConfig:
         return require("torch.distributed", extra="torch").get_global_rank(self.data_parallel_group, self.rank)
 
     def config(self) -> dict[str, Any]:
-        """What is decided by it, as plain JSON."""
-        return {"rank": self.rank, "world_size": self.world_size, "num_workers": self.num_workers}
+        """What is decided by it, as plain JSON; of the group its ranks."""
+        group = self.data_parallel_group
+        if group is not None:
+            from penstock._optional import require
+
+            group = list(require("torch.distributed", extra="torch").get_process_group_ranks(group))
+        shape = {"rank": self.rank, "world_size": self.world_size, "num_workers": self.num_workers}
+        return {**shape, "data_parallel_group": group}
 
 
 NOW = threading.local()

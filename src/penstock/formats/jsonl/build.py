@@ -110,7 +110,7 @@ def _require_lines(store: Store, path: str) -> None:
     head = store.get(path, 0, 1 << 12)
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise Unsupported("text in UTF-16", path=path, hint="`iconv -f UTF-16 -t UTF-8 IN > OUT` makes UTF-8 of it")
-    if b"\0" in head:
+    if b"\0" in head and head.strip(b"\0"):  # all zeros are what a crash leaves of lines
         raise Unsupported("no lines of JSON", path=path, found="zero bytes", hint="`penstock info` says what it is")
     if path.endswith((".csv", ".tsv")):
         hint = f"`penstock convert {path} OUT/ --to mds` reads one with a header"

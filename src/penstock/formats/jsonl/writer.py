@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 import penstock
 from penstock._kinds import JoinedRows
 from penstock.abc import Store
+from penstock.codec.json_lines import encode_line
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats._manifest import DATA, FileDigests, Provenance, commit_with_side_file, side_path
@@ -107,7 +107,7 @@ class JsonlWriter:
         if self._for_energon:
             sample = _object_of(sample, self._path)
         try:
-            encoded = _encode(sample) + b"\n"
+            encoded = encode_line(sample) + b"\n"
         except (TypeError, ValueError, RecursionError) as error:
             raise ConfigError(f"a sample that JSON can't hold: {error}", path=self._path) from None
         self._lines.append(encoded)
@@ -254,21 +254,3 @@ def _object_of(sample: Sample, path: str) -> Sample:
     if not isinstance(value, dict):
         raise ConfigError("a line of Energon's JSONL is an object", path=path, found=type(value).__name__)
     return value
-
-
-def _encode(sample: Sample) -> bytes:
-    """One line. Not by msgspec, which would turn NaN into null and bytes into text without a word."""
-    try:
-        return _text.encode(sample).encode()
-    except UnicodeEncodeError:
-        return _escaped.encode(sample).encode()  # a lone surrogate, which only an escape can hold
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    raise TypeError(f"a value of type {type(value).__name__}")
-
-
-_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain)
-_escaped = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), default=_plain)

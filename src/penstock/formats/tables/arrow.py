@@ -20,10 +20,10 @@ from penstock._optional import require
 from penstock._secrets import redact
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store, SupportsMmap
-from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, UnsafeData, Unsupported
+from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, Unsupported
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.store.fingerprint import once_a_host, sample_fingerprint
-from penstock.types import Batch, Depth, Extent, Field, Finding, IntArray, OpenOptions, Place, Sample, Schema
+from penstock.types import Batch, Extent, Field, IntArray, OpenOptions, Place, Sample, Schema
 
 EXTRA = "parquet"
 
@@ -133,6 +133,11 @@ class ArrowSource:
 
             self._fingerprint = once_a_host(self._store, self._files, self._name, find)
         return self._fingerprint
+
+    @property
+    def files(self) -> tuple[Store, tuple[str, ...]]:
+        """Where the data files are, and their paths, in order."""
+        return self._store, self._files
 
     @property
     def size_bytes(self) -> int:
@@ -393,40 +398,6 @@ def require_same_schema(schema: Any, first: Any, path: str) -> None:
     if not schema.equals(first):
         shown = [", ".join(f"{one.name}: {one.type}" for one in each) for each in (schema, first)]
         raise Unsupported("the columns are not those of the first file", path=path, found=shown[0], expected=shown[1])
-
-
-def check_blocks(source: ArrowSource, format_name: str, depth: Depth) -> list[Finding]:
-    """Findings of all depths: `quick` the list of blocks, `sample` the first and the last one, `full` all."""
-    findings: list[Finding] = []
-    try:
-        n_blocks = len(source.block_starts) - 1
-    except (UnsafeData, TooLarge):
-        raise
-    except PenstockError as error:
-        return [_finding(error, format_name, source.path)]
-    chosen = {"quick": (), "sample": (0, n_blocks - 1), "full": range(n_blocks)}[depth]
-    for block in dict.fromkeys(number for number in chosen if 0 <= number < n_blocks):
-        start, stop = source.block_starts[block : block + 2].tolist()
-        try:
-            for step in range(start, stop, _STEP):
-                source.get_samples(np.arange(step, min(stop, step + _STEP)))
-        except TooLarge:
-            raise
-        except PenstockError as error:
-            findings.append(_finding(error, format_name, source.path))
-    return findings
-
-
-def _finding(error: PenstockError, format_name: str, path: str) -> Finding:
-    return Finding(
-        code=f"{format_name}.damaged",
-        severity="error",
-        path=str(error.path or path),
-        offset_bytes=getattr(error, "offset_bytes", None),
-        found=str(error.found or error.what),
-        expected=None if error.expected is None else str(error.expected),
-        fix="Copy it again, or make it anew",
-    )
 
 
 # --- columns -------------------------------------------------------------------------------------------------------

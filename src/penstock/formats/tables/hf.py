@@ -29,11 +29,11 @@ from penstock.formats.tables.arrow import (
     ArrowSource,
     arrow_faults,
     block_starts,
-    check_blocks,
     damaged,
     open_file,
     require_same_schema,
 )
+from penstock.formats.tables.check import check_blocks
 from penstock.types import Depth, Extent, Finding, IntArray, OpenOptions, Sniff, Traits
 
 STATE = "state.json"
@@ -242,7 +242,7 @@ class _Hf:
     create = refuse_to_create
 
     def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
-        """See `_arrow.check_blocks`."""
+        """See `check.check_blocks`."""
         try:
             source = open_hf(store, path, options)
         except (FormatError, UnsafeData) as error:

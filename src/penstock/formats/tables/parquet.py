@@ -27,10 +27,10 @@ from penstock.formats.tables.arrow import (
     ArrowSource,
     arrow_faults,
     block_starts,
-    check_blocks,
     open_file,
     require_same_schema,
 )
+from penstock.formats.tables.check import check_blocks
 from penstock.store._links import walk_files
 from penstock.store.find import files_of_all, find_files, one_store, survey
 from penstock.store.local import LocalStore
@@ -219,7 +219,7 @@ class _Parquet:
     create = refuse_to_create
 
     def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
-        """See `_arrow.check_blocks`."""
+        """See `check.check_blocks`."""
         return check_blocks(open_parquet(store, path, options), self.name, depth)
 
     repair = repair_nothing

@@ -1,15 +1,24 @@
-"""Facts as lines of a terminal: tokens as text with borders of documents and masks."""
+"""Facts as lines of a terminal: samples, small pictures, tokens as text with borders of documents and masks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+import json
+import textwrap
+from collections.abc import Callable, Iterator
 
-from penstock._printable import printable_lines
-from penstock.view.draw.words import count, plural
+from penstock._optional import require
+from penstock._printable import printable, printable_lines
+from penstock.view.draw.words import count, plural, seconds
+from penstock.view.facts.json_tree import JsonNode, json_lines
+from penstock.view.facts.panel import Panel, Panels
 from penstock.view.facts.token_run import Token, TokenRun
 
 BEGINS, OFF, OFF_END = "▌", "⟦", "⟧"
 _DIM, _BOLD, _END = "\x1b[2m", "\x1b[1m", "\x1b[0m"
+PICTURE_ROWS, TEXT_ROWS = 12, 12
+_SHORT, _NUMBERS, _LINE = 60, 12, 200
+_HALF = "\u2580"
 
 
 def window(run: TokenRun, *, color: bool) -> Iterator[str]:
@@ -45,3 +54,140 @@ def _text(one: Token, run: TokenRun, *, color: bool, is_off: bool) -> str:
     if not one.begins:
         return text
     return f"{_END}{_BOLD}{BEGINS}{_END}{_DIM if is_off else ''}{text}" if color else f"{BEGINS}{text}"
+
+
+def line(shown: Panels) -> str:
+    """A sample in one line, as JSON but for what is none, cut where it is long."""
+    if shown.error is not None:
+        return _cut(json.dumps({"excluded" if shown.is_excluded else "broken": shown.error}, ensure_ascii=False))
+    parts = [] if shown.key is None else [("__key__", json.dumps(shown.key, ensure_ascii=False))]
+    parts += [(one.name, _inline(one)) for one in shown.panels]
+    told = ", ".join(f"{json.dumps(name, ensure_ascii=False)}: {value}" for name, value in parts)
+    return _cut("{" + told + (f", … {shown.more:,} more" if shown.more > 0 else "") + "}")
+
+
+def sample(shown: Panels, width: int, picture_of: Callable[[Panel], bytes | None] | None = None) -> Iterator[str]:
+    """A sample in lines: its key, the table of its parts, then what they hold.
+
+    Args:
+        shown: it.
+        width: columns of the terminal.
+        picture_of: gives a small JPEG of a part; None: no pictures.
+    """
+    if shown.key is not None:
+        yield printable(f"key  {shown.key}")
+    if shown.error is not None:
+        yield printable(shown.error if shown.is_excluded else f"broken: {shown.error}")
+    room = min(40, max((len(printable(one.name)) for one in shown.panels), default=0))
+    for one in shown.panels:
+        yield f"  {printable(one.name).ljust(room)}  {printable(_in_short(one))}"
+    if shown.more > 0:
+        yield f"  … {'at least ' if shown.of_is_least else ''}{shown.more:,} more parts"
+    for one in shown.panels:
+        content = list(_in_full(one, width - 2, picture_of))
+        if content:
+            yield from ("", printable(f"{one.name}:"), *(f"  {text}" for text in content))
+
+
+def picture(data: bytes, columns: int, rows: int) -> list[str]:
+    """Rows of coloured half blocks for a small picture: two of its pixels in a cell, in 24-bit colour."""
+    image = require("PIL.Image", extra="media").open(io.BytesIO(data)).convert("RGB")
+    scale = min(columns / image.width, 2 * rows / image.height)
+    width, height = max(1, round(image.width * scale)), max(2, 2 * round(image.height * scale / 2))
+    pixels = image.resize((width, height)).tobytes()
+
+    def colour(column: int, row: int) -> str:
+        place = 3 * (row * width + column)
+        return ";".join(map(str, pixels[place : place + 3]))
+
+    return [
+        "".join(f"\x1b[38;2;{colour(x, y)}m\x1b[48;2;{colour(x, y + 1)}m{_HALF}" for x in range(width)) + "\x1b[0m"
+        for y in range(0, height, 2)
+    ]
+
+
+def _inline(one: Panel) -> str:
+    """A part as a value of a line."""
+    if one.kind == "tokens" and not one.text:
+        return f"[{', '.join(map(str, one.ids))}{', …' if one.is_cut else ''}]"
+    if one.kind in ("text", "tokens"):
+        return json.dumps(one.text[:_LINE], ensure_ascii=False)
+    if one.tree is not None:
+        return _compact(one.tree)
+    if one.kind == "array":
+        return f"[{', '.join(one.text.split())}{', …' if one.is_cut else ''}]"
+    return f"<{_in_short(one)}>"
+
+
+def _compact(node: JsonNode) -> str:
+    """A value of JSON in one line."""
+    if node.kind not in ("object", "array"):
+        return json.dumps(node.text, ensure_ascii=False) if node.kind == "string" else node.text
+    inside = [
+        ("" if child.name is None else f"{json.dumps(child.name, ensure_ascii=False)}: ") + _compact(child)
+        for child in node.children
+    ]
+    inside += [f"… {node.more:,} more"] if node.more else []
+    return f"{{{', '.join(inside)}}}" if node.kind == "object" else f"[{', '.join(inside)}]"
+
+
+def _in_short(one: Panel) -> str:
+    """What a part is: its size, and its beginning where that is short."""
+    if one.kind == "error":
+        return f"broken: {one.text}"
+    if one.dtype is not None:
+        text = one.text if one.kind == "array" else " ".join(map(str, one.ids))
+        first = text.split(" ", _NUMBERS)[:_NUMBERS]
+        return f"{one.dtype}{list(one.shape or ())}  {' '.join(first)}{' …' if (one.of or 0) > len(first) else ''}"
+    if one.kind == "text":
+        return textwrap.shorten(one.text, _SHORT, placeholder="…") or repr(one.text)
+    if one.tree is not None:
+        is_leaf = one.tree.kind not in ("object", "array")
+        return (
+            textwrap.shorten(one.tree.text, _SHORT, placeholder="…")
+            if is_leaf
+            else f"{one.tree.kind} of {one.tree.of:,}"
+        )
+    return ", ".join(_measures(one))
+
+
+def _measures(one: Panel) -> Iterator[str]:
+    stored = "" if one.size_bytes is None else f"{one.size_bytes:,} bytes"
+    if one.kind == "bytes":
+        yield stored
+        return
+    what, _, mode = (one.note or "").partition(", ") if one.kind == "image" else (one.media_type or one.kind, "", "")
+    yield f"{stored}{': ' if stored else ''}{what}{' image' if one.kind == 'image' else ''}".strip()
+    if one.width is not None and one.height is not None:
+        yield f"{one.width} x {one.height}"
+    if mode:
+        yield mode
+    if one.seconds is not None:
+        yield seconds(one.seconds)
+    if one.sample_rate:
+        yield f"{one.sample_rate:,} Hz"
+    if one.note and one.kind != "image":
+        yield one.note
+
+
+def _in_full(one: Panel, width: int, picture_of: Callable[[Panel], bytes | None] | None) -> Iterator[str]:
+    if one.kind == "image":
+        data = None if picture_of is None else picture_of(one)
+        yield from [] if data is None else picture(data, width, PICTURE_ROWS)
+        return
+    if one.tree is not None and one.tree.children:
+        lines = [printable(text) for text in json_lines(one.tree)]
+    elif one.kind in ("text", "tokens") and one.text and (len(one.text) > _SHORT or "\n" in one.text or one.ids):
+        told = (printable(text) for text in one.text.split("\n"))
+        lines = [part for text in told for part in textwrap.wrap(text, max(20, width)) or [""]]
+    else:
+        return
+    yield from lines[:TEXT_ROWS]
+    if len(lines) > TEXT_ROWS:
+        yield f"… {len(lines) - TEXT_ROWS:,} more lines"
+    elif one.is_cut:
+        yield f"… {one.shown:,} of {one.of:,} {one.unit} are shown"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LINE else text[: _LINE - 1] + "…"

@@ -78,7 +78,7 @@ def lines_at(opened: Opened, share: float | None, byte: int, most: int, bounds: 
         number += 1
     file, size = Place(store, files[number]), sizes[number]
     if file.name.endswith(_PACKED):
-        hint = f"`penstock index {opened.name}` finds its lines, in one pass over the data"
+        hint = f"`penstock index {opened.shell_name}` finds its lines, in one pass over the data"
         raise Unsupported(
             "compressed text can't be looked at in the middle without an index", path=file.path, hint=hint
         )
@@ -91,7 +91,7 @@ def _files(opened: Opened) -> tuple[Store, Sequence[str]]:
     source: Any = stored(opened.source)
     text = getattr(source, "text", None)
     if text is None or opened.place is None:
-        hint = f"`penstock info {opened.name}` makes its index, in one pass over the data"
+        hint = f"`penstock info {opened.shell_name}` makes its index, in one pass over the data"
         raise Unsupported("these data are looked at by their index, which is not there", path=opened.name, hint=hint)
     store, path = text
     files = getattr(store, "files", None)

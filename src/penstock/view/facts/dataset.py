@@ -124,7 +124,7 @@ def overview(opened: Opened, *, fingerprint: bool = True) -> Overview:
         is_open=source.schema.open,
         tokens=_tokens(opened, manifest, size_bytes) if opened.is_tokens else None,
         lengths=lengths,
-        splits=_splits(opened),
+        splits=splits_of(opened),
         shards=at_hand(lambda: shards_of(source), size_bytes) if known else None,
         disk=disk,
         fingerprint=_fingerprint(source, size_bytes) if fingerprint else Figure(None, "not asked for"),
@@ -196,14 +196,15 @@ def _details(opened: Opened) -> dict[str, Any]:
         return {}
 
 
-def _splits(opened: Opened) -> tuple[Split, ...]:
+def splits_of(opened: Opened) -> tuple[Split, ...]:
+    """The splits of a dataset; none where its format has none, or far away, where each question is a request."""
     place = opened.place
     if place is None or not get_format(opened.format).traits.splits:
         return ()
     current = getattr(stored(opened.source), "split", None) or opened.options.get("split")
     if opened.format == "webdataset":
         return _splits_of_tars(opened, place, current)
-    if not place.is_local or not place.is_folder():  # far away each question is a request
+    if not place.is_local or not place.is_folder():
         return ()
     found: list[Split] = []
     for name in islice(sorted(place.names()), 10 * MOST_SPLITS):
@@ -231,7 +232,7 @@ def _splits_of_tars(opened: Opened, place: Place, current: str | None) -> tuple[
 
 
 def _unknown(opened: Opened, samples: Figure, lengths: Lengths | None) -> list[str]:
-    path = opened.name
+    path = opened.shell_name
     if samples.value is None and samples.how != NO_INDEX:
         return []
     if samples.value is None and opened.format.startswith("jsonl"):

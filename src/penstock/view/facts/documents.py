@@ -8,6 +8,7 @@ from typing import Any
 from penstock.errors import ConfigError
 from penstock.view.facts.opening import Opened
 from penstock.view.facts.run import MOST_NODES
+from penstock.view.facts.samples import read_whole
 from penstock.view.facts.token_run import MOST_TOKENS, TokenRun, tokens
 
 
@@ -48,13 +49,15 @@ def document_tokens(opened: Opened, index: int, start: int, most: int = MOST_TOK
 
 
 def raw_sample(opened: Opened, index: int) -> dict[str, Any]:
-    """A sample, all of its fields; raises whatever reading it raises."""
+    """A sample, all of its fields; raises whatever reading it raises.
+
+    Raises:
+        ConfigError: there is no such sample.
+        TooLarge: it is stored in more bytes than are read at once.
+    """
     if not 0 <= index < len(opened):
         raise ConfigError("no such sample", found=index, expected=f"0 to {len(opened) - 1:,}")
-    sample: dict[str, Any] = {}
-    for reader in opened.readers:
-        sample |= reader[index]
-    return sample
+    return read_whole(opened, index)
 
 
 def eos_of(node: Any) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -35,6 +36,11 @@ class Figure:
         return self.estimated_from is not None
 
 
+def is_too_large_here(error: BaseException) -> bool:
+    """Whether this process has no room for a file; a disk that fails is another thing."""
+    return isinstance(error, OSError) and error.errno == errno.ENOMEM
+
+
 def at_hand(ask: Callable[[], T], size_bytes: int | None) -> T | None:
     """What `ask` gives, where that takes no long work; None where it does.
 
@@ -47,3 +53,7 @@ def at_hand(ask: Callable[[], T], size_bytes: int | None) -> T | None:
             return ask()
     except NotAtHand:
         return ask() if size_bytes is not None and size_bytes <= MOST_SCANNED_BYTES else None
+    except OSError as error:
+        if is_too_large_here(error):
+            return None
+        raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -46,6 +47,7 @@ class Opened:
         place: where it is; None for a source that is open.
         tokenizer: that was named.
         options: by which it was opened.
+        asked: those of them that were given: format, split, layout, eos_id, excludes.
     """
 
     name: str
@@ -55,9 +57,21 @@ class Opened:
     place: Place | None
     tokenizer: str | None
     options: Mapping[str, Any]
+    asked: Mapping[str, Any]
 
     def __len__(self) -> int:
         return len(self.source)
+
+    @property
+    def shell_name(self) -> str:
+        """Its name as a shell takes it, for commands that are shown: a name is anybody's."""
+        return shlex.quote(self.name)
+
+    @property
+    def opening(self) -> str:
+        """The options by which a command of ours opens it, each behind a space."""
+        given = ((name.replace("_", "-"), shlex.quote(str(value))) for name, value in self.asked.items())
+        return "".join(f" --{name} {value}" for name, value in given)
 
     @property
     def is_tokens(self) -> bool:
@@ -83,32 +97,37 @@ def open_target(
     layout: str | None = None,
     eos_id: int | None = None,
     excludes: Any = None,
+    columns: Sequence[str] | None = None,
     tokenizer: str | None = None,
     trust: bool = False,
     follow_links: bool = False,
     read: ReadMode = "auto",
 ) -> Opened:
-    """Open a dataset to look at its samples: images and pickles stay as they are stored, nothing of the data runs.
+    """Open a dataset to look at its samples: images stay as they are stored, and without `trust` so do pickles.
 
     Args:
         target: path, URL, or a source that is open.
-        split, format, layout, eos_id, excludes, trust, follow_links, read: as of `penstock.open`.
+        split, format, layout, eos_id, excludes, columns, trust, follow_links, read: as of `penstock.open`.
         tokenizer: of documents of tokens, to show their text.
         read: `"pread"` for files that may be cut short while they are looked at, which ends a process that maps them.
 
     Raises: as `penstock.open`.
     """
-    asked = {"split": split, "format": format, "layout": layout, "eos_id": eos_id, "excludes": excludes}
-    options: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    given = {"format": format, "split": split, "layout": layout, "eos_id": eos_id, "excludes": excludes}
+    asked = {name: value for name, value in given.items() if value is not None}
+    options: dict[str, Any] = dict(asked)
     options |= {"read": read} if read != "auto" else {}
     options |= {"trust": True} if trust else {}
     options |= {"follow_links": True} if follow_links else {}
+    options |= {} if columns is None else {"columns": list(columns)}
     if not isinstance(target, str | os.PathLike):
         if options:
             raise ConfigError("a source is open already", found=", ".join(options), hint="Give them to ps.open")
         kind = target.recipe()
         name = str(kind.get("path") or type(target).__name__)
-        return Opened(redact(name), str(kind.get("format", kind.get("kind"))), target, (target,), None, tokenizer, {})
+        return Opened(
+            redact(name), str(kind.get("format", kind.get("kind"))), target, (target,), None, tokenizer, {}, {}
+        )
     place = dataset_at(target, follow_links=follow_links)
     chosen = find_format(place, format, OpenOptions(split=split, layout=layout, eos_id=eos_id)).name
     options["format"] = chosen
@@ -117,12 +136,14 @@ def open_target(
     if chosen in _AS_STORED:
         source = open_source(target, **options, raw=True)
         readers = (source,)
-    stored = [one.name for one in source.schema.fields if one.kind in _STORED_KINDS]
-    if chosen == "mds" and stored:
-        decoded = [one.name for one in source.schema.fields if one.name not in stored]
-        readers = (open_source(target, **options, columns=stored, raw=True),)
-        readers = (open_source(target, **options, columns=decoded), *readers) if decoded else readers
-    return Opened(place.shown, chosen, source, readers, place, tokenizer, options)
+    kinds = _STORED_KINDS[:-1] if trust else _STORED_KINDS
+    as_stored = [one.name for one in source.schema.fields if one.kind in kinds]
+    if chosen == "mds" and as_stored:
+        decoded = [one.name for one in source.schema.fields if one.name not in as_stored]
+        others = {name: value for name, value in options.items() if name != "columns"}
+        readers = (open_source(target, **others, columns=as_stored, raw=True),)
+        readers = (open_source(target, **others, columns=decoded), *readers) if decoded else readers
+    return Opened(place.shown, chosen, source, readers, place, tokenizer, options, asked)
 
 
 @dataclass(frozen=True)  # as above

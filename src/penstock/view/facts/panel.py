@@ -28,7 +28,9 @@ _PACKED = frozenset(("npy", "npz", "ten", "tb", "mp", "msg", "pkl", "pickle", "p
 _JSON = ("json", "jsn")
 _MOST_UNPACKED = 1 << 24
 _PLAIN = DecodeOptions(most_bytes=_MOST_UNPACKED)
-_TEXT_CONTROLS = frozenset(range(32)) - {9, 10, 12, 13, 27}
+_CONTROLS = tuple(map(chr, sorted(frozenset(range(32)) - {9, 10, 12, 13, 27})))
+_TEXT_SHARE = 24
+"""Of so many characters of a text at most one is a control character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,14 +247,14 @@ def _av(made: Panel, found: AVMetadata) -> Panel:
 
 
 def _plain_bytes(name: str, data: bytes, size_bytes: int, bounds: Bounds) -> Panel:
-    """Text where the beginning is UTF-8 without control characters; else the first bytes in hex."""
+    """Text where the beginning is UTF-8 with hardly a control character; else the first bytes in hex."""
     head = data[: 4 * bounds.characters]
     is_whole = len(head) == size_bytes
     try:
         text = head.decode() if is_whole else _decoded_beginning(head)
     except UnicodeDecodeError:
         text = None
-    if text is not None and not _TEXT_CONTROLS.intersection(map(ord, text)):
+    if text is not None and _TEXT_SHARE * sum(map(text.count, _CONTROLS)) <= len(text):
         unit, of = ("characters", len(text)) if is_whole else ("bytes", size_bytes)
         return _text(name, text, of, unit, size_bytes, bounds)
     few = data[: bounds.shown_bytes]

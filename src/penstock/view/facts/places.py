@@ -95,9 +95,7 @@ def location(opened: Opened, index: int) -> Location:
         for one in extents[:MOST_EXTENTS]
     )  # fmt: skip
     key = None if known is None else recordable(known)
-    split = opened.options.get("split")
-    more = f" --split {shlex.quote(str(split))}" if split else ""
-    command = f"penstock preview {shlex.quote(opened.name)}{more} --index {index}"
+    command = f"penstock preview {opened.shell_name}{opened.opening} --index {index}"
     return Location(index, key, ranges, len(extents), command)
 
 

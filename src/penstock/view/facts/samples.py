@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import mimetypes
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -12,10 +12,11 @@ from penstock._places import extents_of, place_of
 from penstock._printable import recordable
 from penstock.abc import Store, SupportsKeys
 from penstock.codec.media_bytes import MediaBytes, media_bytes, stored_media
-from penstock.errors import ConfigError, Excluded, NotFound
+from penstock.errors import ConfigError, Excluded, NotFound, TooLarge
 from penstock.formats._excluding import stored
 from penstock.types import Extent
 from penstock.view.facts.bounds import IN_LIST, MOST_JSON_BYTES, MOST_NAME_CHARACTERS, MOST_SAMPLE_BYTES, Bounds
+from penstock.view.facts.figures import is_too_large_here
 from penstock.view.facts.media import HEAD_BYTES, OTHER, SHOWN_BY_BROWSERS, sniff_media
 from penstock.view.facts.opening import Opened
 from penstock.view.facts.panel import Panel, Panels, describe_error, panel, panels, stored_panel
@@ -63,7 +64,13 @@ def page(
 
 
 def sample_at(
-    opened: Opened, index: int, *, show_all: bool = False, bounds: Bounds = IN_LIST, strict: bool = False
+    opened: Opened,
+    index: int,
+    *,
+    show_all: bool = False,
+    bounds: Bounds = IN_LIST,
+    strict: bool = False,
+    failed: Callable[[Exception], object] | None = None,
 ) -> Panels:
     """The panels of a sample; what is wrong with it is told in it.
 
@@ -73,6 +80,7 @@ def sample_at(
         show_all: also internal fields.
         bounds: how much is shown.
         strict: raise errors of the disk.
+        failed: called with what makes a sample unreadable, which is told in it.
 
     Raises:
         ConfigError: the dataset has no sample of this index.
@@ -80,10 +88,8 @@ def sample_at(
     if not 0 <= index < len(opened):
         raise ConfigError("no such sample", found=index, expected=f"0 to {len(opened) - 1}")
     try:
-        extents = extents_of(opened.source, index) or ()
-        most_bytes = MOST_JSON_BYTES if opened.format in _JSON_FORMATS else MOST_SAMPLE_BYTES
-        if sum(one.length_bytes for one in extents) > most_bytes:
-            return _beginning(opened, index, extents, bounds)
+        if _stored_bytes(opened, index) > _most_bytes(opened):
+            return _beginning(opened, index, extents_of(opened.source, index) or (), bounds)
         sample = _read(opened, index)
         found = panels(sample, index=index, show_all=show_all, decode=opened.decode, bounds=bounds)
     except Excluded as error:
@@ -91,8 +97,10 @@ def sample_at(
     except MemoryError:
         return Panels(index, None, (), 0, error="this sample does not fit into memory")
     except Exception as error:  # a store that fails, bytes that are damaged, a type of another's: the list goes on
-        if strict and isinstance(error, OSError):
+        if strict and isinstance(error, OSError) and not is_too_large_here(error):
             raise
+        if failed is not None:
+            failed(error)
         return _broken(opened, index, error, bounds)
     return found if found.key is not None else dataclasses.replace(found, key=_key(opened, index))
 
@@ -140,6 +148,7 @@ def media_of(opened: Opened, index: int, part: str) -> Media:
 
 
 def _value(opened: Opened, index: int, part: str) -> Any:
+    _require_small(opened, index)
     for reader in opened.readers:
         if any(one.name == part for one in reader.schema.fields) or reader.schema.open:
             sample = reader[index]
@@ -157,6 +166,27 @@ def file_name(part: str, media_type: str) -> str:
     """What a part is called when it is saved."""
     plain = "".join(char if char.isalnum() or char in "-_." else "_" for char in part)[:80]
     return plain if "." in plain else plain + (mimetypes.guess_extension(media_type) or "")
+
+
+def read_whole(opened: Opened, index: int) -> dict[str, Any]:
+    """A sample, all of its fields; raises whatever reading it raises, `TooLarge` for one that is not read at once."""
+    _require_small(opened, index)
+    return _read(opened, index)
+
+
+def _most_bytes(opened: Opened) -> int:
+    return MOST_JSON_BYTES if opened.format in _JSON_FORMATS else MOST_SAMPLE_BYTES
+
+
+def _stored_bytes(opened: Opened, index: int) -> int:
+    return sum(one.length_bytes for one in extents_of(opened.source, index) or ())
+
+
+def _require_small(opened: Opened, index: int) -> None:
+    stored_bytes, most_bytes = _stored_bytes(opened, index), _most_bytes(opened)
+    if stored_bytes > most_bytes:
+        what = "a sample that is too large to be read at once"
+        raise TooLarge(what, path=opened.name, found=f"{stored_bytes:,} bytes", expected=f"at most {most_bytes:,}")
 
 
 def _read(opened: Opened, index: int) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,14 +13,19 @@ from penstock.abc import SupportsKeys
 from penstock.errors import ConfigError, NotFound
 from penstock.look.find import Wanted, hits_in
 from penstock.look.samples import Dataset
+from penstock.view.facts.bounds import MOST_NAME_CHARACTERS
 from penstock.view.facts.dataset import count_of
 from penstock.view.facts.opening import Opened
 from penstock.view.facts.samples import index_of
+from penstock.view.facts.snippets import Snippet, snippet_at
 
 By = Literal["key", "index", "text", "where"]
 
 MOST_HITS = 200
 """Of one look."""
+
+MOST_SNIPPETS, REMOTE_SNIPPETS = 50, 8
+"""Hits of one look that are read again to show some of their text; far away each of them is a request."""
 
 _FIRST_STRETCH, _MOST_STRETCH = 64, 4096
 
@@ -33,10 +40,11 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class FoundAt:
-    """A sample that was found."""
+    """A sample that was found: its index and key; what is to be seen of it, where it was read for that."""
 
     index: int
     key: str | None
+    snippet: Snippet | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +83,7 @@ def scan(opened: Opened, wish: Wish, start: int, seconds: float, *, follow_links
     """
     known = count_of(opened, getattr(opened.source, "size_bytes", None))
     if known.value is None:
-        hint = f"`penstock index {opened.name}` makes it, in one pass over the data"
+        hint = f"`penstock index {opened.shell_name}` makes it, in one pass over the data"
         raise ConfigError("samples are looked for by their index, which is not there", path=opened.name, hint=hint)
     count = int(known.value)
     if wish.by == "index" or (wish.by == "key" and isinstance(opened.source, SupportsKeys)):
@@ -88,7 +96,8 @@ def scan(opened: Opened, wish: Wish, start: int, seconds: float, *, follow_links
     wanted.require_possible(dataset)
     if not start:
         wanted.require_fields(dataset)
-    return _scanned(dataset, wanted, start, count, time.monotonic() + seconds)
+    found = _scanned(dataset, wanted, start, count, time.monotonic() + seconds)
+    return dataclasses.replace(found, hits=tuple(_shown(opened, wish, found.hits)))
 
 
 def _by_index(opened: Opened, wish: Wish, count: int) -> Scan:
@@ -98,7 +107,20 @@ def _by_index(opened: Opened, wish: Wish, count: int) -> Scan:
     except NotFound:
         return Scan((), 0, 0, count, True)
     key = source.key_of(index) if isinstance(source, SupportsKeys) else None
-    return Scan((FoundAt(index, None if key is None else recordable(key)),), 0, 0, count, True)
+    hit = FoundAt(index, None if key is None else recordable(key[:MOST_NAME_CHARACTERS]))
+    return Scan(tuple(_shown(opened, wish, [hit])), 0, 0, count, True)
+
+
+def _shown(opened: Opened, wish: Wish, hits: Sequence[FoundAt]) -> Iterator[FoundAt]:
+    """The hits, the first ones with some of their text."""
+    is_local = opened.place is None or opened.place.is_local
+    for number, one in enumerate(hits):
+        shown = number < (MOST_SNIPPETS if is_local else REMOTE_SNIPPETS)
+        yield dataclasses.replace(one, snippet=snippet_at(opened, one.index, _sought(wish))) if shown else one
+
+
+def _sought(wish: Wish) -> str | None:
+    return wish.what if wish.by == "text" else None
 
 
 def _scanned(dataset: Dataset, wanted: Wanted, start: int, count: int, until: float) -> Scan:
@@ -108,7 +130,9 @@ def _scanned(dataset: Dataset, wanted: Wanted, start: int, count: int, until: fl
     while at < count:
         stop = min(count, at + size)
         found = hits_in(dataset, wanted, at, stop, MOST_HITS - len(hits))
-        hits += (FoundAt(index, None if key is None else recordable(key)) for index, key in found)
+        hits += (
+            FoundAt(index, None if key is None else recordable(key[:MOST_NAME_CHARACTERS])) for index, key in found
+        )
         if len(hits) >= MOST_HITS:
             at = hits[-1].index + 1
             break

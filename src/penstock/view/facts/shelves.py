@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -12,9 +13,11 @@ from penstock.check.summary import manifest_of
 from penstock.errors import NotFound, PenstockError
 from penstock.formats import sniff
 from penstock.store.place import Given, Place, place_of
-from penstock.view.facts.dataset import Split, count_of
+from penstock.view.facts.dataset import Split, count_of, splits_of
 from penstock.view.facts.figures import Figure
 from penstock.view.facts.opening import RECIPES, open_target
+from penstock.work.folder import name_beside
+from penstock.work.shared import INSIDE, OF_METADATA
 
 MOST_DEEP = 4
 MOST_NAMES = 2000
@@ -23,8 +26,8 @@ MOST_NAMES = 2000
 MOST_DATASETS = 200
 _PARTS = (".idx", ".penstock", ".jsonl.idx", ".tar.idx", ".exclude.jsonl", ".certificate.json", ".next")
 _SUFFIXES = (".pbin", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".arrow", ".bin", ".ds", ".zarr", ".npy", ".tar")
-_MARKS = ("index.json", ".nv-meta", "state.json", "dataset_dict.json", ".zgroup", "zarr.json", ".work")
-_UNFINISHED = ".work"
+_MARKS = ("index.json", ".nv-meta", "state.json", "dataset_dict.json", ".zgroup", "zarr.json", INSIDE, OF_METADATA)
+_WORK = "work"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +38,7 @@ class OnShelf:
         path: from the folder.
         format: of it; `"recipe"` for a file that describes a run; None for what can't be opened.
         samples, tokens, size_bytes: None where that is not known at once.
-        splits: names.
-        verified: when a check last found nothing, as recorded; None where that is not recorded.
+        splits: of it, where its format has splits.
         warnings: what is wrong: it is unfinished, has no side file, can't be opened.
     """
 
@@ -46,7 +48,6 @@ class OnShelf:
     tokens: int | None = None
     size_bytes: int | None = None
     splits: tuple[Split, ...] = ()
-    verified: str | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -90,7 +91,8 @@ class _Walk:
 
     def below(self, folder: Place, above: str, deep: int) -> Iterator[tuple[Place, str]]:
         """Places of datasets, and their paths."""
-        names = sorted(folder.names())
+        there = set(folder.names())
+        names = sorted(there | {one for one in map(_made_by, there) if one is not None})
         if len(names) > MOST_NAMES:
             self.is_cut = True
         for name in islice(names, MOST_NAMES):
@@ -99,7 +101,9 @@ class _Walk:
             child, below = folder.child(name), f"{above}{name}"
             if child.is_link():
                 continue
-            if not child.is_folder():
+            if name not in there:
+                yield child, below  # only the work on it is there
+            elif not child.is_folder():
                 if name.endswith((*_SUFFIXES, *RECIPES)):
                     yield child, below
             elif any(child.child(mark).exists() for mark in _MARKS):
@@ -115,8 +119,8 @@ def _described(place: Place, name: str) -> OnShelf:
     if place.path.endswith(RECIPES):
         return OnShelf(shown, "recipe")
     warnings: list[str] = []
-    if place.child(_UNFINISHED).exists() and not place.child("index.json").exists():
-        return OnShelf(shown, None, warnings=(f"unfinished: `penstock status {shown}`",))
+    if any(one.exists() for one in (place.child(INSIDE), place.child(OF_METADATA), name_beside(place, _WORK))):
+        warnings.append(f"unfinished: `penstock status {shlex.quote(place.shown)}`")
     try:
         format = sniff(place.store, place.path).name
         opened = open_target(place.path, format=format)
@@ -126,9 +130,16 @@ def _described(place: Place, name: str) -> OnShelf:
         if manifest is None:
             warnings.append("no side file: nothing tells a changed bit")
         tokens = getattr(opened.source, "num_tokens", None) if opened.is_tokens else None
-        return OnShelf(shown, format, samples.value, tokens, size_bytes, (), None, tuple(warnings))
+        return OnShelf(shown, format, samples.value, tokens, size_bytes, splits_of(opened), tuple(warnings))
     except (PenstockError, OSError, ImportError) as error:
-        return OnShelf(shown, None, warnings=(redact(str(getattr(error, "what", error)))[:300],))
+        why = redact(str(getattr(error, "what", error)))[:300]
+        return OnShelf(shown, None, warnings=tuple(warnings) or (why,))
+
+
+def _made_by(name: str) -> str | None:
+    """The name of the output that a work folder beside it is for; None for any other name."""
+    is_work = name.startswith(".") and name.endswith(f".{_WORK}") and len(name) > len(f"..{_WORK}")
+    return name[1 : -len(f".{_WORK}")] if is_work and name != OF_METADATA else None
 
 
 def _size(place: Place) -> int | None:

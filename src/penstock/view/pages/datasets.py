@@ -11,11 +11,13 @@ from starlette.responses import Response
 
 from penstock.errors import ConfigError, NotFound
 from penstock.view import facts
+from penstock.view.draw.words import plural
 from penstock.view.facts.by_share import lines_at
 from penstock.view.facts.dataset import count_of
 from penstock.view.facts.documents import document_tokens, raw_sample
 from penstock.view.facts.panel import Panels
 from penstock.view.pages import runs
+from penstock.view.pages.jobs import Progress
 from penstock.view.pages.site import (
     WAIT_SECONDS,
     answer,
@@ -46,8 +48,8 @@ async def first(request: Request) -> Response:
 
 async def shelf(request: Request) -> Response:
     """Everything that was given."""
-    targets = site_of(request).targets
-    rows = [(one, targets.described().get(one.name)) for one in targets]
+    targets, jobs = site_of(request).targets, site_of(request).jobs
+    rows = [(one, targets.described().get(one.name), checked(jobs.progress(("health", one.name)))) for one in targets]
     return answer(request, "shelf.html", rows=rows, shelves=targets.shelves, tab="shelf")
 
 
@@ -162,7 +164,7 @@ def _numbered(opened: facts.Opened) -> facts.Opened:
     """The dataset, whose samples have numbers; raises `ConfigError` where only a long look would give them any."""
     found = count_of(opened, getattr(opened.source, "size_bytes", None))
     if found.value is None and not opened.is_tokens:
-        hint = f"`penstock index {opened.name}` gives them numbers, in one pass over the data"
+        hint = f"`penstock index {opened.shell_name}` gives them numbers, in one pass over the data"
         raise ConfigError("these samples have no numbers: there is no index", path=opened.name, hint=hint)
     return opened
 
@@ -208,6 +210,15 @@ def _is_row(sample: Panels) -> bool:
         panel.kind in ("text", "json") and (panel.tree is None or not panel.tree.children) and len(panel.text) <= 120
         for panel in sample.panels
     )
+
+
+def checked(progress: Progress | None) -> str | None:
+    """What the check of this server said of a dataset; None where none was started."""
+    if progress is None or progress.result is None:
+        return None if progress is None else progress.state
+    told = [one["severity"] for one in progress.result["findings"]]
+    errors = told.count("error")
+    return f"{plural(errors, 'error')}, {plural(len(told) - errors, 'warning')}" if told else "clean"
 
 
 def _late(index: int) -> Panels:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 from collections.abc import Mapping
 from importlib import resources
 from typing import Any
@@ -39,6 +40,7 @@ def _templates() -> Any:
         "plain": plain,
         "part": part,
         "seconds": seconds,
+        "shell": shlex.quote,
     }
     made.globals["version"] = __version__
     return made

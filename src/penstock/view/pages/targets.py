@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from penstock.errors import FormatError, NotFound, PenstockError, Unsupported
+from penstock.errors import ConfigError, FormatError, NotFound, PenstockError, Unsupported
 from penstock.store.place import Place, place_of
 from penstock.view.facts.opening import Opened, OpenedRun, is_recipe, open_run, open_target
 from penstock.view.facts.shelves import OnShelf, Shelf, shelf
@@ -36,6 +36,15 @@ class Settings:
     tokenizer: str | None = None
     trust: bool = False
     follow_links: bool = False
+    format: str | None = None
+    layout: str | None = None
+    eos_id: int | None = None
+    excludes: str | None = None
+
+    def of_one(self) -> dict[str, Any]:
+        """Those that say how one dataset is to be read, as far as they were given."""
+        given = {"format": self.format, "layout": self.layout, "eos_id": self.eos_id, "excludes": self.excludes}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +75,7 @@ class Targets:
 
     Raises:
         NotFound: nothing is at one of them.
+        ConfigError: options that say how one dataset is read, and not one dataset.
     """
 
     def __init__(self, given: tuple[str, ...], settings: Settings) -> None:
@@ -75,14 +85,22 @@ class Targets:
         self.shelves: list[Shelf] = []  # the folders of several datasets among what was given
         self._on_shelf: dict[str, OnShelf] = {}
         self._opened: dict[tuple[str, str | None], tuple[Any, object]] = {}
+        self._require_one(is_one=len(given) == 1)
         for one in map(place_of, given):
             self._add(one)
+        self._require_one(is_one=self.is_one() and next(iter(self)).kind == "dataset")
 
     def __iter__(self) -> Any:
         return iter(list(self._targets.values()))
 
     def __len__(self) -> int:
         return len(self._targets)
+
+    def _require_one(self, *, is_one: bool) -> None:
+        of_one = self.settings.of_one()
+        if of_one and not is_one:
+            what = "these say how one dataset is read"
+            raise ConfigError(what, found=", ".join(of_one), hint="Give one dataset, or leave them out")
 
     def described(self) -> Mapping[str, OnShelf]:
         """Name → what a shelf tells of it."""
@@ -116,6 +134,7 @@ class Targets:
             "trust": self.settings.trust,
             "follow_links": self.settings.follow_links,
             "read": "pread",
+            **self.settings.of_one(),
         }
         return open_target(place.path, split=split, tokenizer=self.settings.tokenizer, **how)
 

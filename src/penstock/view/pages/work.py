@@ -74,7 +74,8 @@ async def start_health(request: Request) -> Response:
     depth = form.get("depth", "sample")
     if depth not in DEPTHS:
         raise ConfigError("no such depth", found=depth[:40], expected=" | ".join(DEPTHS))
-    arguments = ["verify", "--json", "--progress", "json", "--depth", depth, *_links(request), "--", target.place.path]
+    arguments = ["verify", "--json", "--progress", "json", "--depth", depth, *_opening(request)]
+    arguments += ["--", target.place.path]
     site_of(request).jobs.start(("health", target.name), arguments)
     return seen_other("../health")
 
@@ -146,6 +147,13 @@ def _overview(site: Any, target: Any) -> Any:
 
 def _links(request: Request) -> list[str]:
     return ["--follow-links"] if site_of(request).targets.settings.follow_links else []
+
+
+def _opening(request: Request) -> list[str]:
+    """The options by which the dataset was opened, as far as a check takes them."""
+    given = site_of(request).targets.settings.of_one()
+    told = [(f"--{name.replace('_', '-')}", str(value)) for name, value in given.items() if name != "excludes"]
+    return [*(one for pair in told for one in pair), *_links(request)]
 
 
 def _findings(progress: Progress) -> Any:

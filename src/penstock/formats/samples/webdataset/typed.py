@@ -135,6 +135,11 @@ class TypedSource:
             self._fingerprint = digest(self._raw.fingerprint, self._typing.identity())
         return self._fingerprint
 
+    @property
+    def undecoded(self) -> str:
+        """As the fingerprint, but the same however parts are decoded."""
+        return digest(self._raw.fingerprint, dataclasses.replace(self._typing, decode=None).identity())
+
     def __len__(self) -> int:
         return len(self._raw)
 
