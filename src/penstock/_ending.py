@@ -82,9 +82,22 @@ class Worker(threading.Thread):
         self, run: Callable[[], object], name: str, *, stop: Callable[[], object], doing: Callable[[], str]
     ) -> None:
         _prepare()
-        super().__init__(target=run, name=name, daemon=True)
+        # Held while `_Ended` must not be raised in it: a thread that dies as it comes up is waited for without end.
+        self.shield = threading.Lock()
+        self.shield.acquire()
+        super().__init__(target=_run, args=(run, self.shield), name=name, daemon=True)
         self.stop = stop
         self.doing = doing
+
+    def start(self) -> None:
+        starter = threading.current_thread()
+        with starter.shield if isinstance(starter, Worker) else contextlib.nullcontext():
+            super().start()
+
+
+def _run(run: Callable[[], object], shield: threading.Lock) -> None:
+    shield.release()
+    run()
 
 
 class _Ended(SystemExit):
@@ -126,7 +139,7 @@ def _end() -> None:
             stopped |= new
             for worker in new:
                 worker.stop()
-                _raise_in(worker)
+                _raise_in(worker, end_s)
             for worker in new:
                 _join(worker, end_s)
     left = _workers()
@@ -144,7 +157,8 @@ def _wait_for_the_program() -> None:
 
 
 def _workers() -> set[Worker]:
-    return {one for one in threading.enumerate() if isinstance(one, Worker)}
+    # One that is being started has no number yet; one that was ended in its last step is still in Python's list.
+    return {one for one in threading.enumerate() if isinstance(one, Worker) and (one.ident is None or one.is_alive())}
 
 
 def _join(thread: threading.Thread, end_s: float | None = None) -> None:
@@ -153,13 +167,19 @@ def _join(thread: threading.Thread, end_s: float | None = None) -> None:
         try:
             return thread.join(None if end_s is None else max(0.0, end_s - time.monotonic()))
         except RuntimeError:  # somebody is just starting it: it can't be joined yet
+            if end_s is not None and time.monotonic() > end_s:
+                return
             time.sleep(0.001)
 
 
-def _raise_in(thread: threading.Thread) -> None:
-    """End a thread between two steps of its Python code, be they of the program's own functions."""
-    if thread.ident is not None:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(_Ended))
+def _raise_in(worker: Worker, end_s: float) -> None:
+    """End a thread between two steps of its Python code, be they of the program's own functions.
+
+    One that is being started, or is starting another, is waited for until `end_s`.
+    """
+    if worker.shield.acquire(timeout=max(0.0, end_s - time.monotonic())):
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(worker.ident or 0), ctypes.py_object(_Ended))
+        worker.shield.release()
 
 
 def _hush() -> None:

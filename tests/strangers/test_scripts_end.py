@@ -94,6 +94,7 @@ CASES = [
     Case("interactive", 0, err=r"(.*\n)*ValueError: the script's own\n(.*\n)*", python=("-i", "-q")),
     Case("prefetched", 5, ("done", "few were read")),
     Case("remote_hangs", 3, ("done true",)),
+    Case("threads_being_started", 4),
     Case("writer_left_open", 2),
     Case("users_thread", 2, ("done", "the thread is done")),
     Case("users_threads_read", 2, ("the first has read all", "the late one has read all", "the pool's has read all",
