@@ -26,6 +26,7 @@ from penstock.store._sweep import sweep_folder, sweep_output
 from penstock.store.exclude_list import require_no_list
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.object_folder import open_objects, require_no_writer
+from penstock.store.place import Place
 from penstock.store.powers import FolderStore, StagedFolder
 from penstock.store.resolve import absolute, is_url
 
@@ -151,6 +152,16 @@ def claimed(store: StoreT, *paths: str, shared: bool = False) -> Generator[Store
             yield cast(StoreT, store.holding(first))
         else:
             yield store
+
+
+def require_writable(place: Place) -> None:
+    """Refuse to write into a dataset of a web server, or of a zip file, before anything of it is read.
+
+    Raises:
+        Unsupported: the store is only read.
+    """
+    if not isinstance(place.store, LocalStore):
+        place.store.stage(place.path, overwrite=True).abort()
 
 
 def _claim_real(store: Store, path: str, *, shared: bool = False) -> Claim:

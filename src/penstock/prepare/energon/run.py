@@ -54,7 +54,7 @@ from penstock.prepare.energon.request import Asked, How, PrepareSummary, Progres
 from penstock.prepare.energon.scan import MediaReader, ShardTask, scan_task
 from penstock.prepare.energon.share import done_mark, folder_of, forget, is_done, plan_of, take_over
 from penstock.prepare.raw import IndexReport, build_index
-from penstock.store.outputs import claimed
+from penstock.store.outputs import claimed, require_writable
 from penstock.store.place import Given, Place, dataset_at
 from penstock.store.state import states_of
 from penstock.store.unfinished import Once
@@ -123,6 +123,7 @@ def prepare_webdataset(
     how.sharing.require_sense()
     asked = Asked(split_ratio, split_parts, exclude, dataset, shuffle_tars=shuffle_tars, overwrite=overwrite)
     folder = dataset_at(path, follow_links=follow_links).bare()
+    require_writable(folder)
     return _prepare_again(folder, asked, how) if tar_index_only else _prepare_anew(folder, asked, how)
 
 
