@@ -219,7 +219,8 @@ ALLOWED: dict[str, str] = {
 PATH_NAMES = {"path", "paths", "target", "source", "sources", "output", "folder", "root", "given", "recipe"}
 RESOLVING = {"local_path", "os.fspath"}
 """What an edge may call: it gives a text again, of this machine or at all."""
-PATH_CALLS = {"resolve", "absolute", "local_path", "is_url", "within", "real_path", "same_file"}
+STATUS_CALLS = {"is_there", "is_link", "leads_somewhere", "is_folder", "is_file"}
+PATH_CALLS = STATUS_CALLS | {"resolve", "absolute", "local_path", "is_url", "within", "real_path", "same_file"}
 OS_CALLS = {"listdir", "walk", "scandir", "stat", "lstat", "open", "makedirs", "mkdir", "remove", "unlink", "fspath"}
 
 

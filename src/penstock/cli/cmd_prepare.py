@@ -130,6 +130,11 @@ def _prepare(
     from penstock.prepare.energon.guess import parse_patterns, parse_ratio
     from penstock.prepare.energon.run import prepare_webdataset
     from penstock.prepare.media.rows import ShardMedia, media_filter
+    from penstock.store.place import dataset_at
+    from penstock.store.writable import require_writable
+
+    folder = dataset_at(path, follow_links=options["follow_links"]).bare()
+    require_writable(folder.store, folder.path)
 
     if ask:
         answers = ask_all(path, options, confirm=confirm)

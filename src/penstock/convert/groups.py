@@ -120,7 +120,7 @@ def _write(
             return _Pass(plan, place, work, advance).run(verify)
 
 
-def require_writable(plan: SamplePlan) -> None:
+def require_makeable(plan: SamplePlan) -> None:
     """That the output can be made, or unfinished work for it be gone on with; raises as `write_groups`."""
     place, rows = plan.output.place, plan.given.rows
     folder = work_folder(place, inside=False)

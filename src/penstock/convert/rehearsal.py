@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.convert.asked import Asked
-from penstock.convert.groups import require_writable, write_rows
+from penstock.convert.groups import require_makeable, write_rows
 from penstock.convert.plan import TokenPlan
 from penstock.convert.plan_samples import FIRST_SAMPLES, SamplePlan
 from penstock.errors import ConfigError
@@ -26,7 +26,7 @@ def rehearse(asked: Asked, plan: TokenPlan | SamplePlan) -> None:
     if isinstance(plan, SamplePlan) and plan.given.rows is None:
         raise ConfigError("a dry run would use up samples that come once", hint="Save them as a dataset")
     if isinstance(plan, SamplePlan) and plan.is_grouped:
-        require_writable(plan)
+        require_makeable(plan)
     output = plan.output
     dry = dry_place(output.place)
     if isinstance(plan, TokenPlan) and plan.file_tokens:

@@ -7,13 +7,13 @@ import ctypes
 import errno
 import os
 import re
-from collections.abc import Callable
 from typing import Any
 
 from penstock._regular import not_regular
 from penstock.errors import ConfigError, NotFound
 from penstock.store._named import named, raised
 from penstock.store._replaced import Owned, is_staged_name, require_replaceable
+from penstock.store._status import is_folder, is_link, is_there
 
 _STEP_BYTES = 1 << 20
 _COPY_BYTES = 1 << 26
@@ -72,10 +72,10 @@ def sync_folder(os_module: Any, folder: str) -> None:
 
 def remove_tree(os_module: Any, root: str) -> None:
     """Remove a folder and all in it, links not followed, nor a root that is one; what can't be removed stays."""
-    if os.path.islink(root):
+    if is_link(root):
         return
     for folder, folders, names in os.walk(root, topdown=False):
-        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        links = [name for name in folders if is_link(os.path.join(folder, name))]
         for remove, name in [*((os_module.unlink, name) for name in names + links), (os_module.rmdir, "")]:
             path = os.path.join(folder, name) if name else folder
             try:
@@ -97,18 +97,6 @@ def exchange(first: str, second: str) -> None:
         )
 
 
-def status_of(ask: Callable[[str], os.stat_result], path: str) -> os.stat_result | None:
-    """What `ask`, a `stat`, says of a path; None where nothing is, or can be, of this name. Else its error."""
-    try:
-        return ask(path)
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return None
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
-            return None
-        raise
-
-
 def files_below(folder: str) -> list[str]:
     """All files below a folder, in byte order of their relative paths, staged ones left out.
 
@@ -125,7 +113,7 @@ def files_below(folder: str) -> list[str]:
 def make_folders(os_module: Any, folder: str) -> list[str]:
     """Make a folder and those above it; returns the ones that were missing, the outermost first."""
     missing: list[str] = []
-    while not os.path.isdir(folder):
+    while not is_folder(folder):
         missing.insert(0, folder)
         folder = os.path.dirname(folder)
     for one in missing:
@@ -136,9 +124,9 @@ def make_folders(os_module: Any, folder: str) -> list[str]:
 
 def is_free(path: str) -> bool:
     """Whether a folder may be put at `path`: nothing is there, or an empty folder."""
-    if not os.path.lexists(path):
+    if not is_there(path):
         return True
-    if not os.path.isdir(path):
+    if not is_folder(path):
         return False
     with os.scandir(path) as entries:  # one entry is enough: the folder may hold a million
         return next(entries, None) is None
@@ -168,7 +156,7 @@ def publish_folder(os_module: Any, source: str, target: str, own: Owned | None, 
 
 def not_found(path: str) -> NotFound:
     """The error for a path at which nothing is, or a link that leads nowhere."""
-    if os.path.islink(path):
+    if is_link(path):
         return NotFound("a link that leads nowhere", path=path, found=os.path.realpath(path), hint="Check the link")
     return NotFound("no such file or folder", path=path, hint="Check the path")
 

@@ -27,6 +27,7 @@ from typing import Any
 from penstock.store._files import NO_SECOND_NAME, remove_tree, sync_folder
 from penstock.store._named import raised
 from penstock.store._replaced import STAGED_SUFFIX, Owned, drop_replaced, is_staged_name, listed, unlisted_files
+from penstock.store._status import is_there
 
 _PIECE_BYTES = 1 << 20
 _MOST_FOLDERS = 1 << 12
@@ -79,7 +80,7 @@ def nth_staged_name(name: str, number: int) -> str:
 
 def give_name(os_module: Any, path: str, name: str) -> bool:
     """Give a file a second name, in the place of a file of that name."""
-    taken = os.path.lexists(name)
+    taken = is_there(name)
     folder, base = os.path.split(name)
     numbers = itertools.count()
     while True:
@@ -204,7 +205,7 @@ def _left_behind(folder: str, name: str) -> Iterator[str]:
     yield from (entry for entry in known if is_staged_for(entry, name))
     for number in itertools.count():
         entry = nth_staged_name(name, number)
-        if not os.path.lexists(os.path.join(folder, entry)):
+        if not is_there(os.path.join(folder, entry)):
             return
         yield entry
 

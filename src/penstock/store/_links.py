@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from penstock.errors import UnsafeData
 from penstock.store._files import not_found
+from penstock.store._status import is_folder, leads_somewhere
 
 HINT = "Pass follow_links=True (--follow-links) if links out of the folder are meant"
 
@@ -78,12 +79,12 @@ class LinkGuard:
 def _roots_of(path: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """Which paths stand beside a dataset, where what is in it may be, and where what is beside it; all end in `/`."""
     real = os.path.realpath(path)
-    if os.path.isdir(path):
+    if is_folder(path):
         # Beside a folder only files that begin with its name are its own, as `group.zarr.penstock`.
         inside = _with_blobs(real)
         return path + ".", inside, _with_blobs(os.path.dirname(os.path.abspath(path)), os.path.dirname(real))
     folder = os.path.dirname(path)
-    suffixes = ("",) if os.path.exists(path) else _PAIRS
+    suffixes = ("",) if leads_somewhere(path) else _PAIRS
     theirs = {os.path.dirname(os.path.realpath(path + suffix)) for suffix in suffixes}
     roots = _with_blobs(os.path.realpath(folder), *(theirs if len(theirs) == 1 else ()))
     return folder.rstrip("/") + "/", roots, roots
@@ -131,7 +132,7 @@ def walk_files(root: str, guard: LinkGuard | None, *, hidden: bool = True) -> It
                 real = path
                 if entry.is_symlink():
                     real = os.path.realpath(path) if guard is None else guard.require(path)
-                    if not os.path.exists(real):
+                    if not leads_somewhere(real):
                         raise not_found(path)
                 if entry.is_file():
                     yield name

@@ -31,6 +31,7 @@ from penstock.store._leftovers import (
 )
 from penstock.store._named import NamingOs, raised
 from penstock.store._replaced import Owned, drop_replaced
+from penstock.store._status import is_there
 from penstock.types import Buffer
 
 _COALESCE_BYTES = 1 << 20
@@ -173,7 +174,7 @@ class LocalStaged:
         try:
             self.commit()
         except ConfigError:
-            if not os.path.lexists(path):
+            if not is_there(path):
                 raise
             return False
         return True
@@ -200,7 +201,7 @@ class LocalStaged:
         except OSError as error:
             if error.errno not in NO_SECOND_NAME:
                 raise
-            if os.path.lexists(self.path):
+            if is_there(self.path):
                 raise output_exists(self.path) from None
             self._os.rename(self._temp, self.path)
             return
@@ -305,7 +306,7 @@ class LocalStagedFolder:
                 if replaced is not None:
                     drop_replaced(self._os, source, replaced, target)
             finally:
-                if replaced is not None and os.path.lexists(source):
+                if replaced is not None and is_there(source):
                     self._temp = ""  # what could not be removed is looked at by the next writer
                 self.abort()  # drops what is left: what was not asked for
 

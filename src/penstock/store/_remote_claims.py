@@ -20,6 +20,7 @@ from penstock.store._copies import NoCopy, in_cache_folder
 from penstock.store.cache import CachedStore
 from penstock.store.derived import cache_folder
 from penstock.store.lock import hold_lock
+from penstock.store.writable import require_writable
 
 _WAIT = "Wait for it, or name another output"
 
@@ -55,7 +56,7 @@ class RemoteClaim:
     def __init__(self, store: Store, path: str) -> None:
         self._store = store
         self._path = _owner_path(path)
-        store.stage(self._path, overwrite=True).abort()  # a store that is only read says so now
+        require_writable(store, self._path)
         with contextlib.ExitStack() as stack:
             with in_cache_folder(path):
                 had = stack.enter_context(hold_lock(upload_lock(cache_folder(), path), wait=False))

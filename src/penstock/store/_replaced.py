@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from penstock._secrets import logger
 from penstock.errors import ConfigError, PenstockError, Unreachable
 from penstock.store._named import raised
+from penstock.store._status import is_folder, is_link, is_there
 
 Owned: TypeAlias = Callable[[str], "Collection[str] | None"]
 """A folder → the files of the dataset in it, by their paths inside, the one that makes it visible last; None where
@@ -77,7 +78,7 @@ def unlisted_files(
         if not inner and unfinished is not None:
             folders[:] = [name for name in folders if f"{name}/" in above or not unfinished(name)]
             files = [name for name in files if not unfinished(name)]
-        links = [name for name in folders if os.path.islink(os.path.join(root, name))]
+        links = [name for name in folders if is_link(os.path.join(root, name))]
         for name in sorted(files + links):
             if inner + name not in known and not is_staged_name(name):
                 yield inner + name
@@ -96,7 +97,7 @@ def require_replaceable(folder: str, own: Owned | None) -> list[str]:
     Raises:
         ConfigError: no dataset is there, or something else is there too; three are named.
     """
-    if not os.path.isdir(folder) or os.path.islink(folder):
+    if not is_folder(folder) or is_link(folder):
         raise ConfigError("what stands here is no folder", path=folder, hint="Name another output, or remove it")
     names = listed(own, folder)
     refuse_unlisted(folder, list(unlisted_files(folder, names or ())), names=names is not None)
@@ -148,7 +149,7 @@ def _remove_listed(os_module: Any, folder: str, names: Collection[str]) -> None:
 
 
 def _try(remove: Callable[[str], object], path: str) -> None:
-    if os.path.lexists(path):
+    if is_there(path):
         try:
             remove(path)
         except OSError:

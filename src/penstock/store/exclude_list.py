@@ -31,6 +31,7 @@ import xxhash
 from penstock._secrets import redacted_repr
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, Denied, NotFound, TooLarge, Unsupported
+from penstock.store._status import is_link, is_there
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.place import Place, place_of
@@ -222,20 +223,20 @@ def list_above(paths: Collection[str], own: str | None = None, known: Collection
     for folder, files in _by_folder(store, (one for one in paths if one not in known)).items():
         names = [one.rstrip("/").rpartition("/")[2] for one in files]
         _, links = _names_in(store, folder, len(files))
-        linked = [one for one in names if os.path.islink(f"{folder}/{one}")] if links is None else links & {*names}
+        linked = [one for one in names if is_link(f"{folder}/{one}")] if links is None else links & {*names}
         folders.add(os.path.realpath(folder))
         folders |= {os.path.dirname(os.path.realpath(f"{folder}/{one}")) for one in linked}
     for folder in list(folders):
         while (above := os.path.dirname(folder)) not in folders:
             folders.add(folder := above)
     lists = (os.path.join(folder, OURS[0]) for folder in sorted(folders))
-    return next((one for one in lists if one != own and os.path.lexists(one)), None)
+    return next((one for one in lists if one != own and is_there(one)), None)
 
 
 def linked_file(store: Store, path: str) -> Place | None:
     """Where the file or folder is to which a link leads; None where this is none."""
     bare = path.rstrip("/") or path
-    return place_of(os.path.realpath(bare)) if isinstance(store, LocalStore) and os.path.islink(bare) else None
+    return place_of(os.path.realpath(bare)) if isinstance(store, LocalStore) and is_link(bare) else None
 
 
 def list_beside(store: Store, side: str) -> str:
@@ -245,10 +246,10 @@ def list_beside(store: Store, side: str) -> str:
         ConfigError: the link has another one beside it.
     """
     data = side.removesuffix(".penstock")
-    if not isinstance(store, LocalStore) or data.endswith("/") or not os.path.islink(data):
+    if not isinstance(store, LocalStore) or data.endswith("/") or not is_link(data):
         return side + SUFFIX
     real = f"{os.path.realpath(data)}.penstock{SUFFIX}"
-    if os.path.lexists(side + SUFFIX):
+    if is_there(side + SUFFIX):
         what, hint = "an exclude list lies beside a link", f"Exclude these in the file that it leads to: {data}"
         raise ConfigError(what, path=side + SUFFIX, expected=real, hint=f"{hint}, and take the list away")
     return real

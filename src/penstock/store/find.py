@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound
-from penstock.store._files import status_of
 from penstock.store._links import LinkGuard
+from penstock.store._status import is_folder, status_of
 from penstock.store.exclude_list import BESIDE as LIST
 from penstock.store.exclude_list import OURS as LISTS
 from penstock.store.local import LocalStore
@@ -75,7 +75,7 @@ def find_files(
             raise NotFound("no file fits this pattern", path=given, hint="Check the path")
         expanded = (
             find_files(one, kinds, what, follow_links=follow_links, statuses=statuses, folders=folders)
-            if os.path.isdir(one)
+            if is_folder(one)
             else [one]
             for one in matches
         )

@@ -39,7 +39,6 @@ from penstock.store._files import (
     read_range,
     remove_tree,
     require_no_url,
-    status_of,
     sync_folder,
 )
 from penstock.store._leftovers import (
@@ -51,6 +50,7 @@ from penstock.store._links import LinkGuard
 from penstock.store._local_staged import LocalStaged, LocalStagedFolder
 from penstock.store._named import NamingOs
 from penstock.store._replaced import Owned, require_replaceable
+from penstock.store._status import is_folder, is_there, status_of
 from penstock.store.mapped import map_open
 
 
@@ -147,7 +147,7 @@ class LocalStore:
         """Start a file, making missing folders; raises `ConfigError` where it exists and `overwrite` is false."""
         require_no_url(path)
         self.require_target(path)
-        if not overwrite and os.path.lexists(path):
+        if not overwrite and is_there(path):
             self.sweep(path)
             raise output_exists(path)
         return LocalStaged(self._os, path, overwrite=overwrite, kept=self._kept)
@@ -225,7 +225,7 @@ class LocalStore:
         for made in make_folders(self._os, os.path.dirname(os.path.abspath(target))):
             sync_folder(self._os, os.path.dirname(made))
         try:
-            if os.path.isdir(path):
+            if is_folder(path):
                 self._os.rename(path, target)
             else:
                 self._os.link(path, target)
@@ -235,7 +235,7 @@ class LocalStore:
                 return False
             if error.errno not in NO_SECOND_NAME:
                 raise
-            if os.path.lexists(target):
+            if is_there(target):
                 return False
             self._os.rename(path, target)
         sync_folder(self._os, os.path.dirname(os.path.abspath(target)))

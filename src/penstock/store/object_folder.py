@@ -31,6 +31,7 @@ from penstock.store.derived import cache_folder
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.lock import hold_lock
 from penstock.store.put import put
+from penstock.store.writable import require_writable
 from penstock.types import Buffer
 
 UNFINISHED = "a writer is at work here, or was killed"
@@ -86,7 +87,7 @@ def open_objects(
         Unsupported: the store is only read.
     """
     last = f"{path}/{held[-1]}"
-    store.stage(last, overwrite=True).abort()  # a store that is only read says so now
+    require_writable(store, last)
     if store.exists(last):
         if overwrite:
             raise not_replaceable(path)

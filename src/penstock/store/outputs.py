@@ -19,14 +19,13 @@ from typing import Protocol, TypeVar, cast, runtime_checkable
 from penstock.abc import Staged, Store
 from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
 from penstock.store._claims import JoinedClaim, LocalClaim
-from penstock.store._files import status_of
 from penstock.store._remote_claims import RemoteClaim, is_at_work, sweep_claim
 from penstock.store._replaced import Owned, folders_of, listed, refuse_unlisted, unlisted_files
+from penstock.store._status import is_file, is_folder, is_link, is_there, leads_somewhere, status_of
 from penstock.store._sweep import sweep_folder, sweep_output
 from penstock.store.exclude_list import require_no_list
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.object_folder import open_objects, require_no_writer
-from penstock.store.place import Place
 from penstock.store.powers import FolderStore, StagedFolder
 from penstock.store.resolve import absolute, is_url
 
@@ -126,7 +125,7 @@ def sweep_complete(store: Store, paths: Sequence[str], own: Owned | None = None)
     """
     with contextlib.suppress(PrepareError, ConfigError, OSError):
         sweep_killed(store, paths)
-        if own is not None and isinstance(store, LocalStore) and os.path.isdir(paths[0]):
+        if own is not None and isinstance(store, LocalStore) and is_folder(paths[0]):
             store.stage_folder(paths[0], overwrite=True, own=own).abort()  # whoever begins to write sweeps that
 
 
@@ -154,16 +153,6 @@ def claimed(store: StoreT, *paths: str, shared: bool = False) -> Generator[Store
             yield store
 
 
-def require_writable(place: Place) -> None:
-    """Refuse to write into a dataset of a web server, or of a zip file, before anything of it is read.
-
-    Raises:
-        Unsupported: the store is only read.
-    """
-    if not isinstance(place.store, LocalStore):
-        place.store.stage(place.path, overwrite=True).abort()
-
-
 def _claim_real(store: Store, path: str, *, shared: bool = False) -> Claim:
     """Take what a path leads to, so that its other names, by links, are taken too."""
     if not isinstance(store, LocalStore):
@@ -172,7 +161,7 @@ def _claim_real(store: Store, path: str, *, shared: bool = False) -> Claim:
     try:
         return claim(store, real, shared=shared)
     except OSError as error:
-        if error.errno not in _NO_FILE_HERE or not os.path.isdir(real):
+        if error.errno not in _NO_FILE_HERE or not is_folder(real):
             raise
     # Whoever may write into this folder alone meets there with others of the kind; nobody can exchange it.
     return claim(store, os.path.join(real, ".penstock"), shared=shared)
@@ -190,14 +179,14 @@ def output_path(store: Store, path: str) -> str:
         ConfigError: a link that leads nowhere, a folder that is more than a dataset, or the name of a side file.
     """
     path = path.rstrip("/") or path  # else the names of its side files would be names in a folder
-    found = os.path.realpath(path) if isinstance(store, LocalStore) and os.path.islink(path) else path
+    found = os.path.realpath(path) if isinstance(store, LocalStore) and is_link(path) else path
     if found.endswith(_OWN_NAMES):
         raise ConfigError("this is the name of a side file, or of an unfinished one", path=path, hint=_ELSEWHERE)
     if not isinstance(store, LocalStore):
         return path
-    if os.path.islink(path) and (os.path.islink(found) or not os.path.exists(found)):
+    if is_link(path) and (is_link(found) or not leads_somewhere(found)):
         raise ConfigError("the output is a link that leads nowhere", path=path, found=_target(path), hint=_ELSEWHERE)
-    if os.path.isdir(found):
+    if is_folder(found):
         _require_no_place(path, os.path.realpath(found))
     return settled(store, found)
 
@@ -246,7 +235,7 @@ def require_outside(folders: Iterable[str], output: str) -> None:
 
 def is_one_dataset(folder: str) -> bool:
     """Whether a local folder is a dataset as a whole, not a place in which files are looked for."""
-    return any(os.path.lexists(os.path.join(folder, mark)) for mark in _DATASET_MARKS)
+    return any(is_there(os.path.join(folder, mark)) for mark in _DATASET_MARKS)
 
 
 def open_folder(
@@ -335,7 +324,7 @@ def require_fillable(store: Store, path: str, kind: Filled, *, overwrite: bool) 
         PrepareError: a writer of the folder as a whole is at work there.
     """
     last = f"{path}/{kind.last}"
-    if isinstance(store, LocalStore) and os.path.exists(path) and not os.path.isdir(path):
+    if isinstance(store, LocalStore) and leads_somewhere(path) and not is_folder(path):
         raise ConfigError("what stands here is no folder", path=path, hint="Name another output, or remove it")
     require_no_writer(store, last)
     there = store.exists(last)
@@ -434,7 +423,7 @@ def _status(path: str) -> os.stat_result | None:
 
 
 def _is_folder(store: Store, path: str) -> bool:
-    return isinstance(store, LocalStore) and os.path.isdir(path)
+    return isinstance(store, LocalStore) and is_folder(path)
 
 
 def _target(link: str) -> str | None:
@@ -460,6 +449,6 @@ def _require_no_place(path: str, real: str) -> None:
 
 def require_file_or_none(store: Store, path: str) -> None:
     """That a file may be put at `path`; raises `ConfigError` where a folder, or no regular file, stands there."""
-    if isinstance(store, LocalStore) and os.path.exists(path) and not os.path.isfile(path):
-        what = "the output is a folder" if os.path.isdir(path) else "the output is no regular file"
+    if isinstance(store, LocalStore) and leads_somewhere(path) and not is_file(path):
+        what = "the output is a folder" if is_folder(path) else "the output is no regular file"
         raise ConfigError(what, path=path, hint="Name a file")

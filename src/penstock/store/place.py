@@ -14,6 +14,7 @@ from penstock._printable import recordable
 from penstock._secrets import redact, redacted_repr
 from penstock.abc import Store
 from penstock.errors import NotFound
+from penstock.store._status import is_file, is_link
 from penstock.store.local import LocalStore
 from penstock.store.resolve import absolute, local_path, resolve, within
 
@@ -73,7 +74,7 @@ class Place:
 
     def is_file(self) -> bool:
         """Whether a file is there; on this machine a regular one."""
-        return os.path.isfile(self.path) if self.is_local else self.exists() and not self.is_folder()
+        return is_file(self.path) if self.is_local else self.exists() and not self.is_folder()
 
     def is_folder(self) -> bool:
         """Whether a folder is there."""
@@ -81,7 +82,7 @@ class Place:
 
     def is_link(self) -> bool:
         """Whether a symbolic link is there; there are none in an object store."""
-        return self.is_local and os.path.islink(self.path)
+        return self.is_local and is_link(self.path)
 
     def names(self) -> list[str]:
         """What lies in it, which may be nothing: names of files and folders, in order; hidden ones too."""

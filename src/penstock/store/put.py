@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Generator
 from typing import TypeVar
 
 from penstock.abc import Staged, Store
 from penstock.errors import ConfigError, Unsupported
 from penstock.store._files import files_below
+from penstock.store._status import is_folder
 from penstock.store.local import LocalStore
 from penstock.store.powers import NamedLate, StagedFolder
 from penstock.types import Buffer
@@ -67,7 +67,7 @@ def put_local_file(store: Store, path: str, target: str) -> bool:
     """
     if isinstance(store, LocalStore):
         return store.move_new(path, target)
-    if os.path.isdir(path):
+    if is_folder(path):
         names = sorted(files_below(path), key=lambda name: (name.count("/"), name), reverse=True)
         new = [_upload(store, name, target + name.removeprefix(path)) for name in names]
         return all(new)

@@ -14,6 +14,7 @@ from penstock._limits import MOST_NAME_BYTES
 from penstock._secrets import with_auth
 from penstock.abc import Store
 from penstock.errors import ConfigError
+from penstock.store._status import is_file, leads_somewhere
 from penstock.store.local import LocalStore
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+)://")
@@ -87,7 +88,7 @@ def same_file(first: str, second: str) -> bool:
     """Whether two paths, of files that need not be there, lead to one file; links are followed."""
     if is_url(first) or is_url(second):
         return absolute(first) == absolute(second)
-    if os.path.exists(first) and os.path.exists(second):
+    if leads_somewhere(first) and leads_somewhere(second):
         return os.path.samefile(first, second)
     return os.path.realpath(first) == os.path.realpath(second)
 
@@ -105,7 +106,7 @@ def _named(path: str) -> str:
     """The local path, without slashes at its end where a file has the name before them."""
     path = _possible(path)
     bare = path.rstrip("/")
-    return bare if bare != path and os.path.isfile(bare) else path
+    return bare if bare != path and is_file(bare) else path
 
 
 def _possible(path: str) -> str:

@@ -105,13 +105,13 @@ def report(
     if of_run:
         named: Any = {name: value for name, value in for_runs.items() if name != "steps"}
         run = open_run(_as_path(target), **taken, **named)
-        _require_writable(place, [_as_path(target), *_paths_of(run.data.recipe())], overwrite=overwrite)
+        _require_report_or_none(place, [_as_path(target), *_paths_of(run.data.recipe())], overwrite=overwrite)
         _ = run.vocabulary  # one that is not there is an error before anything is read
         title, body, shown = run.name, _of_run(run, step, steps, examples), examples
     else:
         how: dict[str, Any] = {"read": "pread"} if isinstance(target, str | os.PathLike) else {}  # as of a viewer
         opened = open_target(_as_path(target), **taken, **for_data, **how)
-        _require_writable(place, _files(opened), overwrite=overwrite)
+        _require_report_or_none(place, _files(opened), overwrite=overwrite)
         _ = opened.vocabulary
         checked = {"format": opened.format} | {name: value for name, value in {**taken, **for_data}.items() if value}
         checked.pop("tokenizer", None)
@@ -337,7 +337,7 @@ def _refuse_others(given: Mapping[str, Any], *, of_run: bool) -> None:
         raise ConfigError(what, found=", ".join(said), hint="Leave it out")
 
 
-def _require_writable(place: Place, inputs: Iterable[str], *, overwrite: bool) -> None:
+def _require_report_or_none(place: Place, inputs: Iterable[str], *, overwrite: bool) -> None:
     """That the page replaces nothing but a report, and no input.
 
     Raises:

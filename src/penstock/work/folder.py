@@ -16,6 +16,7 @@ import msgspec
 from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound, PrepareError
 from penstock.store._replaced import is_staged_name
+from penstock.store._status import is_folder, is_link
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.place import Place
@@ -168,7 +169,7 @@ def local_store(place: Place) -> LocalStore:
 
 def is_real_folder(place: Place) -> bool:
     """Whether a folder of this machine is there; what a link leads to is none."""
-    return os.path.isdir(place.path) and not os.path.islink(place.path)
+    return is_folder(place.path) and not is_link(place.path)
 
 
 def _remove(store: Store, place: Place) -> None:
@@ -182,7 +183,7 @@ def _remove(store: Store, place: Place) -> None:
         store.delete(place.path)
         return
     for root, folders, names in os.walk(place.path, topdown=False):
-        links = [name for name in folders if os.path.islink(os.path.join(root, name))]
+        links = [name for name in folders if is_link(os.path.join(root, name))]
         for name in names + links:
             store.delete(os.path.join(root, name))
         store.remove_folder(root)

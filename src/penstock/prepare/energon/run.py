@@ -54,10 +54,11 @@ from penstock.prepare.energon.request import Asked, How, PrepareSummary, Progres
 from penstock.prepare.energon.scan import MediaReader, ShardTask, scan_task
 from penstock.prepare.energon.share import done_mark, folder_of, forget, is_done, plan_of, take_over
 from penstock.prepare.raw import IndexReport, build_index
-from penstock.store.outputs import claimed, require_writable
+from penstock.store.outputs import claimed
 from penstock.store.place import Given, Place, dataset_at
 from penstock.store.state import states_of
 from penstock.store.unfinished import Once
+from penstock.store.writable import require_writable
 from penstock.work.parts import PartName
 from penstock.work.plan import Plan
 from penstock.work.shared import SCRATCH, SharedWork, open_shared, scratch
@@ -123,7 +124,7 @@ def prepare_webdataset(
     how.sharing.require_sense()
     asked = Asked(split_ratio, split_parts, exclude, dataset, shuffle_tars=shuffle_tars, overwrite=overwrite)
     folder = dataset_at(path, follow_links=follow_links).bare()
-    require_writable(folder)
+    require_writable(folder.store, folder.path)
     return _prepare_again(folder, asked, how) if tar_index_only else _prepare_anew(folder, asked, how)
 
 

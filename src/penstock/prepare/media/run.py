@@ -27,8 +27,9 @@ from penstock.prepare.media.share import drop_outdated, take_part
 from penstock.prepare.media.tasks import FILES_A_TASK, Job, Task, cut_tasks, read_part, run_job
 from penstock.prepare.media.units import Unit, folder_units, newest, tar_units
 from penstock.store.local import LocalStore
-from penstock.store.outputs import claimed, require_writable
+from penstock.store.outputs import claimed
 from penstock.store.place import Given, Place, dataset_at
+from penstock.store.writable import require_writable
 from penstock.work.parts import PartName
 from penstock.work.plan import Plan, PlannedInput
 from penstock.work.shared import OF_METADATA, SharedWork, open_shared, work_folder
@@ -102,7 +103,7 @@ def prepare_media(
     """
     chosen = media_filter(by, patterns)
     root = dataset_at(path, follow_links=follow_links).bare()
-    require_writable(root)
+    require_writable(root.store, root.path)
     if not root.is_folder():
         what = "a file, where a folder is wanted" if root.is_file() else "no such folder"
         raise NotFound(what, path=root.path, hint="Check the path")

@@ -20,6 +20,7 @@ from penstock.formats.tokens.folder.index import (
     TokenFileIndex,
     decode_index,
 )
+from penstock.store._status import is_link
 from penstock.store.local import LocalStore
 from penstock.store.powers import CopyingStore
 from penstock.store.side_file import NEXT
@@ -115,7 +116,7 @@ def _files_of(store: Store, folder: str, format: str, name: str) -> list[str]:
 def unlisted_names(store: Store, folder: str, name: str) -> list[str]:
     """The files of a token file that no index lists, by their names in the folder: it may not be whole."""
     path = f"{folder}/{name}"
-    if not store.is_folder(path) or (isinstance(store, LocalStore) and os.path.islink(path)):
+    if not store.is_folder(path) or (isinstance(store, LocalStore) and is_link(path)):
         return [name]
     return [f"{name}/{one}" for file in store.list(path) if _IN_GROUP.fullmatch(one := file[len(path) + 1 :])]
 

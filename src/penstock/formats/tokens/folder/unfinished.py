@@ -11,6 +11,7 @@ from penstock.abc import Store
 from penstock.errors import NotFound, PrepareError
 from penstock.formats.tokens.folder.files import WORK, read_index_bytes
 from penstock.formats.tokens.folder.index import INDEX_NAME, TOKEN_FILE_NAME
+from penstock.store._status import is_folder
 from penstock.store.local import LocalStore
 
 _COMMIT_FILES = (
@@ -67,7 +68,7 @@ def unfinished(root: str, found: str) -> PrepareError:
 
 
 def _names(store: Store, root: str) -> Iterator[str]:
-    if isinstance(store, LocalStore) and os.path.isdir(root):
+    if isinstance(store, LocalStore) and is_folder(root):
         with os.scandir(root) as entries:
             yield from (entry.name for entry in itertools.islice(entries, _MOST_LOOKED_AT))
     first_names = getattr(store, "first_names", None)  # of a remote store: by one request
