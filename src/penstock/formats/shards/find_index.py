@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from penstock.abc import Store
-from penstock.errors import ConfigError, NotFound, PenstockError
+from penstock.errors import ConfigError, Denied, NotFound, Unsupported
 from penstock.formats._unrecognised import holds_datasets
 from penstock.formats.shards.index_json import INDEX_NAME, Index, parse_index
 from penstock.formats.shards.side import SIDE_NAME
@@ -74,7 +74,7 @@ def splits_in(store: Store, path: str) -> list[str]:
         return [name for name in names if store.exists(f"{path}/{name}/{INDEX_NAME}")]
     try:
         files = list(store.list(path))
-    except (PenstockError, OSError):
+    except (NotFound, Unsupported, Denied):
         return []  # nothing there, or a store without lists
     inner = (file[len(path.rstrip("/")) + 1 :].split("/") for file in files)
     return sorted(parts[0] for parts in inner if len(parts) == 2 and parts[1] == INDEX_NAME)

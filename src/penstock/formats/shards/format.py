@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from penstock.abc import Store
-from penstock.errors import NotFound, PenstockError, Unsupported
+from penstock.errors import Unsupported
 from penstock.formats import get_format
 from penstock.formats.shards.checks import check_shards, dataset_folders
 from penstock.formats.shards.codecs import CODECS, registered_name
@@ -22,6 +22,7 @@ from penstock.formats.shards.repair import repair_shards
 from penstock.formats.shards.side import SIDE_NAME, write_shards_manifest
 from penstock.formats.shards.source import CodecMaker, ShardSource
 from penstock.formats.shards.writer import RowEncoder, ShardWriter, create_shards
+from penstock.store.beginning import beginning_of
 from penstock.types import OpenOptions, Sniff, Traits
 
 _SNIFF_BYTES = 1 << 16
@@ -51,10 +52,7 @@ class ShardFormat:
     def sniff(self, store: Store, path: str, /) -> Sniff:
         """By the first shard in `index.json`, or in that of a split; by a shard's name where the index is lost."""
         folder = folder_of(path)
-        try:
-            head = _head(store, folder)
-        except (PenstockError, OSError):
-            head = b""
+        head = _head(store, folder)
         if b'"shards"' not in head:
             if has_shards(store, folder, self.stored):
                 return Sniff(True, f"shards of {self.stored} whose index is lost or damaged")
@@ -122,11 +120,8 @@ def _is_torn(store: Store, folder: str, head: bytes) -> bool:
 
 
 def _head(store: Store, folder: str) -> bytes:
-    """The first bytes of the index of a folder, else of the first of its splits."""
-    try:
-        return store.get(f"{folder}/{INDEX_NAME}", 0, _SNIFF_BYTES)
-    except NotFound:
-        splits = splits_in(store, folder)
-        if not splits:
-            raise
-        return store.get(f"{folder}/{splits[0]}/{INDEX_NAME}", 0, _SNIFF_BYTES)
+    """The first bytes of the index of a folder, else of the first of its splits; none where there is none."""
+    head = beginning_of(store, f"{folder}/{INDEX_NAME}", _SNIFF_BYTES)
+    if head is None and (splits := splits_in(store, folder)):
+        head = beginning_of(store, f"{folder}/{splits[0]}/{INDEX_NAME}", _SNIFF_BYTES)
+    return head or b""

@@ -20,7 +20,7 @@ from typing import Any
 from penstock._optional import require
 from penstock.abc import Store
 from penstock.codec.parquet_footer import TAIL_BYTES, row_group_extents
-from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError
+from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.formats._read_only import refuse_to_create, repair_nothing
 from penstock.formats.tables.arrow import (
     EXTRA,
@@ -32,6 +32,7 @@ from penstock.formats.tables.arrow import (
 )
 from penstock.formats.tables.check import check_blocks
 from penstock.store._links import walk_files
+from penstock.store.beginning import beginning_of
 from penstock.store.find import files_of_all, find_files, one_store, survey
 from penstock.store.local import LocalStore
 from penstock.store.powers import PeekingStore
@@ -205,12 +206,10 @@ class _Parquet:
             return Sniff(False, "a folder without Parquet files")
         if _is_pattern(store, path):
             return _sniff_pattern(path)
-        try:
-            head, size_bytes = store.get(path, 0, len(MAGIC)), store.size(path)
-            tail = store.get(path, max(0, size_bytes - len(MAGIC)), len(MAGIC))
-        except (PenstockError, OSError):
-            return Sniff(False, "no such file")
-        if head == MAGIC and (tail == MAGIC or path.endswith(SUFFIXES)):
+        if beginning_of(store, path, len(MAGIC)) != MAGIC:
+            return Sniff(False, "it does not begin and end with PAR1")
+        end_bytes = max(0, store.size(path) - len(MAGIC))
+        if path.endswith(SUFFIXES) or store.get(path, end_bytes, len(MAGIC)) == MAGIC:
             return Sniff(True, "it begins with PAR1")
         return Sniff(False, "it does not begin and end with PAR1")
 

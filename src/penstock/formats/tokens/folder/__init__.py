@@ -23,7 +23,6 @@ import re
 from collections.abc import Sequence
 
 from penstock.abc import Store
-from penstock.errors import NotFound, PenstockError
 from penstock.formats._read_only import refuse_to_create
 from penstock.formats.tokens.folder.check import check_token_files
 from penstock.formats.tokens.folder.files import folder_of, own_files
@@ -34,6 +33,7 @@ from penstock.formats.tokens.folder.repair import repair_token_files
 from penstock.formats.tokens.folder.side import NAME
 from penstock.formats.tokens.folder.source import TokenFilesSource, open_token_files
 from penstock.formats.tokens.folder.unfinished import find_unfinished, first_token_file
+from penstock.store.beginning import beginning_of
 from penstock.store.find import one_store
 from penstock.store.place import place_of
 from penstock.types import OpenOptions, Sniff, Traits
@@ -53,9 +53,8 @@ class _TokenFiles:
     def sniff(self, store: Store, path: str, /) -> Sniff:
         """By the head of `index.json`; without one, by token files or a `.work` folder."""
         root = folder_of(path)
-        try:
-            head = store.get(f"{root}/{INDEX_NAME}", 0, _SNIFF_BYTES)
-        except (NotFound, PenstockError, OSError):
+        head = beginning_of(store, f"{root}/{INDEX_NAME}", _SNIFF_BYTES)
+        if head is None:
             found = find_unfinished(store, root) if store.is_folder(root) else None
             return sniff_found(store, path) if found is None else Sniff(True, f"unfinished: {found}")
         whose = _WHOSE.search(head)

@@ -32,12 +32,13 @@ from penstock._buffers import byte_view
 from penstock._digest import digest
 from penstock._pool import Pool
 from penstock.abc import Store, TokenSource
-from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, TooLarge, Unsupported
+from penstock.errors import ConfigError, Corrupt, NotFound, TooLarge, Unsupported
 from penstock.formats import get_format, sniff
 from penstock.formats._other_data import other_data
 from penstock.formats.tokens.folder.files import data_names, manifest_of, read_index
 from penstock.formats.tokens.folder.index import INDEX_NAME, TOKEN_FILE_NAME
 from penstock.formats.tokens.folder.unfinished import find_unfinished, unfinished
+from penstock.store.beginning import beginning_of
 from penstock.store.derived import DerivedCache
 from penstock.store.find import find_files, peek_names, survey
 from penstock.store.local import LocalStore
@@ -357,10 +358,7 @@ def _index_of(path: str) -> str:
 
 
 def _is_of_jsonl(store: Store, path: str) -> bool:
-    try:
-        return store.get(path, 0, len(_JSONL_INDEX)) == _JSONL_INDEX
-    except (PenstockError, OSError):
-        return False
+    return beginning_of(store, path, len(_JSONL_INDEX)) == _JSONL_INDEX
 
 
 def _order(path: str) -> tuple[bytes, int]:

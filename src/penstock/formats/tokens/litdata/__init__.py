@@ -27,6 +27,7 @@ from penstock.formats.tokens.litdata.ids import ChunkIds
 from penstock.formats.tokens.litdata.index import INDEX, Index, looks_like, read_index, require_index, size_problem
 from penstock.formats.tokens.litdata.rows import LitdataRows, chunk_files
 from penstock.formats.tokens.run_source import IndexBorders, MarkedBorders, OneDocument, Opening, RunSource
+from penstock.store.beginning import beginning_of
 from penstock.types import Depth, Finding, OpenOptions, Sample, Sniff, Traits
 
 _HEAD_BYTES = 4096
@@ -144,9 +145,8 @@ class _Litdata:
     def sniff(self, store: Store, path: str, /) -> Sniff:
         """By what `index.json` begins with."""
         root = path.rstrip("/") or path
-        try:
-            head = store.get(f"{root}/{INDEX}", 0, _HEAD_BYTES)
-        except (PenstockError, OSError):
+        head = beginning_of(store, f"{root}/{INDEX}", _HEAD_BYTES)
+        if head is None:
             return Sniff(False, "no index.json")
         return Sniff(looks_like(head), "index.json lists chunks" if looks_like(head) else "index.json lists no chunks")
 

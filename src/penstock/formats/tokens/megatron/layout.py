@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from penstock.abc import Store
-from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated, Unsupported
+from penstock.errors import ConfigError, Corrupt, PenstockError, Truncated, Unsupported
 from penstock.formats._problems import Problem
 from penstock.formats.tokens.ids import id_limit, ids_dtype
+from penstock.store.beginning import beginning_of
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
@@ -191,10 +192,7 @@ def encode_header(header: Header) -> bytes:
 
 def is_index(store: Store, path: str) -> bool:
     """Whether the file at `path` begins as an index does."""
-    try:
-        return not store.is_folder(path) and store.get(path, 0, len(MAGIC)) == MAGIC
-    except (NotFound, OSError):
-        return False
+    return not store.is_folder(path) and beginning_of(store, path, len(MAGIC)) == MAGIC
 
 
 def read_header(store: Store, prefix: str) -> Header | Problem:
