@@ -62,7 +62,7 @@ def test_trouble_is_said(
 ) -> None:
     path, read = make(tmp_path)
     error = _TROUBLE[trouble](read)
-    with pytest.raises(OSError) as met:
+    with pytest.raises(type(error)) as met:
         sniff(_failing(LocalStore(), error, read, monkeypatch), path)
     assert met.value is error
 
