@@ -175,9 +175,11 @@ class Case:
 
 
 def _own_terminal() -> None:
-    """The terminal becomes the one that controls the process, so that its keys send signals."""
+    """The terminal becomes the one that controls the process, so that its keys send signals, which it takes."""
     import fcntl
     import termios
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # in the background shells start things that ignore it
 
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
