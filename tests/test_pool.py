@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from concurrent.futures import CancelledError
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -94,3 +95,29 @@ def test_while_the_process_ends_it_works_in_the_calling_thread(monkeypatch: pyte
     assert Pool(2, "pool-of-test").submit(lambda: seen.append(threading.current_thread())).result() is None
     assert seen == [threading.main_thread()]
     assert _ending.sleep(60)
+
+
+def test_a_call_that_was_taken_is_answered() -> None:
+    """A thread that is ended between taking a call and running it would leave its caller waiting."""
+    taken = threading.Event()
+
+    class Slow:
+        """A queue whose calls take a while to come out."""
+
+        def __init__(self) -> None:
+            self.inner: SimpleQueue[Any] = SimpleQueue()
+            self.put = self.inner.put
+
+        def get_nowait(self) -> Any:
+            found = self.inner.get_nowait()
+            if found is not None:
+                taken.set()
+                time.sleep(0.3)
+            return found
+
+    pool = Pool(1, "slow")
+    pool._tasks = Slow()  # type: ignore[assignment]
+    future = pool.submit(time.sleep, 0.1)
+    assert taken.wait(5)
+    _ending._raise_in(pool._threads[0], time.monotonic() + 5)
+    assert isinstance(future.exception(timeout=5), SystemExit)

@@ -114,7 +114,10 @@ class Pool:
 
 
 def _work(tasks: _Tasks, idle: threading.Semaphore) -> None:
+    worker = threading.current_thread()
+    shield = worker.shield if isinstance(worker, Worker) else threading.Lock()
     while True:
+        shield.acquire()  # ended between taking a call and running it, nobody would hear of that call again
         try:
             given = tasks.get_nowait()
         except Empty:
@@ -122,18 +125,20 @@ def _work(tasks: _Tasks, idle: threading.Semaphore) -> None:
             given = tasks.get()
         if given is None:
             tasks.put(None)  # the others are to end, too
-            return
-        _do(*given)
+            return shield.release()
+        _do(*given, shield.release)
         del given  # the next may be long in coming
 
 
-def _do(future: Future[Any], task: Callable[[], Any]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
+def _do(future: Future[Any], task: Callable[[], Any], begin: Callable[[], object] = lambda: None) -> None:
+    wanted = future.set_running_or_notify_cancel()
     try:
-        future.set_result(task())
+        begin()
+        if wanted:
+            future.set_result(task())
     except BaseException as error:
-        future.set_exception(error)
+        if wanted:
+            future.set_exception(error)
 
 
 def _drop(tasks: _Tasks) -> None:
