@@ -31,6 +31,7 @@ OTHER_USER = 65534
 SYSTEM = 18
 FULL = r"No space left on device: (?:[\d,]+ bytes more to write, )?[\d,]+ bytes free there"
 _HIDDEN = (".staged", ".work", ".unfinished")
+_WAITING = ".penstock.exclude.jsonl.next"
 READS = ("info", "head", "verify", "lint", "preview", "plan", "explain", "energon")
 ONE_STATUS = ("energon",)
 """Commands that end with 1 for every refusal, as those that they stand for do."""
@@ -181,8 +182,20 @@ class Round:
                 continue
             # A new side file has its own name, or until the old one is gone that of the next one, which counts as well.
             final = self.plain.tree.get(name, self.plain.tree.get(name.removesuffix(".next")))
-            if status and self.verb.same and data != final:
+            if name.endswith(_WAITING):
+                yield from self._waits(name.removesuffix(_WAITING), last)
+            elif status and self.verb.same and data != final:
                 yield f"half-made: {name}: {last}"
+
+    def _waits(self, name: str, last: str) -> Iterator[str]:
+        """A list that is not there yet: until it is, nobody may open the data, if they are there."""
+        import penstock
+        from penstock.errors import NotFound, PrepareError
+
+        if not (self.folder / f"{name}{_WAITING.removesuffix('.next')}").exists():
+            with contextlib.suppress(NotFound, PrepareError):
+                penstock.open(self.folder / name)
+                yield f"opened without its list: {name}: {last}"
 
     def _compared(self, ended: Ended) -> Iterator[str]:
         """How a run that says nothing differs from the one without a fault."""

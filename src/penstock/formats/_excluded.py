@@ -254,7 +254,7 @@ def unsettle(chosen: Format, place: Place) -> None:
 def _require_none_waits(store: Store, path: str) -> None:
     if store.exists(path):
         what = "excluded samples were copied here, and their list is not there yet"
-        hint = "Run the command that makes these data again: it finishes"
+        hint = "Run the command that copied them again: it finishes; or remove that, if other data are here since then"
         raise PrepareError(what, path=path.removesuffix(WAITING), found=path, hint=hint)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import os
 import re
 import resource
+from collections.abc import Generator
 from typing import Any
 
 from penstock.errors import PenstockError
@@ -41,6 +43,15 @@ def named(error: OSError, path: str, wanted_bytes: int = 0) -> OSError:
     # Both: a pickled error has its text from the arguments alone.
     error.args, error.strerror = (error.errno, what), what
     return error
+
+
+@contextlib.contextmanager
+def naming(path: str) -> Generator[None]:
+    """Have the system's errors of the block say where: at `path`, where they don't."""
+    try:
+        yield
+    except OSError as error:
+        raise named(error, path) from None
 
 
 class NamingOs:

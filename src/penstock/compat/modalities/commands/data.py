@@ -7,6 +7,7 @@ file, 8 bytes a document, 16 bytes a line, and 4 bytes a document or line for a 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import secrets
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.errors import ConfigError, NotFound
+from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats import files_at, get_format
 from penstock.formats.jsonl.build import IndexedLines, index_path_for
 from penstock.formats.jsonl.index import load_lines
@@ -36,6 +37,7 @@ from penstock.store.place import Place, place_of
 from penstock.store.put import aborting
 from penstock.store.resolve import local_path, same_file
 from penstock.types import IntArray, OpenOptions
+from penstock.work.status import sweep
 
 
 class FileExistencePolicy(Enum):
@@ -102,6 +104,8 @@ def already_there(path: Path, policy: str, require_sound: Callable[[], None] | N
     """
     if policy == "override" or not os.path.lexists(path):
         return None
+    with contextlib.suppress(PenstockError, OSError):  # another run is at work there, or nothing of ours is
+        sweep(place_of(path))  # what a run left that was killed when this was complete
     if policy == "error":
         raise ConfigError(
             "the output exists",

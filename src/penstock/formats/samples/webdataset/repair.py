@@ -33,6 +33,7 @@ from penstock.formats.samples.webdataset.shards import (
     scan_shard,
 )
 from penstock.formats.samples.webdataset.sqlite_index import IndexDigest, SqliteBuilder, encode_table, table_digest
+from penstock.store._named import naming
 from penstock.store.backup import back_up
 from penstock.store.local import LocalStore
 from penstock.store.put import aborting, put
@@ -60,6 +61,7 @@ def repair_webdataset(store: Store, path: str, findings: Sequence[Finding], *, w
     digest = IndexDigest()
     found: dict[str, int] = {}
     with (
+        naming(tempfile.gettempdir()),  # what is made there has no name for a user
         tempfile.TemporaryDirectory(prefix="penstock-") as scratch,
         SqliteBuilder(f"{scratch}/{SQLITE}") as builder,
         KeyRuns() as runs,
