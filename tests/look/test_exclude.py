@@ -691,6 +691,8 @@ def test_a_folder_of_jsonl_is_purged_while_a_run_reads_it(tmp_path: Path) -> Non
     report = purge(raw, tmp_path / "clean.jsonl")
     told = json.loads(Path(report.certificate).read_bytes())
     assert [(one["index"], one["key"]) for one in told["removed"]] == [(1, "a1"), (9, "b4")]
+    lists = [str(raw / f"{name}.jsonl.penstock.exclude.jsonl") for name in ("a", "b")]
+    assert [(one["path"], one["entries"]) for one in told["lists"]] == [(path, 1) for path in lists]
     assert (report.samples, [one["id"] for one in ps.open(tmp_path / "clean.jsonl")]) == (8, sorted({*read}))
     assert [stream[position]["id"] for position in range(20)] == read
     assert not ps.verify(raw, depth="full")

@@ -18,12 +18,13 @@ from penstock.convert.run import convert
 from penstock.errors import ConfigError, Corrupt
 from penstock.executors import AnyExecutor
 from penstock.formats import find_format, formats_of_name, get_format
+from penstock.formats._excluded import list_paths
 from penstock.look.digests import digests_of
 from penstock.look.exclude import OPTIONS, Listed, now, open_listed, user
 from penstock.look.samples import Dataset, open_dataset, stretches
 from penstock.reshape.merge import merge
 from penstock.reshape.rewrite import Progress
-from penstock.store.exclude_list import ExcludeList, indices_of
+from penstock.store.exclude_list import ExcludeList, indices_of, read_list
 from penstock.store.local import output_exists
 from penstock.store.place import Given, Place, dataset_at, place_of
 from penstock.store.put import put
@@ -175,6 +176,9 @@ def _runs(dataset: Dataset) -> Iterator[tuple[int, int]]:
 
 def _certificate(report: PurgeReport, listed: Listed, found: ExcludeList) -> bytes:
     source, fingerprint = listed.dataset.place, listed.fingerprint
+    # Of files that are one source each has its own.
+    beside = list_paths(listed.dataset.source) if listed.place is None else ()
+    lists = [read_list(source.store, one) for one in beside] or [found]
     said = {
         "version": 1,
         "time": now(),
@@ -182,7 +186,7 @@ def _certificate(report: PurgeReport, listed: Listed, found: ExcludeList) -> byt
         "tool": f"penstock {__version__}",
         "source": {"path": source.shown, "fingerprint": fingerprint, "digest": report.digest_before},
         "output": {"path": place_of(report.path).shown, "samples": report.samples, "digest": report.digest_after},
-        "list": {"path": found.path, "digest": found.digest, "entries": len(found.entries)},
+        "lists": [{"path": one.path, "digest": one.digest, "entries": len(one.entries)} for one in lists],
         "split": listed.split,
         "removed": [msgspec.to_builtins(one) for one in found.of(listed.split)],
     }
