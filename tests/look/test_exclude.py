@@ -678,6 +678,23 @@ def test_tars_of_several_splits_are_purged_a_split_at_a_time(tmp_path: Path) -> 
     assert (len(ps.open(tmp_path / "out", split="val")), len(ps.open(tmp_path / "out", split="train"))) == (9, 0)
 
 
+def test_what_was_made_of_the_folder_of_a_file(tmp_path: Path) -> None:
+    """The side file names the folder; the file's lines are known among those of all."""
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for name in ("a", "b"):
+        lines = "".join(json.dumps({"id": f"{name}{n}"}) + "\n" for n in range(5))
+        (raw / f"{name}.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    ps.filter(raw, tmp_path / "f.jsonl", where='id != "a3"', keep_map=True)
+    report = ps.exclude(raw / "b.jsonl.gz", key="b1", reason="r", also=[tmp_path / "f.jsonl"])
+    assert [one.added for one in report.also] == [1]
+    with pytest.raises(Excluded):
+        ps.open(tmp_path / "f.jsonl")[5]
+    (raw / "a.jsonl.gz").write_bytes(gzip.compress(b'{"id": "other"}\n'))  # the lines of b are others now
+    with pytest.raises(ConfigError, match="not known which documents"):
+        ps.exclude(raw / "b.jsonl.gz", key="b2", reason="r", also=[tmp_path / "f.jsonl"])
+
+
 def test_a_folder_of_jsonl_is_purged_while_a_run_reads_it(tmp_path: Path) -> None:
     from penstock.look.purge import purge
 

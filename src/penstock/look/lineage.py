@@ -11,6 +11,7 @@ import numpy as np
 from penstock._limits import MOST_NODES_DEEP
 from penstock.errors import ConfigError, PenstockError
 from penstock.formats import open_source
+from penstock.formats._excluded import files_of_lines
 from penstock.formats._excluding import stored
 from penstock.formats.jsonl.scan import line_numbers
 from penstock.look.samples import Dataset, open_dataset
@@ -18,6 +19,7 @@ from penstock.look.trace import digests_like, is_same, kind_of
 from penstock.reshape.rows import Lines
 from penstock.store.exclude_list import NO_LIST
 from penstock.store.place import Place
+from penstock.store.resolve import same_file
 from penstock.store.row_map import read_row_map
 from penstock.types import IntArray, Manifest
 
@@ -86,7 +88,7 @@ def _named(manifest: Manifest, sources: Sources) -> dict[str, tuple[Dataset, Int
 def _between(
     made: Dataset, manifest: Manifest, sources: Sources, above: tuple[str, ...]
 ) -> Iterator[tuple[str, tuple[Dataset, IntArray]]]:
-    """Inputs that were made of the sources themselves, and which of their samples were."""
+    """Inputs that hold the sources among their files, or were made of them, and which of their samples these are."""
     if len(above) >= MOST_NODES_DEEP or made.place.absolute in above:
         return
     for name, digest in manifest.inputs.items():
@@ -95,9 +97,22 @@ def _between(
             continue
         try:
             dataset = open_dataset(place.path, {})
-            yield name, (dataset, _made_of(dataset, sources, (*above, made.place.absolute)))
+            held = _held(dataset, sources)
+            rows = _made_of(dataset, sources, (*above, made.place.absolute)) if held is None else held
+            yield name, (dataset, rows)
         except PenstockError:
             continue  # it was made of other data, or it can't be told
+
+
+def _held(dataset: Dataset, sources: Sources) -> IntArray | None:
+    """int64[k], rising: samples of a folder of JSONL files that are those of sources; None where it holds none."""
+    found = [
+        indices + first
+        for path, first, stop in files_of_lines(stored(dataset.source))
+        for source, indices in sources
+        if same_file(path, source.place.path) and len(source) == stop - first
+    ]
+    return np.unique(np.concatenate(found)) if found else None
 
 
 def _rows_of(dataset: Dataset, indices: IntArray, num_rows: int) -> IntArray:
