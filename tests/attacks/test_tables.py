@@ -14,7 +14,7 @@ import penstock as ps
 from penstock.errors import Corrupt, TooLarge
 from penstock.formats.tables.hf import HfBlocks
 from penstock.formats.tables.parquet import ParquetBlocks
-from penstock.prepare.tokens.parquet import groups_in
+from penstock.prepare.tokens.tables import groups_in
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from penstock.formats.jsonl.decompress import cut_stream
 from penstock.prepare.tokens.engines import Encoded
 from penstock.prepare.tokens.inputs import InputFile
-from penstock.prepare.tokens.parquet import count_rows, groups_in, row_lines
 from penstock.prepare.tokens.select import Reader, Selection, make_reader
+from penstock.prepare.tokens.tables import count_rows, groups_in, row_lines
 from penstock.prepare.tokens.tasks import text_bytes
 
 _PLACES = 64

@@ -19,8 +19,8 @@ from penstock.formats.jsonl.scan import LineRange, line_blocks
 from penstock.prepare.tokens.documents import Texts
 from penstock.prepare.tokens.engines import Encoded, EngineName, load_engine, load_reference
 from penstock.prepare.tokens.oracle import disagreed, disagreement
-from penstock.prepare.tokens.parquet import groups_in, row_lines
 from penstock.prepare.tokens.select import Reader, Selection, make_reader
+from penstock.prepare.tokens.tables import groups_in, row_lines
 from penstock.prepare.tokens.tasks import Piece, Task, cut_parts
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.store.place import Place

@@ -18,9 +18,9 @@ from penstock.prepare.tokens.engines import Reference
 from penstock.prepare.tokens.inputs import InputFile, InputFormat, describe_inputs, find_files, without_excluded
 from penstock.prepare.tokens.load_tokenizer import load_tokenizer, tokenizer_files
 from penstock.prepare.tokens.oracle import EngineChoice
-from penstock.prepare.tokens.parquet import require_columns
 from penstock.prepare.tokens.report import PackProgress
 from penstock.prepare.tokens.select import Selection
+from penstock.prepare.tokens.tables import require_columns
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.store.local import LocalStore
 from penstock.store.outputs import require_other, require_outside
