@@ -44,7 +44,7 @@ _SHOWN = 10
     type=click.Choice(["auto", "jsonl", "parquet", "text"]),
     default="auto",
     show_default=True,
-    help="Format of the inputs; auto detects JSONL and Parquet.",
+    help="Format of the inputs; auto detects JSONL, Parquet and Arrow.",
 )
 @click.option(
     "--text-per",

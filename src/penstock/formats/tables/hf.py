@@ -99,7 +99,7 @@ def open_hf(store: Store, path: str, options: OpenOptions) -> ArrowSource:
     files = _files_of(store, folder)
     mapped = options.read != "pread"
     again = (open_hf, (store, path, options))
-    return ArrowSource(store, root, "hf", files, options, lambda: _load(store, files, mapped), again)
+    return ArrowSource(store, root, "hf", files, options, lambda: load_blocks(store, files, mapped), again)
 
 
 def split_folder(store: Store, root: str, split: str | None) -> str:
@@ -110,11 +110,7 @@ def split_folder(store: Store, root: str, split: str | None) -> str:
         return root
     if not store.exists(f"{root}/{SPLITS}"):
         raise NotFound("no dataset saved by Hugging Face datasets", path=root, expected=f"{STATE} or {SPLITS}")
-    found = _json(store, f"{root}/{SPLITS}").get("splits")
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise Corrupt("the list of splits is damaged", path=f"{root}/{SPLITS}", found=repr(found)[:80])
-    for one in found:
-        _require_inside(one, f"{root}/{SPLITS}")
+    found = _splits(store, root)
     if split is not None:
         if split not in found:
             raise NotFound("no such split", path=root, found=split, expected=", ".join(found))
@@ -122,6 +118,32 @@ def split_folder(store: Store, root: str, split: str | None) -> str:
     if len(found) == 1 or "train" in found:
         return f"{root}/{found[0] if len(found) == 1 else 'train'}"
     raise ConfigError("several splits", path=root, found=", ".join(found), hint="Name one with split=")
+
+
+def saved_files(store: Store, path: str) -> list[str]:
+    """Paths of the Arrow files of a saved dataset, or of the only split of one, in their order.
+
+    Raises:
+        ConfigError: it has several splits.
+        FormatError: `state.json` is damaged.
+    """
+    root = path.rstrip("/") or path
+    splits = _splits(store, root) if store.exists(f"{root}/{SPLITS}") else [""]
+    if len(splits) != 1:
+        hint = f"Name the folder of one, such as {root}/{splits[0]}" if splits else "Save it again"
+        raise ConfigError("each split is a dataset of its own", path=root, found=", ".join(splits) or "none", hint=hint)
+    return _files_of(store, f"{root}/{splits[0]}".rstrip("/"))
+
+
+def _splits(store: Store, root: str) -> list[str]:
+    path = f"{root}/{SPLITS}"
+    found: Any = _json(store, path).get("splits")
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in cast(list[Any], found)):
+        raise Corrupt("the list of splits is damaged", path=path, found=repr(found)[:80])
+    names = cast(list[str], found)
+    for one in names:
+        _require_inside(one, path)
+    return names
 
 
 def _files_of(store: Store, folder: str) -> list[str]:
@@ -162,8 +184,12 @@ def _json(store: Store, path: str) -> dict[str, Any]:
 # --- record batches ------------------------------------------------------------------------------------------------
 
 
-def _load(store: Store, files: Sequence[str], mapped: bool) -> HfBlocks:
-    """Find the record batches: the heads of all messages are read, not what is in them."""
+def load_blocks(store: Store, files: Sequence[str], mapped: bool) -> HfBlocks:
+    """Find the record batches of Arrow files: the heads of all messages are read, not what is in them.
+
+    Raises:
+        FormatError: a file is damaged, or of another schema than the first.
+    """
     pyarrow = require("pyarrow", extra=EXTRA)
     schema: Any = None
     batches: list[tuple[str, int, int]] = []

@@ -11,7 +11,7 @@ from penstock.errors import PrepareError
 from penstock.formats import get_format
 from penstock.prepare.tokens.columns import COLUMN, ColumnParts
 from penstock.prepare.tokens.engines import load_reference
-from penstock.prepare.tokens.inputs import InputFile
+from penstock.prepare.tokens.inputs import TABLES, InputFile
 from penstock.prepare.tokens.oracle import disagreement
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.store.place import Place
@@ -64,7 +64,7 @@ def bad_line(one: InputFile, bad: BadLine, before: int | None) -> PrepareError:
         bad: the line, by its number in its piece.
         before: lines of the input before the piece; None where that is not known here.
     """
-    unit = "row" if one.kind == "parquet" else "line"
+    unit = "row" if one.kind in TABLES else "line"
     number = f"{unit} {before + bad.line + 1}" if before is not None else f"a {unit}"
     return PrepareError(
         bad.reason if one.kind == "whole" else f"{number}: {bad.reason}",

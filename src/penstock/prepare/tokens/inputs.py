@@ -30,12 +30,14 @@ from penstock.formats._excluded import require_no_list_above
 from penstock.formats._excluding import stored
 from penstock.formats._kept import carried_list, excluded_list
 from penstock.formats.jsonl.scan import line_numbers
+from penstock.formats.tables.hf import FORMAT as HF
+from penstock.formats.tables.hf import saved_files
 from penstock.store._named import named
 from penstock.store.exclude_list import BESIDE, NOT_SHOWN, Entry, read_list, with_lists
 from penstock.store.find import find_files as search
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.memory import MemoryStore
-from penstock.store.place import Place
+from penstock.store.place import Place, place_of
 from penstock.store.resolve import absolute, is_url
 from penstock.store.state import FileState, state_of, states_of
 from penstock.types import OpenOptions
@@ -43,8 +45,9 @@ from penstock.work.plan import PlannedInput
 
 Compression = Literal["none", "gzip", "zstd"]
 InputFormat = Literal["auto", "jsonl", "text", "parquet"]
-Kind = Literal["lines", "whole", "parquet"]
+Kind = Literal["lines", "whole", "parquet", "arrow"]
 """How a file is read: line by line, all of it as one document, or row by row."""
+TABLES: tuple[Kind, ...] = ("parquet", "arrow")
 
 STDIN = "-"
 
@@ -58,6 +61,8 @@ SUFFIXES_OF: Mapping[InputFormat, tuple[str, ...]] = MappingProxyType(
 """The same for each format; where a folder has no JSONL, `"auto"` takes its Parquet files."""
 
 _PARQUET_MAGIC = b"PAR1"
+_OF_FILES = (".jsonl", ".gz", ".zst", ".txt", ".parquet", ".arrow", ".json")
+_ARROW_MAGICS = (b"\xff\xff\xff\xff", b"ARRO")  # of streams and of files; no text begins so
 
 WHOLE_DIGEST_BYTES = 1 << 32
 """Inputs of at most so many bytes in all are hashed whole; of larger ones a sample is."""
@@ -152,7 +157,7 @@ def find_files(
     """The files meant by paths, folders and globs, in byte order of their paths, and what is known of them.
 
     Folders are searched at any depth for names that end in one of `SUFFIXES_OF`; hidden names are left out. Links out
-    of such a folder are refused without `follow_links`.
+    of such a folder are refused without `follow_links`. A dataset saved by Hugging Face is the files that it lists.
 
     Returns:
         Their paths, and the statuses of those that were found in a folder and are no links, and of exclude lists there:
@@ -167,7 +172,7 @@ def find_files(
     kinds = [SUFFIXES_OF[input_format], *([SUFFIXES_OF["parquet"]] if input_format == "auto" else [])]
     what = "JSONL" if input_format == "auto" else input_format
     look = functools.partial(search, kinds=kinds, what=what, follow_links=follow_links, statuses=statuses)
-    found = (path for one in given for path in look(os.fspath(one)))
+    found = (path for one in [os.fspath(one) for one in given] for path in _saved(one, input_format) or look(one))
     paths = sorted(map(absolute, found), key=os.fsencode)
     if not paths:
         raise ConfigError("nothing to pack", hint="Name JSONL files, folders or globs")
@@ -179,6 +184,14 @@ def find_files(
         if path not in known and not is_url(path) and not os.path.isfile(path):
             raise ConfigError("not a regular file", path=path, hint="Inputs are read more than once: save it as a file")
     return paths, known
+
+
+def _saved(given: str, input_format: InputFormat) -> list[str]:
+    """The files of a folder in which Hugging Face `datasets` saved one; none where it is none."""
+    if input_format != "auto" or given == STDIN or os.path.splitext(given)[1] in _OF_FILES:
+        return []
+    place = place_of(given).bare()
+    return saved_files(place.store, place.path) if HF.sniff(place.store, place.path).matches else []
 
 
 def describe_inputs(
@@ -195,7 +208,7 @@ def describe_inputs(
 
     Args:
         files: they, by absolute paths.
-        input_format: what they are; `"auto"` tells Parquet by its first bytes, and takes all else for JSONL.
+        input_format: what they are; `"auto"` tells tables by their first bytes, and takes all else for JSONL.
         whole_files: whether a file is one document.
         known: digests by name, which are taken where size and time of change are the same.
         statuses: of those of which it is known, by path.
@@ -342,7 +355,7 @@ def _describe(file: Place, name: str, state: FileState, how: _How, *, hold: bool
     at_once = how.whole and not same and not state.version and size_bytes <= _READ_BYTES
     data = file.store.get(file.path) if at_once else file.store.get(file.path, 0, _HEAD_BYTES)
     kind = _kind(data, file, how)
-    compression = "none" if kind == "parquet" else _compression(data[:_HEAD_BYTES], file)
+    compression = "none" if kind in TABLES else _compression(data[:_HEAD_BYTES], file)
     if known is not None and same:
         digest = known.digest
     elif state.version:
@@ -353,7 +366,7 @@ def _describe(file: Place, name: str, state: FileState, how: _How, *, hold: bool
         digest = ""
     else:
         digest = f"sample:{sample_fingerprint(file.store, 'input', b'', [('', file.path)])}"
-    held = data if hold and at_once and kind != "parquet" else None
+    held = data if hold and at_once and kind not in TABLES else None
     if held is not None and len(held) != size_bytes:
         raise PrepareError("the input changed while it was read", path=file.path, hint="Leave it alone")
     return InputFile(name, file, size_bytes, mtime_ns, compression, digest, kind, held)
@@ -364,6 +377,8 @@ def _kind(head: bytes, file: Place, how: _How) -> Kind:
         return how.otherwise
     if head.startswith(_PARQUET_MAGIC):
         return "parquet"
+    if how.input_format == "auto" and head.startswith(_ARROW_MAGICS):
+        return "arrow"
     if how.input_format == "auto" and not file.path.endswith(SUFFIXES_OF["parquet"]):
         return how.otherwise
     raise Corrupt(

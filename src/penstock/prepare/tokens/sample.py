@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 from penstock.formats.jsonl.decompress import cut_stream
 from penstock.prepare.tokens.engines import Encoded
-from penstock.prepare.tokens.inputs import InputFile
+from penstock.prepare.tokens.inputs import TABLES, InputFile
 from penstock.prepare.tokens.select import Reader, Selection, make_reader
-from penstock.prepare.tokens.tables import count_rows, groups_in, row_lines
+from penstock.prepare.tokens.tables import count_rows, table_lines
 from penstock.prepare.tokens.tasks import text_bytes
 
 _PLACES = 64
@@ -20,14 +22,14 @@ _LOOKED_AT_BYTES = 1 << 18
 def sample_texts(inputs: Sequence[InputFile], field: Selection | str, sample_bytes: int) -> list[bytes]:
     """UTF-8 texts of at most `sample_bytes` in all, from places spread evenly over plain files.
 
-    Of compressed files and of Parquet files the beginnings of at most 8 are taken. Where no whole line lies in 64 KiB,
-    the raw bytes there stand for its text. Memory: 4 MiB, and 512 rows of Parquet.
+    Of compressed files and of tables the beginnings of at most 8 are taken. Where no whole line lies in 64 KiB,
+    the raw bytes there stand for its text. Memory: 4 MiB, and 512 rows of a table.
     """
     selection = Selection((field,)) if isinstance(field, str) else field
     windows = [
         *_plain_windows(inputs),
         *_stream_windows(inputs),
-        *_parquet_windows(inputs, selection),
+        *_table_windows(inputs, selection),
     ]
     if not windows:
         return []
@@ -40,7 +42,7 @@ def estimate(
 ) -> tuple[int, int]:
     """About how many documents inputs hold, and tokens, the EOS of each included, by lines of the same places."""
     reader = make_reader(selection)
-    windows = [*_plain_windows(inputs), *_stream_windows(inputs), *_parquet_windows(inputs, selection)]
+    windows = [*_plain_windows(inputs), *_stream_windows(inputs), *_table_windows(inputs, selection)]
     seen_bytes, documents, tokens = 0, 0, 0
     for at_line, data in windows:
         start = 0 if at_line else data.find(b"\n") + 1
@@ -49,9 +51,9 @@ def estimate(
         seen_bytes += max(0, stop - start)
         documents += len(texts)
         tokens += int(encode(texts)[1].sum()) + len(texts) if texts else 0
-    rows = sum(count_rows(one.place) for one in inputs if one.kind == "parquet")
+    rows = sum(count_rows(one.place) for one in inputs if one.kind in TABLES)
     whole = sum(one.kind == "whole" for one in inputs)
-    lines_bytes = sum(text_bytes(one.name, one.size_bytes) for one in inputs if one.kind != "parquet")
+    lines_bytes = sum(text_bytes(one.name, one.size_bytes) for one in inputs if one.kind not in TABLES)
     share = lines_bytes / max(1, seen_bytes)
     if rows:
         return rows, rows * tokens // max(1, documents)
@@ -60,7 +62,7 @@ def estimate(
 
 def _plain_windows(inputs: Sequence[InputFile]) -> Iterator[tuple[bool, bytes]]:
     """`(begins at a line, bytes)` at each place."""
-    plain = [one for one in inputs if one.compression == "none" and one.size_bytes and one.kind != "parquet"]
+    plain = [one for one in inputs if one.compression == "none" and one.size_bytes and one.kind not in TABLES]
     total_bytes = sum(one.size_bytes for one in plain)
     places = sorted({total_bytes * place // _PLACES for place in range(_PLACES)})
     before_bytes = 0
@@ -79,13 +81,12 @@ def _stream_windows(inputs: Sequence[InputFile]) -> Iterator[tuple[bool, bytes]]
         yield True, data[: _WINDOW_BYTES * _PLACES // _MOST_STREAMS]
 
 
-def _parquet_windows(inputs: Sequence[InputFile], selection: Selection) -> Iterator[tuple[bool, bytes]]:
-    files = [one for one in inputs if one.kind == "parquet"]
+def _table_windows(inputs: Sequence[InputFile], selection: Selection) -> Iterator[tuple[bool, bytes]]:
+    files = [one for one in inputs if one.kind in TABLES]
     for one in files[:: max(1, len(files) // _MOST_STREAMS)][:_MOST_STREAMS]:
-        for group, _ in groups_in(one.place, 0, one.size_bytes)[:1]:
-            for _, data in row_lines(one.place, group, 0, selection):
+        with contextlib.closing(table_lines(one.place, 0, one.size_bytes, selection)) as lines:
+            for _, data in itertools.islice(lines, 1):
                 yield True, data[: _WINDOW_BYTES * _PLACES // _MOST_STREAMS]
-                break
 
 
 def _texts(reader: Reader, window: tuple[bool, bytes], share_bytes: int) -> list[bytes]:

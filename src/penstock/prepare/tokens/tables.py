@@ -1,6 +1,6 @@
-"""Parquet files as input: each row becomes a line of JSON, with the columns that are asked for as its keys.
+"""Parquet and Arrow files as input: each row becomes a line of JSON, with the columns that are asked for as its keys.
 
-So fields, joined fields and jq patterns mean the same as for JSONL. A row group is read as a whole.
+So fields, joined fields and jq patterns mean the same as for JSONL. A row group, or a record batch, is read as a whole.
 """
 
 from __future__ import annotations
@@ -8,15 +8,19 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Generator, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import msgspec
 
 from penstock._optional import require
 from penstock.errors import ConfigError, Corrupt
-from penstock.formats.tables.arrow import too_large
+from penstock.formats.tables.arrow import EXTRA, arrow_faults, too_large
+from penstock.formats.tables.hf import HfBlocks, load_blocks
 from penstock.formats.tables.parquet import footer_extents
 from penstock.prepare.tokens.select import Selection
+from penstock.store.beginning import beginning_of
+from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.store.powers import CopyingStore
 
@@ -26,8 +30,19 @@ _BATCH_ROWS = 512
 _SHOWN = 12
 
 
+class _Table(Protocol):
+    """A file while it is open; its groups are numbered from 0."""
+
+    @property
+    def schema(self) -> Any: ...
+    @property
+    def num_rows(self) -> int: ...
+    def begins(self) -> list[int]: ...
+    def batches(self, group: int, keys: list[str], /) -> Iterator[Any]: ...
+
+
 def groups_in(source: Place, start_bytes: int, stop_bytes: int) -> list[tuple[int, int]]:
-    """`(number, first byte)` of the row groups of a range of a file: those that begin in it.
+    """`(number, first byte)` of the groups of a range of a file: those that begin in it.
 
     A group that lies before its predecessor, or behind the file, counts as beginning with the one before: so ranges
     that cover the file hold every group once, in order.
@@ -35,11 +50,34 @@ def groups_in(source: Place, start_bytes: int, stop_bytes: int) -> list[tuple[in
     Raises:
         Corrupt: the file is damaged.
     """
-    with _opened(source):
-        starts = [first_bytes for first_bytes, _ in footer_extents(source.store, source.path)]
-    last_bytes = source.store.size(source.path) - 1
-    begins = enumerate(itertools.accumulate((min(start, last_bytes) for start in starts), max))
-    return [(number, begin) for number, begin in begins if start_bytes <= max(0, begin) < stop_bytes]
+    with _opened(source) as table:
+        return _groups_in(table, source, start_bytes, stop_bytes)
+
+
+def table_lines(source: Place, start_bytes: int, stop_bytes: int, selection: Selection) -> Generator[tuple[int, bytes]]:
+    """`(offset, lines)` of the groups that begin in a range: 512 rows at a time, as JSON.
+
+    Offsets are those of the groups, and of lines in what is made of a group. Memory: a few times 512 rows, and a
+    column's page of Parquet; a record batch of Arrow is mapped.
+
+    Args:
+        source: the file.
+        start_bytes, stop_bytes: the range.
+        selection: tells the columns; all but binary ones where it may look at any.
+
+    Raises:
+        Corrupt: the file is damaged.
+    """
+    with _opened(source) as table:
+        keys = selection.top_keys()
+        if keys is None:
+            keys = [field.name for field in table.schema if "binary" not in str(field.type)]
+        encode = msgspec.json.Encoder().encode_lines
+        for group, offset_bytes in _groups_in(table, source, start_bytes, stop_bytes):
+            for batch in table.batches(group, keys):
+                lines = encode(batch.to_pylist())
+                yield offset_bytes, lines
+                offset_bytes += len(lines)
 
 
 def require_columns(source: Place, selection: Selection) -> None:
@@ -52,8 +90,8 @@ def require_columns(source: Place, selection: Selection) -> None:
     keys = selection.top_keys()
     if keys is None:
         return
-    with _opened(source) as file:
-        schema = file.schema_arrow
+    with _opened(source) as table:
+        schema = table.schema
         for key in keys:
             if key not in schema.names:
                 names = ", ".join(schema.names[:_SHOWN]) + (", …" if len(schema.names) > _SHOWN else "")
@@ -69,41 +107,80 @@ def require_columns(source: Place, selection: Selection) -> None:
                 )
 
 
-def row_lines(source: Place, group: int, start_bytes: int, selection: Selection) -> Iterator[tuple[int, bytes]]:
-    """`(offset, lines)` of a row group: 512 rows at a time, as JSON. Memory: a few times these, and a column's page.
-
-    Args:
-        source: the file.
-        group: number of the row group.
-        start_bytes: where its lines are said to begin.
-        selection: tells the columns; all but binary ones where it may look at any.
-
-    Raises:
-        Corrupt: the file is damaged.
-    """
-    with _opened(source) as file:
-        keys = selection.top_keys()
-        if keys is None:
-            keys = [field.name for field in file.schema_arrow if "binary" not in str(field.type)]
-        encode = msgspec.json.Encoder().encode_lines
-        batches = file.iter_batches(batch_size=_BATCH_ROWS, row_groups=[group], columns=keys, use_threads=False)
-        for batch in batches:
-            lines = encode(batch.to_pylist())
-            yield start_bytes, lines
-            start_bytes += len(lines)
-
-
 def count_rows(source: Place) -> int:
-    """Rows of a file, as its footer says; raises `Corrupt`."""
-    with _opened(source) as file:
-        return file.metadata.num_rows
+    """Rows of a file, as its footer, or the heads of its record batches, say; raises `Corrupt`."""
+    with _opened(source) as table:
+        return table.num_rows
+
+
+def _groups_in(table: _Table, source: Place, start_bytes: int, stop_bytes: int) -> list[tuple[int, int]]:
+    last_bytes = source.store.size(source.path) - 1
+    begins = enumerate(itertools.accumulate((min(start, last_bytes) for start in table.begins()), max))
+    return [(number, begin) for number, begin in begins if start_bytes <= max(0, begin) < stop_bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Parquet:
+    source: Place
+    file: Any
+
+    @property
+    def schema(self) -> Any:
+        return self.file.schema_arrow
+
+    @property
+    def num_rows(self) -> int:
+        return self.file.metadata.num_rows
+
+    def begins(self) -> list[int]:
+        return [first_bytes for first_bytes, _ in footer_extents(self.source.store, self.source.path)]
+
+    def batches(self, group: int, keys: list[str], /) -> Iterator[Any]:
+        return self.file.iter_batches(batch_size=_BATCH_ROWS, row_groups=[group], columns=keys, use_threads=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrow:
+    blocks: HfBlocks
+    size_bytes: int
+
+    @property
+    def schema(self) -> Any:
+        return self.blocks.schema
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.blocks.starts[-1])
+
+    def begins(self) -> list[int]:
+        """In Arrow's file format nobody is told where batches lie: they count as equally long."""
+        batches = self.blocks.batches
+        told = [start if length_bytes >= 0 else None for _, start, length_bytes in batches]
+        return [n * self.size_bytes // len(batches) if start is None else start for n, start in enumerate(told)]
+
+    def batches(self, group: int, keys: list[str], /) -> Iterator[Any]:
+        yield from self.blocks.read(group, keys).to_batches(max_chunksize=_BATCH_ROWS)
 
 
 @contextlib.contextmanager
-def _opened(source: Place) -> Generator[Any]:
-    """A `pyarrow.parquet.ParquetFile`; what pyarrow refuses while it is open becomes `Corrupt`."""
-    pyarrow = require("pyarrow", extra="parquet")
-    parquet = require("pyarrow.parquet", extra="parquet")
+def _opened(source: Place) -> Generator[_Table]:
+    """The file; what pyarrow refuses while it is open becomes `Corrupt`."""
+    if beginning_of(source.store, source.path, len(MAGIC)) == MAGIC:
+        with _parquet(source) as file:
+            yield _Parquet(source, file)
+        return
+    store, path = source.store, source.path
+    if isinstance(store, CopyingStore):
+        store, path = LocalStore(), store.local_copy(path)
+    with arrow_faults(source.path):
+        yield _Arrow(load_blocks(store, [path], mapped=True), store.size(path))
+
+
+@contextlib.contextmanager
+def _parquet(source: Place) -> Generator[Any]:
+    """A `pyarrow.parquet.ParquetFile`."""
+    pyarrow = require("pyarrow", extra=EXTRA)
+    parquet = require("pyarrow.parquet", extra=EXTRA)
     try:
         with parquet.ParquetFile(_by_name(source)) as file:
             yield file

@@ -18,9 +18,10 @@ from penstock.formats.jsonl.decompress import blocks_of, cut_stream
 from penstock.formats.jsonl.scan import LineRange, line_blocks
 from penstock.prepare.tokens.documents import Texts
 from penstock.prepare.tokens.engines import Encoded, EngineName, load_engine, load_reference
+from penstock.prepare.tokens.inputs import TABLES
 from penstock.prepare.tokens.oracle import disagreed, disagreement
 from penstock.prepare.tokens.select import Reader, Selection, make_reader
-from penstock.prepare.tokens.tables import groups_in, row_lines
+from penstock.prepare.tokens.tables import table_lines
 from penstock.prepare.tokens.tasks import Piece, Task, cut_parts
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.store.place import Place
@@ -369,9 +370,8 @@ def _blocks(job: Job, task: Task, piece: Piece) -> Iterator[tuple[int, bytes]]:
     place = piece.place
     if task.lines is not None:
         yield from _in_blocks(task.lines.offset_bytes, task.lines.data)
-    elif piece.kind == "parquet":
-        for group, start_bytes in groups_in(place, piece.start_bytes, piece.stop_bytes):
-            yield from row_lines(place, group, start_bytes, job.selection)
+    elif piece.kind in TABLES:
+        yield from table_lines(place, piece.start_bytes, piece.stop_bytes, job.selection)
     elif piece.compression != "none":
         whole = piece.kind == "whole"
         for offset_bytes, data, _ in cut_stream(place, piece.compression, _ALL if whole else job.task_bytes):

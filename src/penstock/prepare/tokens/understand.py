@@ -15,7 +15,7 @@ from penstock.executors import HERE, AnyExecutor
 from penstock.formats import BUILT_IN, files_at, format_names, usable_format
 from penstock.formats._unrecognised import of_text
 from penstock.prepare.tokens.engines import Reference
-from penstock.prepare.tokens.inputs import InputFile, InputFormat, describe_inputs, find_files, without_excluded
+from penstock.prepare.tokens.inputs import TABLES, InputFile, InputFormat, describe_inputs, find_files, without_excluded
 from penstock.prepare.tokens.load_tokenizer import load_tokenizer, tokenizer_files
 from penstock.prepare.tokens.oracle import EngineChoice
 from penstock.prepare.tokens.report import PackProgress
@@ -120,7 +120,8 @@ def find_inputs(request: Request) -> Found:
     others = (output, *request.outputs)
     require_other([*paths, *tokenizer_files(request.tokenizer)], *others, statuses=found.statuses)
     require_outside(request.given, output)
-    if request.input_format in ("auto", "jsonl") and not request.skip and not found.files[0].path.endswith(".parquet"):
+    is_table = paths[0].endswith((".parquet", ".arrow"))
+    if request.input_format in ("auto", "jsonl") and not request.skip and not is_table:
         _require_lines(found.files[0])
     return found
 
@@ -165,7 +166,7 @@ def understand(request: Request, found: Found, before: Plan | None = None) -> Ma
     alone = request.executor in HERE and request.sharing.part is None and not request.sharing.no_work
     material = material_of(request, found, before, hold_bytes=_HELD_BYTES if alone else 0, digests=False)
     for one in material.inputs:
-        if one.kind == "parquet":
+        if one.kind in TABLES:
             require_columns(one.place, request.selection)
     return material
 
@@ -173,7 +174,7 @@ def understand(request: Request, found: Found, before: Plan | None = None) -> Ma
 def material_of(
     request: Request, found: Found, before: Plan | None = None, *, hold_bytes: int = 0, digests: bool = True
 ) -> Material:
-    """The same, without a look into Parquet files; of small files so many bytes are kept, and `digests` are made."""
+    """The same, without a look into tables; of small files so many bytes are kept, and `digests` are made."""
     spec, reference = load_tokenizer(
         request.tokenizer,
         request.store,
