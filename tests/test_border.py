@@ -52,6 +52,7 @@ BORDERS: dict[str, set[str]] = {
         "prepare/raw_many:index",
         "prepare/tokens/decode:load_decoder",
         "prepare/tokens/decode:load_vocabulary",
+        "prepare/tokens/inputs:_saved",
         "prepare/tokens/inputs:find_files",
         "prepare/tokens/inputs:find_paths",
         "prepare/tokens/load_tokenizer:load_tokenizer",

@@ -106,7 +106,7 @@ def pack(
         field: key of the text in each line, `"text"` by default; dots lead into objects. Several are joined.
         join: text between several fields.
         jq: a jq program instead, of which the first output counts; a plain path such as `.a.b` needs no jq package.
-        input_format: `"jsonl"`, `"parquet"`, whose columns are fields, or `"text"`; `"auto"` tells tables by themselves.
+        input_format: `"jsonl"`, `"parquet"`, whose columns are fields, or `"text"`; `"auto"` tells the first two.
         text_per: what of plain text is a document: a file, or a line that is not blank.
         eos: token that ends a document; by default the tokenizer's own.
         special_tokens: `"none"` leaves out what the tokenizer's post-processor adds.
