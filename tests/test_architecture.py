@@ -102,7 +102,7 @@ DOORS: dict[str, set[str]] = {
         "webdataset.typed",
         "webdataset.writer",
     },
-    "tables": {"arrow", "lines", "parquet"},
+    "tables": {"arrow", "hf", "lines", "parquet"},
     "jsonl": {"build", "decompress", "energon", "index", "owner", "scan", "source", "text"},
 }
 """Family of formats → its modules that others may import."""

@@ -8,5 +8,6 @@
 | `lines.py` | rows as lines of JSON, for the verbs on lines |
 
 The two formats do not import each other. Others go through the registry; what packs texts from tables may import
-`arrow` for its errors, and `parquet` for where row groups lie; the verbs on lines take `arrow` and `lines`.
+`arrow` for its errors, and `parquet` and `hf` for where row groups, and record batches, lie; the verbs on lines take
+`arrow` and `lines`.
 """

@@ -20,7 +20,6 @@ from penstock.formats.tables.hf import HfBlocks, load_blocks
 from penstock.formats.tables.parquet import footer_extents
 from penstock.prepare.tokens.select import Selection
 from penstock.store.beginning import beginning_of
-from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.store.powers import CopyingStore
 
@@ -169,11 +168,8 @@ def _opened(source: Place) -> Generator[_Table]:
         with _parquet(source) as file:
             yield _Parquet(source, file)
         return
-    store, path = source.store, source.path
-    if isinstance(store, CopyingStore):
-        store, path = LocalStore(), store.local_copy(path)
     with arrow_faults(source.path):
-        yield _Arrow(load_blocks(store, [path], mapped=True), store.size(path))
+        yield _Arrow(load_blocks(source.store, [source.path], mapped=True), source.store.size(source.path))
 
 
 @contextlib.contextmanager
