@@ -55,10 +55,14 @@ def test_a_side_file_is_no_output(tmp_path: Path, suffix: str) -> None:
     assert files_in(tmp_path) == before
 
 
+OTHERS = [f"out.{end}" for end in ("idx", *(f"{one}.penstock" for one in ("jsonl", "zarr", "pbin")))]
+OTHERS += [f"out.{one}.penstock.next" for one in ("jsonl", "zarr", "pbin")]
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize("name", ["out.idx", "out.jsonl.penstock", "out.zarr.penstock", "out.pbin.penstock"])
+@pytest.mark.parametrize("name", OTHERS)
 def test_files_of_others_beside_an_output_stay(tmp_path: Path, name: str, overwrite: bool) -> None:
-    suffix = {"out.idx": ".jsonl", "out.jsonl.penstock": ".jsonl"}.get(name) or Path(name).stem[3:]
+    suffix = ".jsonl" if name == "out.idx" else f".{name.split('.')[1]}"
     source = lines(tmp_path / "a.jsonl") if suffix == ".jsonl" else tokens(tmp_path / "a.pbin")
     (tmp_path / name).write_bytes(b"somebody's notes")
     if suffix == ".jsonl" and overwrite:
@@ -67,6 +71,28 @@ def test_files_of_others_beside_an_output_stay(tmp_path: Path, name: str, overwr
     with pytest.raises(ConfigError):
         merge([source], tmp_path / f"out{suffix}", overwrite=overwrite)
     assert files_in(tmp_path) == before
+
+
+@pytest.mark.parametrize("format", ["megatron", "pbin", "jsonl", "flat-tokens", "mds", "webdataset"])
+def test_outputs_whose_long_names_end_differently_are_two(tmp_path: Path, format: str) -> None:
+    outs = [tmp_path / ("é" * 110 + end) for end in ("a", "b")]  # 221 bytes
+    held = claim(LocalStore(), str(outs[0]))
+    make = {"jsonl": lines, "webdataset": tars}.get(format) or (lambda path: tokens(path, format=format))
+    if format == "mds":
+        with ps.create(outs[1], format="mds", columns={"n": "int"}) as writer:
+            writer.write({"n": 1})
+    else:
+        make(outs[1])
+    held.release()
+    assert len(ps.open(outs[1])) == 1
+    assert not [one for one in files_in(tmp_path) if "staged" in one]
+
+
+@pytest.mark.parametrize("format", ["megatron", "pbin", "flat-tokens"])
+def test_a_name_without_room_for_its_side_files_is_refused_before_work(tmp_path: Path, format: str) -> None:
+    with pytest.raises(ConfigError, match="too long for the names of the side files"):
+        ps.create(tmp_path / ("n" * 250), format=format, **({} if format == "flat-tokens" else {"token_bytes": 2}))
+    assert files_in(tmp_path) == {}
 
 
 def test_modalities_leave_the_index_of_the_input(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from penstock.errors import ConfigError, PrepareError
 from penstock.store._files import make_folders, sync_folder
+from penstock.store._replaced import hidden_stem
 from penstock.store.lock import open_lock
 
 _MOST_HOLDER_BYTES = 300
@@ -42,7 +43,7 @@ class LocalClaim:
         self._os = os_module
         self._fd = -1
         folder, name = os.path.split(os.path.abspath(path))
-        self._lock_path = os.path.join(folder, f".{os.fsdecode(os.fsencode(name)[:200])}.lock.staged")
+        self._lock_path = os.path.join(folder, f".{hidden_stem(name)}.lock.staged")
         self._made = make_folders(os_module, folder)
         try:
             for one in self._made:

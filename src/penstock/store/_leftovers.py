@@ -26,7 +26,15 @@ from typing import Any
 
 from penstock.store._files import NO_SECOND_NAME, remove_tree, sync_folder
 from penstock.store._named import raised
-from penstock.store._replaced import STAGED_SUFFIX, Owned, drop_replaced, is_staged_name, listed, unlisted_files
+from penstock.store._replaced import (
+    STAGED_SUFFIX,
+    Owned,
+    drop_replaced,
+    hidden_stem,
+    is_staged_name,
+    listed,
+    unlisted_files,
+)
 from penstock.store._status import is_there
 
 _PIECE_BYTES = 1 << 20
@@ -285,5 +293,4 @@ def remove_others(os_module: Any, root: str, names: set[str]) -> None:
 
 def staged_start(name: str) -> str:
     """What the hidden names begin with that `staged_name` gives."""
-    # Cut so that a long final name still leaves room below the usual 255 bytes.
-    return f".{os.fsdecode(os.fsencode(name)[:200])}."
+    return f".{hidden_stem(name)}."

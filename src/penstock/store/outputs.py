@@ -32,6 +32,9 @@ from penstock.store.resolve import absolute, is_url
 StoreT = TypeVar("StoreT", bound=Store)
 
 _ELSEWHERE = "Name another output"
+_SHORTER = "Name a shorter one"
+_NEXT = ".next"
+_MOST_NAME_BYTES = 255
 _OWN_NAMES = (".penstock", ".penstock.next", ".staged")
 """What names of side files and of hidden files end in."""
 _NO_FILE_HERE = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -95,9 +98,19 @@ def claim_files(store: Store, data: str, *others: str, side: str) -> Claim:
 
 
 def require_own_side_file(store: Store, side: str) -> None:
-    """That a side file takes the place of one, whole or damaged, and no exclude list names the data that go."""
-    if store.exists(side) and (_is_folder(store, side) or store.get(side, 0, 1) not in (b"", b"{")):
-        raise ConfigError("what stands in the place of the side file is another thing", path=side, hint=_ELSEWHERE)
+    """That a side file takes the place of one, whole or damaged, and no exclude list names the data that go.
+
+    Raises:
+        ConfigError: another thing stands there, or where the next one is kept until the data are replaced; or the name
+            of the data leaves no room for those of their side files.
+    """
+    following = side + _NEXT
+    if isinstance(store, LocalStore) and len(os.fsencode(os.path.basename(following))) > _MOST_NAME_BYTES:
+        what = "the name is too long for the names of the side files"
+        raise ConfigError(what, path=side, expected=f"at most {_MOST_NAME_BYTES} bytes with them", hint=_SHORTER)
+    for one in (side, following):
+        if store.exists(one) and (_is_folder(store, one) or store.get(one, 0, 1) not in (b"", b"{")):
+            raise ConfigError("what stands in the place of the side file is another thing", path=one, hint=_ELSEWHERE)
     require_no_list(store, side)
 
 

@@ -17,6 +17,7 @@ import msgspec
 
 from penstock.abc import Store
 from penstock.errors import NotFound, PenstockError
+from penstock.store._replaced import hidden_stem
 from penstock.store.outputs import sweep_killed
 from penstock.store.put import put
 from penstock.store.resolve import absolute
@@ -29,7 +30,7 @@ ResultT = TypeVar("ResultT")
 def mark_path(target_path: str) -> str:
     """Path of the mark."""
     folder, name = os.path.split(absolute(target_path))
-    return os.path.join(folder, f".{os.fsdecode(os.fsencode(name)[:200])}.unfinished")
+    return os.path.join(folder, f".{hidden_stem(name)}.unfinished")
 
 
 def set_mark(store: Store, target_path: str, what: dict[str, Any], told: Any = None) -> None:

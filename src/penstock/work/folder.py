@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound, PrepareError
-from penstock.store._replaced import is_staged_name
+from penstock.store._replaced import hidden_stem, is_staged_name
 from penstock.store._status import is_folder, is_link
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
@@ -27,7 +27,6 @@ T = TypeVar("T")
 _LOCK = "lock"
 _REMOVE = "Remove it, or name another output"
 _MOST_NOTE_BYTES = 1 << 28
-_MOST_NAME_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +157,7 @@ def work_beside(output: Place, suffix: str, is_ours: Callable[[str], bool]) -> W
 
 def name_beside(output: Place, suffix: str) -> Place:
     """`.<name>.<suffix>` beside an output."""
-    name = os.fsdecode(os.fsencode(output.name)[:_MOST_NAME_BYTES])
-    return output.folder().child(f".{name}.{suffix}")
+    return output.folder().child(f".{hidden_stem(output.name)}.{suffix}")
 
 
 def local_store(place: Place) -> LocalStore:
