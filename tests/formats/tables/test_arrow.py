@@ -246,3 +246,24 @@ def test_a_link_out_of_a_searched_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsafeData):
         len(ps.open([inside]))
     assert len(ps.open([inside], follow_links=True)) == len(ps.open([inside / "x.parquet"])) == 1
+
+
+def test_a_saved_dataset_whose_state_lists_no_file(saved: Path) -> None:
+    folder = saved / "test"
+    state = json.loads((folder / "state.json").read_text())
+    (folder / "state.json").write_text(json.dumps({**state, "_data_files": []}))
+    assert len(ps.open(folder)) == 0
+    (finding,) = ps.verify(folder)
+    assert (finding.code, finding.severity, Path(finding.path).suffix) == ("hf.unlisted", "warning", ".arrow")
+
+
+def test_a_saved_dataset_beside_the_features_of_another(saved: Path) -> None:
+    folder = saved / "test"
+    info = json.loads((folder / "dataset_info.json").read_text())
+    info["features"]["title"] = info["features"].pop("text")
+    (folder / "dataset_info.json").write_text(json.dumps(info))
+    (finding,) = ps.verify(folder)
+    assert (finding.code, finding.severity) == ("hf.features", "error")
+    assert finding.path == str(folder / "dataset_info.json")
+    (folder / "dataset_info.json").write_text("{")
+    assert [one.code for one in ps.verify(folder, format="hf")] == ["hf.damaged"]

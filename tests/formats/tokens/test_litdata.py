@@ -37,6 +37,15 @@ class TestTokens(TokenSourceLaws):
         return [{"tokens": np.array(doc, self.dtype)} for doc in DOCS]
 
 
+def test_a_chunk_that_the_index_leaves_out_is_named(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(GOLDEN / "tokens-uint16", tmp_path / "set"))
+    index = json.loads((folder / "index.json").read_text())
+    (folder / "index.json").write_text(json.dumps({**index, "chunks": []}))
+    (finding,) = ps.verify(folder, format="litdata")
+    assert (finding.code, finding.severity) == ("litdata.unlisted", "warning")
+    assert finding.path == str(folder / "chunk-0-0.bin")
+
+
 class TestManyChunks(TestTokens):
     name: ClassVar = "tokens-int32"
     dtype: ClassVar[Any] = np.uint32

@@ -14,6 +14,7 @@ Limits: what pyarrow reads; no dictionary-encoded columns. Checked against datas
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -23,7 +24,7 @@ import msgspec
 from penstock._optional import require
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, Truncated, UnsafeData, Unsupported
-from penstock.formats._read_only import refuse_to_create, repair_nothing
+from penstock.formats._read_only import find_unlisted, refuse_to_create, repair_nothing
 from penstock.formats.tables.arrow import (
     EXTRA,
     ArrowSource,
@@ -42,6 +43,8 @@ SPLITS = "dataset_dict.json"
 _FILE_MAGIC = b"ARROW1"
 _END = b"\xff\xff\xff\xff\0\0\0\0"
 _MOST_JSON_BYTES = 1 << 26
+_DATA_FILE = re.compile(r"data-\d+-of-\d+\.arrow")
+_AGAIN = "Copy the dataset again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +210,24 @@ def load_blocks(store: Store, files: Sequence[str], mapped: bool) -> HfBlocks:
                 if count:
                     counts.append(count)
                     batches.append((path, start, size_bytes))
-    starts = block_starts(counts, files[0])
+    starts = block_starts(counts, files[0] if files else "")
     return HfBlocks(store, mapped, pyarrow.schema([]) if schema is None else schema, starts, tuple(batches))
+
+
+def _check_features(store: Store, folder: str, source: ArrowSource) -> list[Finding]:
+    """That the columns are those of the features that were saved beside them, where any were."""
+    path = f"{folder}/{INFO}"
+    try:
+        features = _json(store, path).get("features")
+    except NotFound:
+        return []
+    except FormatError as error:
+        return [Finding("hf.damaged", "error", path, None, str(error.found or error.what), None, _AGAIN)]
+    columns = {one.name for one in source.arrow_schema}
+    if not isinstance(features, dict) or not columns or columns == set(cast(dict[str, Any], features)):
+        return []
+    saved = ", ".join(sorted(cast(dict[str, Any], features)))
+    return [Finding("hf.features", "error", path, None, f"the features {saved}", ", ".join(sorted(columns)), _AGAIN)]
 
 
 def _stream_schema(file: Any, path: str) -> Any:
@@ -274,7 +293,10 @@ class _Hf:
         except (FormatError, UnsafeData) as error:
             where = str(error.path or path)
             return [Finding(f"{self.name}.damaged", "error", where, None, str(error.found or error.what))]
-        return check_blocks(source, self.name, depth)
+        folder = split_folder(store, path.rstrip("/") or path, options.split)
+        found = check_blocks(source, self.name, depth)
+        found += [] if found else _check_features(store, folder, source)
+        return found + find_unlisted(store, folder, _files_of(store, folder), _DATA_FILE, "hf.unlisted")
 
     repair = repair_nothing
 

@@ -16,11 +16,12 @@ Checked against litdata 0.2.76.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from penstock.abc import Source, Store
 from penstock.errors import ConfigError, FormatError, PenstockError, UnsafeData
-from penstock.formats._read_only import refuse_to_create, repair_nothing
+from penstock.formats._read_only import find_unlisted, refuse_to_create, repair_nothing
 from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary, sampled_ranges
 from penstock.formats.tokens.litdata.chunks import read_items
 from penstock.formats.tokens.litdata.ids import ChunkIds
@@ -31,6 +32,7 @@ from penstock.store.beginning import beginning_of
 from penstock.types import Depth, Finding, OpenOptions, Sample, Sniff, Traits
 
 _HEAD_BYTES = 4096
+_CHUNK = re.compile(r"chunk-\d+-\d+(\.\w+)?\.bin")
 
 
 def open_litdata(store: Store, path: str, options: OpenOptions) -> Source[Sample]:
@@ -99,7 +101,8 @@ def check_litdata(store: Store, path: str, options: OpenOptions, depth: Depth) -
                     _ = source[row]
         except PenstockError as error:
             findings.append(_finding(error, root))
-    return findings or (_check_tokens(source, options, depth, root) if isinstance(source, RunSource) else [])
+    findings = findings or (_check_tokens(source, options, depth, root) if isinstance(source, RunSource) else [])
+    return findings + find_unlisted(store, root, [one.path for one in index.chunks], _CHUNK, "litdata.unlisted")
 
 
 def _check_sizes(store: Store, index: Index) -> list[Finding]:
