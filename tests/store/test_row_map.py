@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import penstock as ps
 from penstock.errors import ConfigError, Corrupt
+from penstock.reshape.merge import merge
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.store.row_map import (
@@ -109,3 +113,27 @@ def test_damage_is_said(tmp_path: Path) -> None:
     assert found is not None
     with pytest.raises(Corrupt, match="no input has"):
         found.origin_of(0)
+
+
+OTHERS: dict[str, Callable[[Path], object]] = {
+    "file": lambda path: path.write_bytes(b"somebody's notes, long enough to hold what stands at the end of a map"),
+    "folder": Path.mkdir,
+    "pipe": os.mkfifo,
+    "link": lambda path: path.symlink_to("nowhere"),
+}
+
+
+@pytest.mark.parametrize("end", ["", NEXT])
+@pytest.mark.parametrize("kind", OTHERS)
+def test_what_is_no_map_stays_and_costs_no_output(tmp_path: Path, kind: str, end: str) -> None:
+    with ps.create(tmp_path / "a.jsonl", format="jsonl") as writer:
+        writer.write({"text": "x"})
+    other = Path(row_map_path(str(tmp_path / "out.jsonl")) + end)
+    OTHERS[kind](other)
+    before = os.lstat(other)
+    with pytest.raises(ConfigError, match="another thing"):
+        merge([tmp_path / "a.jsonl"], tmp_path / "out.jsonl", keep_map=True)
+    assert not (tmp_path / "out.jsonl").exists()
+    merge([tmp_path / "a.jsonl"], tmp_path / "out.jsonl")
+    assert len(ps.open(tmp_path / "out.jsonl")) == 1
+    assert os.path.samestat(before, os.lstat(other))

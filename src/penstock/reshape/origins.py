@@ -20,7 +20,7 @@ from penstock.formats._kept import places_in_whole
 from penstock.reshape.rows import AnyRows
 from penstock.store.exclude_list import Entry, indices_of
 from penstock.store.place import Place
-from penstock.store.row_map import row_map_path, settle_row_map, write_row_map
+from penstock.store.row_map import require_own_row_map, row_map_path, settle_row_map, write_row_map
 from penstock.store.side_file import NEXT
 from penstock.store.unfinished import Once
 from penstock.types import IntArray, Manifest
@@ -121,6 +121,8 @@ class Along:
     @contextlib.contextmanager
     def written(self, published: Callable[[Any], Manifest | None]) -> Generator[None]:
         """Write what goes along, before the block makes the output visible; it goes where the block does not."""
+        if self.keep_map:
+            require_own_row_map(self.place)
         try:
             self._write()
             yield

@@ -25,7 +25,7 @@ import xxhash
 
 from penstock._buffers import byte_view
 from penstock.abc import Store, SupportsMmap
-from penstock.errors import ConfigError, Corrupt, NotFound
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError
 from penstock.store.place import Place
 from penstock.store.side_file import NEXT, promote
 from penstock.types import IntArray, Manifest
@@ -100,6 +100,7 @@ class RowMap:
 
 
 _HINT = "Make the dataset again with keep_map=True (--keep-map)"
+_REMOVE = "Remove it, or name another output"
 
 
 def row_map_path(path: str) -> str:
@@ -131,6 +132,19 @@ def read_row_map(dataset: Place, manifest: Manifest | None) -> RowMap | None:
     if is_there:
         raise ConfigError("the row map is of other data than those beside it", path=path, hint=_HINT)
     return None
+
+
+def require_own_row_map(dataset: Place) -> None:
+    """Raise `ConfigError` where something else stands in the place of a row map, or where the next one is kept."""
+    path, store = row_map_path(dataset.path), dataset.store
+    for one in (path, path + NEXT):
+        if store.exists(one):
+            try:
+                is_map = store.get(one, max(store.size(one) - _FOOTER.size, 0), len(_MAGIC)) == _MAGIC
+            except (PenstockError, OSError):
+                is_map = False
+            if not is_map:
+                raise ConfigError("what stands in the place of the row map is another thing", path=one, hint=_REMOVE)
 
 
 def write_row_map(
@@ -171,7 +185,7 @@ def settle_row_map(dataset: Place, manifest: Manifest | None) -> None:
     for one in (path + NEXT, path):
         try:
             note, rows = _read(dataset.store, one)
-        except (NotFound, Corrupt):
+        except (PenstockError, OSError):  # it is no map of ours, and the data are visible already
             continue
         if manifest is None or not _fits(note, len(rows), manifest):
             dataset.store.delete(one)

@@ -16,7 +16,7 @@ from penstock.formats._excluded import put_waiting, settle_waiting, waiting_list
 from penstock.formats.tokens.folder.side import NAME as FOLDER
 from penstock.prepare.tokens.understand import Material, Request, recorded_of_output
 from penstock.store.exclude_list import Entry
-from penstock.store.row_map import row_map_path, settle_row_map, write_row_map
+from penstock.store.row_map import require_own_row_map, row_map_path, settle_row_map, write_row_map
 from penstock.store.side_file import NEXT
 from penstock.types import IntArray, Manifest
 from penstock.work.parts import PartName, read_part
@@ -62,6 +62,8 @@ def settle_rows(request: Request, manifest: Manifest) -> None:
 
 def keeps_rows(request: Request, material: Material) -> bool:
     """Whether it is to be known which line each document was; raises `ConfigError` where nobody could be told."""
+    if request.keep_map:
+        require_own_row_map(request.output)
     carries = any(one.carried for one in material.inputs)
     if carries and not request.output.is_local:
         what, hint = "beside data that are not on this machine no exclude list is looked for", "Pack here, and copy it"
