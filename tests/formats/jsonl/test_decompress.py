@@ -12,6 +12,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import penstock as ps
 from penstock.errors import Corrupt, TooLarge, Truncated
 from penstock.formats.jsonl import decompress
 from penstock.formats.jsonl.decompress import blocks_of, cut_stream
@@ -64,6 +65,18 @@ def test_an_empty_content(tmp_path: Path, compression: str) -> None:
 def test_zeros_after_a_gzip_member(tmp_path: Path) -> None:
     data = members("gzip", b"a\n") + bytes(5000) + members("gzip", b"b\n") + bytes(3_000_000)
     assert list(cut_stream(written(tmp_path, data), "gzip", 10)) == [(0, b"a\nb\n", True)]
+
+
+@pytest.mark.parametrize("name", ["b.jsonl.gz", "b.jsonl.zst"])
+@pytest.mark.parametrize("zeros", [0, 60])
+def test_a_compressed_file_without_a_frame_is_not_one_of_no_lines(tmp_path: Path, name: str, zeros: int) -> None:
+    (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
+    (tmp_path / name).write_bytes(bytes(zeros))
+    for path in (tmp_path, tmp_path / name):
+        with pytest.raises((Truncated, Corrupt)) as caught:
+            list(ps.open(path, format="jsonl"))
+        assert Path(str(caught.value.path)).name == name
+        assert [one.severity for one in ps.verify(path, format="jsonl", depth="full")] == ["error"]
 
 
 @both

@@ -98,6 +98,7 @@ class Gunzip:
         self._data = b""
         self._member = zlib.decompressobj(31) if start.member is None else start.member.copy()
         self._begun = start.member is not None
+        self._whole = start.offset_bytes == 0
         self._count = FrameCount()
         self._held_bytes = begun_bytes
         self.frames: list[tuple[int, int]] = []
@@ -118,8 +119,10 @@ class Gunzip:
                     continue
                 self.frames.append((self._offset_bytes - len(self._data), self._held_bytes))
             return self._decompressed()
-        if self._begun:
+        if self._begun or not self._offset_bytes:  # an empty file is no member of nothing
             raise _cut_off(self._file, self._offset_bytes)
+        if self._whole and not self.frames:
+            raise _damaged(self._file, 0, "zeros alone")
         raise StopIteration
 
     def here(self) -> Start | None:
@@ -161,7 +164,7 @@ class Unzstd:
 
     def __next__(self) -> bytes:
         if not self._data and not self._fed():
-            if self._begun:
+            if self._begun or not self._offset_bytes:  # an empty file is no frame of nothing
                 raise _cut_off(self._file, self._offset_bytes)
             raise StopIteration
         at_bytes = self._at()
@@ -228,5 +231,5 @@ def _cut_off(file: Place, offset_bytes: int) -> Truncated:
     return Truncated("the compressed file is cut off", path=file.path, offset_bytes=offset_bytes, hint="Copy it again")
 
 
-def _damaged(file: Place, offset_bytes: int, error: Exception) -> Corrupt:
+def _damaged(file: Place, offset_bytes: int, error: Exception | str) -> Corrupt:
     return Corrupt("the compressed file is damaged", path=file.path, offset_bytes=offset_bytes, found=str(error))
