@@ -74,9 +74,9 @@ def test_a_compressed_file_without_a_frame_is_not_one_of_no_lines(tmp_path: Path
     (tmp_path / name).write_bytes(bytes(zeros))
     for path in (tmp_path, tmp_path / name):
         with pytest.raises((Truncated, Corrupt)) as caught:
-            list(ps.open(path, format="jsonl"))
+            list(ps.open(path))
         assert Path(str(caught.value.path)).name == name
-        assert [one.severity for one in ps.verify(path, format="jsonl", depth="full")] == ["error"]
+        assert [one.severity for one in ps.verify(path, depth="full")] == ["error"]
 
 
 @both
