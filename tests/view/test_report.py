@@ -144,15 +144,29 @@ def test_only_a_report_is_replaced(tmp_path: Path) -> None:
     page.write_text("<!doctype html> a page of somebody's")
     with pytest.raises(ConfigError, match="no report"):
         ps.report(target, page, overwrite=True)
-    for output in (target, Path(f"{target}.penstock"), tmp_path / "web.pbin"):
-        kept = output.read_bytes()
-        with pytest.raises(ConfigError):
-            ps.report(target, output, overwrite=True)
-        assert output.read_bytes() == kept
+    target = target.rename(tmp_path / "books.html")
+    kept = target.read_bytes()
+    with pytest.raises(ConfigError, match="replace an input"):
+        ps.report(target, target, overwrite=True, format="pbin")
+    assert target.read_bytes() == kept
+    target.rename(tmp_path / "books.pbin")
     recipe = make_recipe(tmp_path)
-    for output in (recipe, target):
-        with pytest.raises(ConfigError, match="replace an input"):
-            ps.report(recipe, output, overwrite=True, global_batch=4)
+    web = (tmp_path / "web.pbin").rename(tmp_path / "web.html")
+    (tmp_path / "web.pbin.penstock").rename(tmp_path / "web.html.penstock")
+    recipe.write_text(recipe.read_text().replace("web.pbin", "web.html"))
+    with pytest.raises(ConfigError, match="replace an input"):
+        ps.report(recipe, web, overwrite=True, global_batch=4)
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a.PDF", "a", "a.html.gz", "html", "books.pbin", "run.json"])
+def test_a_page_is_called_as_one(tmp_path: Path, name: str) -> None:
+    recipe = make_recipe(tmp_path)
+    before = {one: one.read_bytes() for one in tmp_path.iterdir()}
+    for target in (tmp_path / "books.pbin", recipe):
+        with pytest.raises(ConfigError, match=r"\.html or \.htm.*print it"):
+            ps.report(target, tmp_path / name, overwrite=True)
+    assert {one: one.read_bytes() for one in tmp_path.iterdir()} == before
+    ps.report(tmp_path / "books.pbin", tmp_path / "a.HTM")
 
 
 def test_what_the_target_has_no_place_for(tmp_path: Path) -> None:

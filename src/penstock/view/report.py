@@ -49,6 +49,7 @@ CheckDepth: TypeAlias = Depth | Literal["none"]
 
 _BOUNDS = Bounds(panels=12, characters=800, nodes=40, deep=6, items=64, shown_bytes=64)
 _TOKENS, _FIRST_TOKENS = 256, 192
+_NAMES = (".html", ".htm")
 _MARK = b"<!doctype html>\n<!-- penstock report -->"
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
@@ -89,13 +90,15 @@ def report(
         overwrite: replace the report that is there.
 
     Raises:
-        ConfigError: the output exists, or is no report; options that the target has no place for.
+        ConfigError: the output exists, is no report, or is not called as a page is (`.html`, `.htm`); options that the
+            target has no place for.
         NotFound, FormatError: nothing is at `target`, or it can't be opened.
     """
     if not 0 <= examples <= MOST_EXAMPLES:
         raise ConfigError("so many examples are too many for a page", found=examples, expected=f"0 to {MOST_EXAMPLES}")
     place = place_of(output).bare()
     place = Place(place.store, output_path(place.store, place.path))
+    _require_page(place.path)
     of_run = is_recipe(target)
     taken: dict[str, Any] = {"trust": trust, "follow_links": follow_links, "tokenizer": tokenizer, "split": split}
     for_runs: dict[str, Any] = {"steps": steps, "global_batch": global_batch, "world": world}
@@ -335,6 +338,15 @@ def _refuse_others(given: Mapping[str, Any], *, of_run: bool) -> None:
             else "this is of runs, and the target is a dataset"
         )
         raise ConfigError(what, found=", ".join(said), hint="Leave it out")
+
+
+def _require_page(path: str) -> None:
+    """That the output is called as what it is."""
+    if not path.lower().endswith(_NAMES):
+        hint = "Name it so; for a PDF, open that page in a browser and print it to a file"
+        raise ConfigError(
+            "a report is a page of HTML", path=path, expected=f"a name with {' or '.join(_NAMES)}", hint=hint
+        )
 
 
 def _require_report_or_none(place: Place, inputs: Iterable[str], *, overwrite: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.errors import ConfigError, NotFound
+from penstock.errors import ConfigError, NotFound, TooLarge
 from penstock.load.explain import explain_step, run_of
 from penstock.testing import FileServer
 from penstock.testing.memory import MemoryTokens
@@ -322,6 +323,24 @@ def test_a_batch_is_what_the_loader_gives(step: int, world: int) -> None:
         assert [list(sample_of(run, one.origin.position)["inputs"]) for one in own] == expected.tolist()
     assert eos_id_of(run.data) == 0
     assert len(origins_of(run, step, 0)) == len(told) // world
+
+
+def test_what_is_too_large_in_a_step_is_told_in_its_place(tmp_path: Path) -> None:
+    path, large_bytes = tmp_path / "a.jsonl", 20 << 20
+    first, last = b'{"text": "first"}\n', b'{"text": "last"}\n'
+    with path.open("wb") as file:
+        file.write(first)
+        file.seek(large_bytes - 1, 1)  # a hole: it takes no room
+        file.write(b"\n" + last)
+    extents = [(0, len(first) - 1), (len(first), large_bytes - 1), (len(first) + large_bytes, len(last) - 1)]
+    (tmp_path / "a.idx").write_bytes(pickle.dumps(extents))
+    run = facts.open_run(ps.Sequential(ps.open(path)), global_batch=3)
+    shown = facts.batch(run, 0)
+    assert [[one.text for one in row.sample.panels] for row in shown.samples] == [["first"], [], ["last"]]
+    assert "too large to be read at once" in str(shown.samples[1].sample.error)
+    assert [(one.name, one.shape) for one in shown.fields] == [("text", (3, None))]
+    with pytest.raises(TooLarge, match="20,971,519 bytes at position 1"):
+        sample_of(run, 1)
 
 
 def test_two_steps_side_by_side() -> None:

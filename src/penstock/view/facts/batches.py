@@ -11,10 +11,10 @@ import numpy as np
 from penstock._kinds import is_lane_stream, is_stream, is_token_source
 from penstock._printable import recordable
 from penstock._secrets import redact
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, TooLarge
 from penstock.load.explain import explain_step, run_of
 from penstock.order import Sequential
-from penstock.view.facts.bounds import IN_LIST, Bounds
+from penstock.view.facts.bounds import IN_LIST, MOST_JSON_BYTES, Bounds, most_sample_bytes
 from penstock.view.facts.opening import OpenedRun
 from penstock.view.facts.panel import Panels, describe_error, panels
 from penstock.view.facts.run import USUAL_BATCH
@@ -24,6 +24,9 @@ MOST_SAMPLES = 64
 
 MOST_ROWS = 1 << 16
 """Samples of a step whose origins are told."""
+
+
+_ON_THE_FLY = "samples that are packed on the fly are known only when the run reads them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,9 @@ def batch(
 ) -> BatchFacts:
     """The batch of a step as the model sees it.
 
-    Reads the samples that are shown, and the indexes of the others.
+    Reads the samples that are shown, and the indexes of the others. One that is stored in more than 64 MiB (16 MiB
+    where the run reads JSON) is not read, and says so in its place; the columns are told by the first ones, at most 8
+    of them and 16 MiB together.
 
     Args:
         run: it.
@@ -238,9 +243,9 @@ def _samples(
     made: list[BatchSample] = []
     for one in origins:
         if is_lane_stream(run.data):
-            return _unread(origins), "samples that are packed on the fly are known only when the run reads them"
+            return _unread(origins), _ON_THE_FLY
         try:
-            shown = panels(_sample(run.data, one.position), index=one.index, show_all=show_all, decode=run.decode,
+            shown = panels(sample_of(run, one.position), index=one.index, show_all=show_all, decode=run.decode,
                            bounds=bounds)  # fmt: skip
         except Exception as error:  # a function that may not run, a sample that can't be read: the others are shown
             shown = Panels(one.index, one.key, (), 0, error=describe_error(error))
@@ -252,14 +257,31 @@ def _unread(origins: list[Origin]) -> tuple[BatchSample, ...]:
     return tuple(BatchSample(one, Panels(one.index, one.key, (), 0)) for one in origins)
 
 
-def _sample(data: Any, position: int) -> Mapping[str, Any]:
-    stream = data if is_stream(data) else Sequential(data)
-    return stream[position]
+def _stream_of(data: Any) -> Any:
+    return data if is_stream(data) else Sequential(data)
+
+
+def _stored_bytes(stream: Any, position: int) -> int:
+    """What is read for a sample, as far as that is known."""
+    return sum(one.length_bytes for one in stream.locate(position).extents or ())
 
 
 def sample_of(run: OpenedRun, position: int) -> Mapping[str, Any]:
-    """The sample at a position of a run, as the model gets it; raises whatever reading it raises."""
-    return _sample(run.data, position)
+    """The sample at a position of a run, as the model gets it.
+
+    Raises:
+        TooLarge: it is stored in more than 64 MiB, or 16 MiB where the run reads JSON.
+        ConfigError: it is packed on the fly.
+        Exception: whatever reading it raises.
+    """
+    stream: Any = _stream_of(run.data)
+    if is_lane_stream(run.data):
+        raise ConfigError(_ON_THE_FLY)
+    stored_bytes = _stored_bytes(stream, position)
+    if stored_bytes > MOST_JSON_BYTES and stored_bytes > (most_bytes := most_sample_bytes(_formats(run.data))):
+        found = f"{stored_bytes:,} bytes at position {position:,}"
+        raise TooLarge("a sample that is too large to be read at once", found=found, expected=f"at most {most_bytes:,}")
+    return stream[position]
 
 
 def eos_id_of(node: Any) -> int | None:
@@ -274,11 +296,30 @@ def _eos_ids(node: Any) -> set[int | None]:
     return {one for child in node.children().values() for one in _eos_ids(child)}
 
 
+def _formats(node: Any) -> set[str]:
+    """What the sources of a run are stored as."""
+    children = node.children()
+    if not children:
+        return {str(node.recipe().get("format", ""))}
+    return {one for child in children.values() for one in _formats(child)}
+
+
+def _small_ones(stream: Any, origins: list[Origin]) -> list[int]:
+    """Positions of samples that may be read together."""
+    found, left_bytes = list[int](), MOST_JSON_BYTES
+    for one in origins:
+        stored_bytes = _stored_bytes(stream, one.position)
+        if stored_bytes <= left_bytes:
+            found.append(one.position)
+            left_bytes -= stored_bytes
+    return found
+
+
 def _fields(run: OpenedRun, origins: list[Origin], count: int) -> tuple[BatchField, ...]:
-    """The columns, by the first samples that are shown."""
-    stream: Any = run.data if is_stream(run.data) else Sequential(run.data)
+    """The columns, by the first samples that are shown, as many as are small enough together."""
+    stream = _stream_of(run.data)
     try:
-        columns = stream.get_batch(np.array([one.position for one in origins[:8]], np.int64))
+        columns = stream.get_batch(np.array(_small_ones(stream, origins[:8]), np.int64))
     except Exception:  # each sample says what is wrong with it
         return ()
     made: list[BatchField] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 MOST_SAMPLE_BYTES = 1 << 26
@@ -10,11 +11,18 @@ MOST_SAMPLE_BYTES = 1 << 26
 MOST_JSON_BYTES = 1 << 24
 """The same of a line of JSON, whose values may take twenty times its bytes."""
 
+_JSON_FORMATS = frozenset(("jsonl", "jsonl-files"))
+
 MOST_PIXELS = 1 << 26
 """An image of more pixels is never decoded; its size is in its header."""
 
 MOST_ERROR_CHARACTERS = 2000
 MOST_NAME_CHARACTERS = 200
+
+
+def most_sample_bytes(formats: Iterable[str]) -> int:
+    """Stored bytes of a sample that is read whole, where data are of these formats."""
+    return MOST_SAMPLE_BYTES if _JSON_FORMATS.isdisjoint(formats) else MOST_JSON_BYTES
 
 
 @dataclass(frozen=True, slots=True)

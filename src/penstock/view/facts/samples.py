@@ -15,7 +15,7 @@ from penstock.codec.media_bytes import MediaBytes, media_bytes, stored_media
 from penstock.errors import ConfigError, Excluded, NotFound, TooLarge
 from penstock.formats._excluding import stored
 from penstock.types import Extent
-from penstock.view.facts.bounds import IN_LIST, MOST_JSON_BYTES, MOST_NAME_CHARACTERS, MOST_SAMPLE_BYTES, Bounds
+from penstock.view.facts.bounds import IN_LIST, MOST_NAME_CHARACTERS, Bounds, most_sample_bytes
 from penstock.view.facts.figures import is_too_large_here
 from penstock.view.facts.media import HEAD_BYTES, OTHER, SHOWN_BY_BROWSERS, sniff_media
 from penstock.view.facts.opening import Opened
@@ -26,8 +26,6 @@ PAGE = 50
 
 MOST_PARTS = 4096
 """Among so many parts of a sample a part is looked for by its name without reading the others."""
-
-_JSON_FORMATS = ("jsonl", "jsonl-files")
 
 
 @runtime_checkable
@@ -57,7 +55,7 @@ def page(
 ) -> Iterator[Panels]:
     """The samples `[start, start + count)`, as many as there are, one after another.
 
-    Memory: one sample, at most `MOST_SAMPLE_BYTES` as it is stored, and its panels.
+    Memory: one sample, at most `most_sample_bytes` as it is stored, and its panels.
     """
     for index in range(max(0, start), min(len(opened), max(0, start) + count)):
         yield sample_at(opened, index, show_all=show_all, bounds=bounds)
@@ -88,7 +86,7 @@ def sample_at(
     if not 0 <= index < len(opened):
         raise ConfigError("no such sample", found=index, expected=f"0 to {len(opened) - 1}")
     try:
-        if _stored_bytes(opened, index) > _most_bytes(opened):
+        if _stored_bytes(opened, index) > most_sample_bytes([opened.format]):
             return _beginning(opened, index, extents_of(opened.source, index) or (), bounds)
         sample = _read(opened, index)
         found = panels(sample, index=index, show_all=show_all, decode=opened.decode, bounds=bounds)
@@ -174,16 +172,12 @@ def read_whole(opened: Opened, index: int) -> dict[str, Any]:
     return _read(opened, index)
 
 
-def _most_bytes(opened: Opened) -> int:
-    return MOST_JSON_BYTES if opened.format in _JSON_FORMATS else MOST_SAMPLE_BYTES
-
-
 def _stored_bytes(opened: Opened, index: int) -> int:
     return sum(one.length_bytes for one in extents_of(opened.source, index) or ())
 
 
 def _require_small(opened: Opened, index: int) -> None:
-    stored_bytes, most_bytes = _stored_bytes(opened, index), _most_bytes(opened)
+    stored_bytes, most_bytes = _stored_bytes(opened, index), most_sample_bytes([opened.format])
     if stored_bytes > most_bytes:
         what = "a sample that is too large to be read at once"
         raise TooLarge(what, path=opened.name, found=f"{stored_bytes:,} bytes", expected=f"at most {most_bytes:,}")
