@@ -98,7 +98,7 @@ def report(
         raise ConfigError("so many examples are too many for a page", found=examples, expected=f"0 to {MOST_EXAMPLES}")
     place = place_of(output).bare()
     place = Place(place.store, output_path(place.store, place.path))
-    _require_page(place.path)
+    _require_page(place)
     of_run = is_recipe(target)
     taken: dict[str, Any] = {"trust": trust, "follow_links": follow_links, "tokenizer": tokenizer, "split": split}
     for_runs: dict[str, Any] = {"steps": steps, "global_batch": global_batch, "world": world}
@@ -340,12 +340,12 @@ def _refuse_others(given: Mapping[str, Any], *, of_run: bool) -> None:
         raise ConfigError(what, found=", ".join(said), hint="Leave it out")
 
 
-def _require_page(path: str) -> None:
+def _require_page(place: Place) -> None:
     """That the output is called as what it is."""
-    if not path.lower().endswith(_NAMES):
+    if not place.path.lower().endswith(_NAMES):
         hint = "Name it so; for a PDF, open that page in a browser and print it to a file"
         raise ConfigError(
-            "a report is a page of HTML", path=path, expected=f"a name with {' or '.join(_NAMES)}", hint=hint
+            "a report is a page of HTML", path=place.path, expected=f"a name with {' or '.join(_NAMES)}", hint=hint
         )
 
 
