@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,23 @@ def test_of_a_folder_that_was_read_as_one(tmp_path: Path) -> None:
     assert [one.added for one in report.also] == [3, 3, 3, 5, 8, 8], "of files of one content each gives what any gives"
     assert [sorted(lengths_of(path)) for path in made[:2]] == [[1, 4, 4]] * 2
     assert sorted(lengths_of(made[4])) == sorted(lengths_of(made[2]) + lengths_of(made[3]))
+
+
+def test_a_file_of_a_folder_that_was_read_as_one(tmp_path: Path) -> None:
+    """Its lines are found where the folder is the input, also where another input of the same is the file itself."""
+    (tmp_path / "raw").mkdir()
+    write(tmp_path / "raw/a.jsonl", 6)
+    text = write(tmp_path / "b.jsonl", 7).read_bytes()
+    (tmp_path / "b.jsonl").unlink()
+    (tmp_path / "raw/b.jsonl.gz").write_bytes(gzip.compress(text))
+    ps.filter(tmp_path / "raw", tmp_path / "f.jsonl", where="id != 2", keep_map=True)
+    ps.convert(tmp_path / "raw", tmp_path / "mds", to="mds")
+    pack(tmp_path / "f.jsonl", str(tmp_path / "f.pbin"), keep_map=True)
+    ps.merge([tmp_path / "f.jsonl", tmp_path / "raw/b.jsonl.gz"], tmp_path / "m.jsonl", keep_map=True)
+    made = [tmp_path / name for name in ("f.jsonl", "mds", "f.pbin", "m.jsonl")]
+    report = ps.exclude(tmp_path / "raw/b.jsonl.gz", key=["3", "4"], reason="r", also=made)
+    assert [one.added for one in report.also] == [2, 2, 2, 4]
+    assert [sorted(lengths_of(path)) for path in (made[0], made[1], made[3])] == [[3, 4], [3, 4], [3, 3, 4, 4]]
 
 
 def test_what_is_not_known_is_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from penstock._limits import MOST_NODES_DEEP
+from penstock._secrets import logger
 from penstock.errors import ConfigError, PenstockError
 from penstock.formats import open_source
 from penstock.formats._excluded import files_of_lines
@@ -22,6 +23,8 @@ from penstock.store.place import Place
 from penstock.store.resolve import same_file
 from penstock.store.row_map import read_row_map
 from penstock.types import IntArray, Manifest
+
+_log = logger()
 
 _IN_ORDER = (None, "convert", "merge")
 """Commands after which samples stand as those of their inputs do, one input after another; None: `pack`."""
@@ -55,10 +58,17 @@ def _made_of(made: Dataset, sources: Sources, above: tuple[str, ...]) -> IntArra
     if not isinstance(manifest, Manifest) or not manifest.inputs:
         raise _unknown(path, "no side file says what it was made of")
     first = sources[0][0].place
-    rows = _named(manifest, sources) or dict(_between(made, manifest, sources, above))
+    named = _named(manifest, sources)
+    rows = named | dict(_between(made, manifest, named, sources, above))
     if not rows:
         inputs = ", ".join(manifest.inputs)[:200]
         raise _unknown(path, f"its side file names other inputs, or {first.shown} changed: {inputs}")
+    gone = [
+        one for one, digest in manifest.inputs.items() if one not in rows and not _found(one, digest, made.place, first)
+    ]
+    if gone:
+        what = "%s: %s is not to be found as it was read: whether it held these samples too is not known"
+        _log.warning(what, path, ", ".join(gone)[:200])
     row_map = read_row_map(made.place, manifest)
     if row_map is None:
         begins = _begins(made, manifest, {name: len(dataset) for name, (dataset, _) in rows.items()}, first)
@@ -86,13 +96,13 @@ def _named(manifest: Manifest, sources: Sources) -> dict[str, tuple[Dataset, Int
 
 
 def _between(
-    made: Dataset, manifest: Manifest, sources: Sources, above: tuple[str, ...]
+    made: Dataset, manifest: Manifest, named: Collection[str], sources: Sources, above: tuple[str, ...]
 ) -> Iterator[tuple[str, tuple[Dataset, IntArray]]]:
-    """Inputs that hold the sources among their files, or were made of them, and which of their samples these are."""
+    """The other inputs that hold sources among their files, or were made of them, and which samples these are."""
     if len(above) >= MOST_NODES_DEEP or made.place.absolute in above:
         return
     for name, digest in manifest.inputs.items():
-        place = _found(name, digest, made.place, sources[0][0].place)
+        place = None if name in named else _found(name, digest, made.place, sources[0][0].place)
         if place is None:
             continue
         try:
