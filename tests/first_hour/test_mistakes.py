@@ -115,6 +115,8 @@ MISTAKES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("pack big.txt -o o.pbin --tokenizer nothere.json", 4, ("plain text", "--input-format text")),
     ("pack pretty.json -o o.pbin --tokenizer nothere.json", 4, ("one JSON document", "--input-format text")),
     ("pack tokenizer.json -o o.pbin --tokenizer nothere.json", 4, ("a tokenizer, not data", "--tokenizer")),
+    ("pack in-a-line.json -o o.pbin --tokenizer nothere.json", 4, ("a tokenizer, not data", "--tokenizer")),
+    ("info in-a-line.json", 7, ("a tokenizer, not data", "--tokenizer")),
 )
 
 
@@ -130,6 +132,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "big.txt").write_text("plain words\n" * 9000)
     (root / "pretty.json").write_text(json.dumps(rows, indent=1))
     (root / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": []}, indent=1))
+    (root / "in-a-line.json").write_text(json.dumps({"version": "1.0", "added_tokens": []}))
     (root / "recipe.yaml").write_text("path: corpus.jsonl\n")
     (root / "tokens.yaml").write_text("kind: chunk\nlength: 1\nsource: {kind: open, path: c.pbin}\n")
     (root / "straem.yaml").write_text("penstock: 1\nstraem: {path: c.pbin}\n")

@@ -87,13 +87,18 @@ def looks_like_text(head: bytes) -> bool:
     return bool(text) and not re.search("[\x00-\x08\x0e-\x1f]", text)
 
 
+def is_tokenizer(head: bytes, path: str) -> bool:
+    """Whether a JSON document of which these are the first bytes is a tokenizer, in one line or many."""
+    return path.endswith("tokenizer.json") or (b'"added_tokens"' in head and b'"version"' in head)
+
+
 def of_text(head: bytes, path: str) -> Cause | None:
     """What the first bytes of a file that is no JSONL are, where they are text; None where they are not."""
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     if not looks_like_text(head):
         return None
     if start in (b"{", b"["):
-        if path.endswith("tokenizer.json") or (b'"added_tokens"' in head and b'"version"' in head):
+        if is_tokenizer(head, path):
             return "a tokenizer, not data", "Give it to `penstock pack` as --tokenizer"
         if path.endswith(".json") and _RECIPE.search(head):
             return "a recipe, not data", f"`penstock plan {path.rpartition('/')[2]}` shows what it reads"

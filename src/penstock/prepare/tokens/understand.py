@@ -13,7 +13,7 @@ from penstock.abc import Format
 from penstock.errors import ConfigError, FormatError
 from penstock.executors import HERE, AnyExecutor
 from penstock.formats import BUILT_IN, files_at, format_names, usable_format
-from penstock.formats._unrecognised import of_text
+from penstock.formats._unrecognised import is_tokenizer, of_text
 from penstock.prepare.tokens.engines import Reference
 from penstock.prepare.tokens.inputs import TABLES, InputFile, InputFormat, describe_inputs, find_files, without_excluded
 from penstock.prepare.tokens.load_tokenizer import load_tokenizer, tokenizer_files
@@ -130,10 +130,10 @@ def _require_lines(file: Place) -> None:
     """That a file may be JSONL, before anything is loaded for it; the first of many tells what all of them are.
 
     Raises:
-        FormatError: it is plain text, or one JSON document over several lines.
+        FormatError: it is plain text, a tokenizer, or one JSON document over several lines.
     """
     head = file.store.get(file.path, 0, _HEAD_BYTES)
-    if not head.startswith(b"\x1f\x8b") and not _has_json_line(head):
+    if not head.startswith(b"\x1f\x8b") and (not _has_json_line(head) or is_tokenizer(head, file.path)):
         found, hint = of_text(head, file.path) or ("", "")
         if found:
             raise FormatError("no JSONL", path=file.path, found=found, hint=hint.replace("FILE", "…"))
