@@ -30,7 +30,8 @@ def facade(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]
 
             close = None if name.startswith("__") else nearest(name, where())
             hint = f"; did you mean {close!r}?" if close else ""
-            raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
+            # With an object of its own, as a traceback of Python would suggest the same once more.
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}", name=name, obj=None)
         module, attribute = where()[name]
         if module == package:  # one of its own modules
             return importlib.import_module(f"{package}.{attribute}")

@@ -148,7 +148,7 @@ def test_jsonl(tmp_path: Path, run: Run) -> None:
 def test_info(folder: Path, run: Run) -> None:
     run("prepare", folder, "--split-ratio", "2,1,1", "--sample-type", "CrudeWebdataset")
     found = json.loads(run("energon", "info", folder, "--json"))
-    assert found["splits"]["val"] == "25.0%, 10 samples, 1 shards"
+    assert found["splits"]["val"] == "25.0%, 10 samples, 1 shard"
     assert (found["sample_type"], found["shards"], found["energon_version"]) == ("CrudeWebdataset", 4, "7.4.1")
 
 
@@ -166,7 +166,7 @@ def test_info_counts_no_sample_that_is_excluded(folder: Path, run: Run) -> None:
     assert found["samples"] == len(ps.open(folder, split="train", raw=True)) == 18
     details = json.loads(run("energon", "info", folder, "--json"))
     assert details["splits"]["train"] == "50.0%, 18 samples, 2 shards, 2 more excluded in split.yaml"
-    assert details["splits"]["val"] == "22.2%, 8 samples, 1 shards, 2 more excluded in split.yaml"
+    assert details["splits"]["val"] == "22.2%, 8 samples, 1 shard, 2 more excluded in split.yaml"
     assert details["samples_of_all_splits"] == "36"
     assert found["details"]["splits"] == details["splits"]
 

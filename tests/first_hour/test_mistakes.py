@@ -32,7 +32,9 @@ MISTAKES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("info mixed", 7, ("below", "mds/", "notes.jsonl")),
     ("info above", 7, ("below", "tars/ (a prepared WebDataset)")),
     ("index corpus.jsonl.gz", 7, ("compressed", "gzip", "reads it as it is")),
+    ("index indexed.jsonl.gz", 7, ("compressed", "gzip", "reads it as it is")),
     ("index empty.jsonl", 6, ("the file is empty",)),
+    ("info empty.jsonl", 6, ("the file is empty", "`penstock index --on-error skip`")),
     # What was mistyped: near names alone are suggested.
     ("pakc corpus.jsonl", 2, ("No such command 'pakc'. Did you mean 'pack'?",)),
     ("xyzzy", 2, ("No such command 'xyzzy'.",)),
@@ -128,6 +130,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     (root / "corpus.jsonl").write_text(lines)
     (root / "corpus.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    (root / "indexed.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    (root / "indexed.jsonl.idx").write_text("an index of another file")
     (root / "x.txt.gz").write_bytes(gzip.compress(b"plain words\n" * 9))
     (root / "big.txt").write_text("plain words\n" * 9000)
     (root / "pretty.json").write_text(json.dumps(rows, indent=1))

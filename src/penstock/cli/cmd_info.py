@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from penstock.cli._opening import excludes_option, opening_options
-from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, table
+from penstock.cli._output import counted, emit, follow_links_option, human_bytes, json_option, table
 
 _BAR = 40
 
@@ -96,7 +96,8 @@ def _details(details: dict[str, Any]) -> list[tuple[str, str]]:
         elif isinstance(value, str):
             rows.append((name.replace("_", " "), value))
         elif isinstance(value, int):
-            rows.append((label, f"{value:,} {unit}") if label else (unit, f"{value:,}"))
+            number = counted(value, unit[:-1]) if unit.endswith("s") else f"{value:,} {unit}"
+            rows.append((label, number) if label else (unit, f"{value:,}"))
         elif isinstance(value, dict):
             rows.append((name.replace("_", " "), ", ".join(f"{one} ({text})" for one, text in value.items())))
         else:

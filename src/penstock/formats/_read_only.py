@@ -11,7 +11,7 @@ from penstock.abc import Store
 from penstock.errors import PenstockError, Unsupported
 from penstock.types import Action, Finding, OpenOptions
 
-_INSTEAD = "It is only read. Samples are written as mds, json-shards, jsonl or webdataset; tokens as pbin or megatron"
+_INSTEAD = "Samples are written as mds, json-shards, jsonl or webdataset; tokens as pbin or megatron"
 
 
 class _Named(Protocol):

@@ -17,7 +17,7 @@ from penstock._secrets import redacted_repr
 from penstock.abc import Staged
 from penstock.errors import ConfigError
 from penstock.executors import HERE, AnyExecutor, make_executor
-from penstock.formats.jsonl.build import DroppedLine, IndexedLines, Run, fill_index, index_path_for
+from penstock.formats.jsonl.build import DroppedLine, IndexedLines, Run, fill_index, index_path_for, require_plain
 from penstock.formats.jsonl.energon import encode_energon_index, energon_index_path, scan_energon
 from penstock.formats.jsonl.owner import require_own_index
 from penstock.formats.jsonl.scan import LineRange, Lines, scan_lines
@@ -128,6 +128,8 @@ def build_index(
     if workers is not None and workers < 1:
         raise ConfigError("the work needs a process", found=f"workers={workers}", expected="1 or more")
     size_bytes = data.store.size(data.path)
+    if data.path.endswith((".gz", ".zst")):  # before what is wrong with the index: `a.jsonl.gz` has that of `a.jsonl`
+        require_plain(data.store, data.path)
     if flavor == "energon" and not (isinstance(executor, str) and executor in HERE):
         what, hint = "Energon's index is made by this process alone", "Leave executor= (--executor) out"
         raise ConfigError(what, path=data.path, found=f"executor={executor!r}", hint=hint)

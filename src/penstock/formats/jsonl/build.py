@@ -87,11 +87,10 @@ class IndexedLines:
             line = before + fault.line + 1
             if not self.skip_faulty:
                 if self.size_bytes == 0:
-                    hint = "Leave it out, or write it again; --on-error skip takes it as it is"
+                    hint = "Leave it out, or write it again; `penstock index --on-error skip` takes it as it is"
                     raise Corrupt(fault.reason, path=self.path, hint=hint)
-                if line == 1 and self.store.get(self.path, 0, 4).startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
-                    what, hint = "a compressed file takes no index", "Every verb reads it as it is; or unpack it first"
-                    raise Unsupported(what, path=self.path, found="gzip or zstd", hint=hint)
+                if line == 1:
+                    require_plain(self.store, self.path)
                 _require_lines(self.store, self.path)
                 raise Corrupt(
                     f"line {line} is not valid JSON",
@@ -103,6 +102,13 @@ class IndexedLines:
             if len(self.dropped) < MOST_FAULTS:
                 self.dropped.append(DroppedLine(line, fault.offset_bytes, fault.length_bytes, fault.reason))
         self.num_dropped += lines.num_faults
+
+
+def require_plain(store: Store, path: str) -> None:
+    """That a file does not begin as a compressed one; raises `Unsupported`."""
+    if store.get(path, 0, 4).startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
+        what, hint = "a compressed file takes no index", "Every verb reads it as it is; or unpack it first"
+        raise Unsupported(what, path=path, found="gzip or zstd", hint=hint)
 
 
 def _require_lines(store: Store, path: str) -> None:

@@ -74,7 +74,7 @@ def _samples(info: Info, splits: Splits, name: str, root: str, samples_of: Sampl
         return 0, f"can't be opened: {error.found or error.what}"
     gone = sum(info.counts[one] for one in shards) - samples
     more = f", {gone:,} more excluded in {splits.name or SPLIT_YAML}" if gone else ""
-    return samples, f"{samples:,} samples, {len(shards):,} shards{more}"
+    return samples, f"{samples:,} samples, {len(shards):,} shard{'' if len(shards) == 1 else 's'}{more}"
 
 
 def _sample_type(store: Store, path: str) -> str:
