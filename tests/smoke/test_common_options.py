@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import click
@@ -10,7 +12,7 @@ import pytest
 from tests.smoke.test_commands import USES, leaves, place  # noqa: F401
 
 from penstock.cli.main import cli, main
-from penstock.errors import MissingExtra
+from penstock.errors import MissingExtra, PenstockError
 
 COMMON = {"--quiet", "--verbose", "--progress", "--json", "--no-color", "--debug"}
 SERVING = ("view", "mount", "energon mount")
@@ -58,3 +60,54 @@ def test_a_document_alone_where_it_is_quiet(
     assert ended.value.code == 0, told.err
     assert isinstance(json.loads(told.out), dict)
     assert told.err == ""
+
+
+@pytest.mark.parametrize("name", [name for name in USES if name not in (*SERVING, *LONG)])
+def test_progress_is_shown_as_it_is_asked_for(
+    name: str,
+    place: Path,  # noqa: F811
+    capfd: pytest.CaptureFixture[str],
+    may_lack_extras: bool,
+) -> None:
+    """Of a short one: an object at its end, and no word in the other modes; `-v` changes nothing of what is made."""
+
+    def told(*options: str) -> tuple[str, list[str]]:
+        copy = place.with_name(f"{place.name}-{len(options)}")
+        shutil.copytree(place, copy)
+        os.chdir(copy)
+        with pytest.raises(SystemExit) as ended:
+            main([*name.split(), *USES[name].arguments.split(), *options])
+        said = capfd.readouterr()
+        if may_lack_extras and ended.value.code == MissingExtra.exit_status:
+            pytest.skip(said.err)
+        assert ended.value.code == 0, said.err
+        return said.out, said.err.splitlines()
+
+    silent, notes = told("--progress=none")
+    assert [one for one in notes if one.startswith("{")] == []
+    assert told("--progress", "plain")[1] == notes, "no line of a short one"
+    shown, lines = told("-v", "--progress", "json")
+    objects = [json.loads(one) for one in lines if one.startswith("{")]
+    assert set(objects[-1]) == {"label", "done", "total", "unit", "rate", "left_seconds", "seconds", "extra"}
+    assert objects[-1]["label"] == name.split()[-1]
+    assert objects[-1]["total"] in (None, objects[-1]["done"]), "at its end"
+    assert len(shown.splitlines()) == len(silent.splitlines())
+
+
+@pytest.mark.parametrize("name", [name for name in USES if name not in LONG])
+def test_an_error_of_each_command_is_one_document_and_a_traceback_where_it_is_asked_for(
+    name: str,
+    place: Path,  # noqa: F811
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    arguments = [*name.split(), "nothere.jsonl", *USES[name].arguments.split()[1:]]
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, "--json"])
+    told = capfd.readouterr()
+    error = json.loads(told.out)["error"]
+    assert list(error) == ["code", "message", "path", "place", "found", "expected", "hint"]
+    assert ended.value.code not in (0, 70)
+    assert error["message"] in told.err
+    with pytest.raises((PenstockError, click.ClickException)):
+        main([*arguments, "--debug"])
+    assert capfd.readouterr().out == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Generator
@@ -173,7 +174,8 @@ class _Lines:
 
     def advance(self, done: int, extra: str = "", total: int | None = None) -> None:
         """See `Advance`."""
-        self._done, self._extra, self._total = done, extra, self._total if total is None else total
+        told, extra = _total_in(extra)
+        self._done, self._extra, self._total = done, extra, told or total or self._total
         self.tick()
 
     def tick(self) -> None:
@@ -224,9 +226,18 @@ def quiet_logs() -> Generator[None]:
         log.setLevel(level)
 
 
+def _total_in(extra: str) -> tuple[int | None, str]:
+    """The number in `of 1,234 read back`, and what follows: a verb's `progress=` takes a number and a text alone."""
+    told = re.fullmatch(r"of ([\d,]+) ?(.*)", extra)
+    return (int(told[1].replace(",", "")), told[2]) if told else (None, extra)
+
+
 @contextlib.contextmanager
 def reporting(label: str) -> Generator[None]:
-    """What every command does: where it does not report its progress itself, say every 30 seconds what it has read."""
+    """What every command does: where it does not report its progress itself, say every 30 seconds what it has read.
+
+    With `--progress json` it says so at its end too, however short it was.
+    """
     known, before, began = said(), read_bytes(), time.monotonic()
 
     def tick() -> None:
@@ -237,6 +248,8 @@ def reporting(label: str) -> Generator[None]:
 
     with ticking(tick):
         yield
+    if progress_mode(known) == "json":
+        tick()
 
 
 @contextlib.contextmanager
@@ -261,8 +274,9 @@ def _bar(label: str, total: int | None, unit: str) -> Generator[Advance]:
             return
         if not bar.live.is_started:
             bar.start()
+        told, extra = _total_in(extra)
         rate = f"{human_bytes(done / seconds)}/s" if unit == "bytes" else f"{done / seconds:,.0f} {unit}/s"
-        bar.update(task, completed=done, total=total, rate=rate, extra=extra)
+        bar.update(task, completed=done, total=told or total, rate=rate, extra=extra)
 
     try:
         yield advance

@@ -166,7 +166,7 @@ def open_listed(target: Any, given: Given | None, options: dict[str, Any]) -> Li
     if not isinstance(target, str | os.PathLike):
         return _open_several(target, given, options)
     place = dataset_at(target, follow_links=bool(options.get("follow_links")))
-    chosen = find_format(place, options.get("format"), OpenOptions())
+    chosen = find_format(place, options.get("format"), OpenOptions(layout=options.get("layout")))
     asked = {name: value for name, value in options.items() if name in OPTIONS and value not in (None, False)}
     dataset = open_dataset(target, {**asked, "format": chosen.name})
     opening = OpenOptions(**{name: value for name, value in asked.items() if name != "format"}, excludes=NO_LIST)

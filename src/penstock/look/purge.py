@@ -137,7 +137,7 @@ def _gone(listed: Listed, found: ExcludeList, *, is_named: bool) -> IntArray:
 def _write(target: Any, place: Place, found: ExcludeList, to: str | None, asked: dict[str, Any], **how: Any) -> None:
     """Through the verb that copies such data as they are stored."""
     source = dataset_at(target, follow_links=bool(asked.get("follow_links")))
-    name = find_format(source, asked.get("format"), OpenOptions()).name
+    name = find_format(source, asked.get("format"), OpenOptions(layout=asked.get("layout"))).name
     given: dict[str, Any] = {**asked, "format": name}
     if name == "webdataset":
         if found.path != f"{source.bare().path}/.penstock.exclude.jsonl":

@@ -105,7 +105,7 @@ def open_dataset(target: Target, options: dict[str, Any], *, leave_out: bool = F
         whole = open_source(target, **options)
         return Dataset(seen(whole), (seen(whole),), place_of(_name_of(whole)), (), excluded_of(whole))
     place = dataset_at(target, follow_links=options.get("follow_links", False))
-    options["format"] = find_format(place, options.get("format"), OpenOptions()).name
+    options["format"] = find_format(place, options.get("format"), OpenOptions(layout=options.get("layout"))).name
     if options["format"] == "webdataset":
         whole = open_source(target, **options, raw=True)
         return Dataset(seen(whole), (seen(whole),), place, (place,), excluded_of(whole))
