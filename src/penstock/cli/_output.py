@@ -250,6 +250,7 @@ def reporting(label: str) -> Generator[None]:
         yield
     if progress_mode(known) == "json":
         tick()
+        known[REPORTS] = True  # the group that it is in has nothing to add
 
 
 @contextlib.contextmanager
