@@ -15,6 +15,7 @@ import pytest
 
 import penstock as ps
 from penstock.cli.main import main
+from penstock.store.resolve import resolve
 
 TOKENIZER = Path(__file__).parents[1] / "golden/modalities/tokenizers/bpe2/tokenizer.json"
 
@@ -64,6 +65,7 @@ REFUSED = (
 WATCHED = """
 import os, shlex, sys
 from penstock.cli.main import main
+from penstock.store.resolve import resolve
 
 writes, wrong = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC, []
 changes = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod",
@@ -184,3 +186,52 @@ def test_about_how_many_tokens_there_will_be(home: Path, capsys: pytest.CaptureF
     foreseen, made = (json.loads(run(one, capsys)[1]) for one in (f"{line} --dry-run", line))
     for name in ("documents", "tokens"):
         assert abs(foreseen[name] - made[name]) < made[name] / 10
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "filter {0}/a.jsonl -o {0}/o.jsonl --where 'n > 3'",
+        "filter {0}/a.jsonl -o {0}/there.jsonl --where 'n > 3' --overwrite",
+        "split {0}/a.jsonl -o {0}/parts --ratio 3,1",
+        "merge {0}/a.jsonl {0}/there.jsonl -o {0}/o.jsonl",
+        "merge {0}/t.pbin {0}/t.pbin -o {0}/o.pbin",
+        "convert {0}/a.jsonl {0}/o --to mds",
+        "convert {0}/a.jsonl {0}/o --to webdataset",
+        "convert {0}/t.pbin {0}/o.zarr",
+        f"pack {{0}}/a.jsonl -o {{0}}/o.pbin --tokenizer {TOKENIZER} --executor inline --engine tokenizers",
+        f"pack {{0}}/a.jsonl -o {{0}}/o/ --tokenizer {TOKENIZER} --executor inline --engine tokenizers --keep-map",
+    ],
+)
+def test_a_bucket_gets_no_request_that_writes(
+    home: Path,
+    line: str,
+    s3_server: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication
+
+    asked: list[tuple[str, str]] = []
+    really = DomainDispatcherApplication.__call__
+
+    def watched(self: Any, environ: dict[str, Any], start_response: Any) -> Any:
+        asked.append((environ["REQUEST_METHOD"], environ["PATH_INFO"]))
+        return really(self, environ, start_response)
+
+    bucket = f"s3://bucket/{home.name}"
+    for name in ("a.jsonl", "there.jsonl", "t.pbin"):
+        store, path = resolve(f"{bucket}/{name}")
+        staged = store.stage(path)
+        staged.write(Path(name).read_bytes())
+        staged.commit()
+    # What was found out of far files may be kept there: it is no part of the output.
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path_factory.mktemp("cache")))
+    before = sorted(str(path) for path in home.rglob("*"))
+    monkeypatch.setattr(DomainDispatcherApplication, "__call__", watched)
+    status, told, said = run(f"{line.format(bucket)} --dry-run", capsys)
+    assert (status, "nothing was written (--dry-run)" in told) == (0, True), said
+    assert {method for method, _ in asked} <= {"GET", "HEAD"}, asked
+    assert asked, "the data are there"
+    assert sorted(str(path) for path in home.rglob("*")) == before
