@@ -106,7 +106,7 @@ def test_a_call_that_was_taken_is_answered() -> None:
 
         def __init__(self) -> None:
             self.inner: SimpleQueue[Any] = SimpleQueue()
-            self.put = self.inner.put
+            self.put, self.get = self.inner.put, self.inner.get
 
         def get_nowait(self) -> Any:
             found = self.inner.get_nowait()
@@ -115,9 +115,9 @@ def test_a_call_that_was_taken_is_answered() -> None:
                 time.sleep(0.3)
             return found
 
-    pool = Pool(1, "slow")
-    pool._tasks = Slow()  # type: ignore[assignment]
-    future = pool.submit(time.sleep, 0.1)
-    assert taken.wait(5)
-    _ending._raise_in(pool._threads[0], time.monotonic() + 5)
-    assert isinstance(future.exception(timeout=5), SystemExit)
+    with Pool(1, "slow") as pool:
+        pool._tasks = Slow()  # type: ignore[assignment]
+        future = pool.submit(time.sleep, 0.1)
+        assert taken.wait(5)
+        _ending._raise_in(pool._threads[0], time.monotonic() + 5)
+        assert isinstance(future.exception(timeout=5), SystemExit)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, cast
 
 from penstock._ending import Worker, has_ended, only_exit_handlers_run
 
@@ -114,8 +114,7 @@ class Pool:
 
 
 def _work(tasks: _Tasks, idle: threading.Semaphore) -> None:
-    worker = threading.current_thread()
-    shield = worker.shield if isinstance(worker, Worker) else threading.Lock()
+    shield = cast(Worker, threading.current_thread()).shield
     while True:
         shield.acquire()  # ended between taking a call and running it, nobody would hear of that call again
         try:
