@@ -51,7 +51,7 @@ def estimate(
         seen_bytes += max(0, stop - start)
         documents += len(texts)
         tokens += int(encode(texts)[1].sum()) + len(texts) if texts else 0
-    rows = sum(count_rows(one.place) for one in inputs if one.kind in TABLES)
+    rows = sum(count_rows(one.place, one.kind) for one in inputs if one.kind in TABLES)
     whole = sum(one.kind == "whole" for one in inputs)
     lines_bytes = sum(text_bytes(one.name, one.size_bytes) for one in inputs if one.kind not in TABLES)
     share = lines_bytes / max(1, seen_bytes)
@@ -84,7 +84,7 @@ def _stream_windows(inputs: Sequence[InputFile]) -> Iterator[tuple[bool, bytes]]
 def _table_windows(inputs: Sequence[InputFile], selection: Selection) -> Iterator[tuple[bool, bytes]]:
     files = [one for one in inputs if one.kind in TABLES]
     for one in files[:: max(1, len(files) // _MOST_STREAMS)][:_MOST_STREAMS]:
-        with contextlib.closing(table_lines(one.place, 0, one.size_bytes, selection)) as lines:
+        with contextlib.closing(table_lines(one.place, one.kind, 0, one.size_bytes, selection)) as lines:
             for _, data in itertools.islice(lines, 1):
                 yield True, data[: _WINDOW_BYTES * _PLACES // _MOST_STREAMS]
 

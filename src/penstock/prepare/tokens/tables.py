@@ -18,18 +18,16 @@ from penstock.errors import ConfigError, Corrupt
 from penstock.formats.tables.arrow import EXTRA, arrow_faults, too_large
 from penstock.formats.tables.hf import HfBlocks, load_blocks
 from penstock.formats.tables.parquet import footer_extents
+from penstock.prepare.tokens.inputs import Kind
 from penstock.prepare.tokens.select import Selection
-from penstock.store.beginning import beginning_of
 from penstock.store.place import Place
 from penstock.store.powers import CopyingStore
-
-MAGIC = b"PAR1"
 
 _BATCH_ROWS = 512
 _SHOWN = 12
 
 
-class _Table(Protocol):
+class Table(Protocol):
     """A file while it is open; its groups are numbered from 0."""
 
     @property
@@ -40,20 +38,9 @@ class _Table(Protocol):
     def batches(self, group: int, keys: list[str], /) -> Iterator[Any]: ...
 
 
-def groups_in(source: Place, start_bytes: int, stop_bytes: int) -> list[tuple[int, int]]:
-    """`(number, first byte)` of the groups of a range of a file: those that begin in it.
-
-    A group that lies before its predecessor, or behind the file, counts as beginning with the one before: so ranges
-    that cover the file hold every group once, in order.
-
-    Raises:
-        Corrupt: the file is damaged.
-    """
-    with _opened(source) as table:
-        return _groups_in(table, source, start_bytes, stop_bytes)
-
-
-def table_lines(source: Place, start_bytes: int, stop_bytes: int, selection: Selection) -> Generator[tuple[int, bytes]]:
+def table_lines(
+    source: Place, kind: Kind, start_bytes: int, stop_bytes: int, selection: Selection
+) -> Generator[tuple[int, bytes]]:
     """`(offset, lines)` of the groups that begin in a range: 512 rows at a time, as JSON.
 
     Offsets are those of the groups, and of lines in what is made of a group. Memory: a few times 512 rows, and a
@@ -61,25 +48,26 @@ def table_lines(source: Place, start_bytes: int, stop_bytes: int, selection: Sel
 
     Args:
         source: the file.
+        kind: what it is.
         start_bytes, stop_bytes: the range.
         selection: tells the columns; all but binary ones where it may look at any.
 
     Raises:
         Corrupt: the file is damaged.
     """
-    with _opened(source) as table:
+    with open_table(source, kind) as table:
         keys = selection.top_keys()
         if keys is None:
             keys = [field.name for field in table.schema if "binary" not in str(field.type)]
         encode = msgspec.json.Encoder().encode_lines
-        for group, offset_bytes in _groups_in(table, source, start_bytes, stop_bytes):
+        for group, offset_bytes in groups_in(table, source, start_bytes, stop_bytes):
             for batch in table.batches(group, keys):
                 lines = encode(batch.to_pylist())
                 yield offset_bytes, lines
                 offset_bytes += len(lines)
 
 
-def require_columns(source: Place, selection: Selection) -> None:
+def require_columns(source: Place, kind: Kind, selection: Selection) -> None:
     """Raise `ConfigError` where a column that is asked for is not there, or can't hold text.
 
     Raises:
@@ -89,7 +77,7 @@ def require_columns(source: Place, selection: Selection) -> None:
     keys = selection.top_keys()
     if keys is None:
         return
-    with _opened(source) as table:
+    with open_table(source, kind) as table:
         schema = table.schema
         for key in keys:
             if key not in schema.names:
@@ -106,13 +94,18 @@ def require_columns(source: Place, selection: Selection) -> None:
                 )
 
 
-def count_rows(source: Place) -> int:
+def count_rows(source: Place, kind: Kind) -> int:
     """Rows of a file, as its footer, or the heads of its record batches, say; raises `Corrupt`."""
-    with _opened(source) as table:
+    with open_table(source, kind) as table:
         return table.num_rows
 
 
-def _groups_in(table: _Table, source: Place, start_bytes: int, stop_bytes: int) -> list[tuple[int, int]]:
+def groups_in(table: Table, source: Place, start_bytes: int, stop_bytes: int) -> list[tuple[int, int]]:
+    """`(number, first byte)` of the groups of a range of a file: those that begin in it.
+
+    A group that lies before its predecessor, or behind the file, counts as beginning with the one before: so ranges
+    that cover the file hold every group once, in order.
+    """
     last_bytes = source.store.size(source.path) - 1
     begins = enumerate(itertools.accumulate((min(start, last_bytes) for start in table.begins()), max))
     return [(number, begin) for number, begin in begins if start_bytes <= max(0, begin) < stop_bytes]
@@ -162,9 +155,9 @@ class _Arrow:
 
 
 @contextlib.contextmanager
-def _opened(source: Place) -> Generator[_Table]:
-    """The file; what pyarrow refuses while it is open becomes `Corrupt`."""
-    if beginning_of(source.store, source.path, len(MAGIC)) == MAGIC:
+def open_table(source: Place, kind: Kind) -> Generator[Table]:
+    """The file, while the block runs; what pyarrow refuses then becomes `Corrupt`."""
+    if kind == "parquet":
         with _parquet(source) as file:
             yield _Parquet(source, file)
         return

@@ -371,7 +371,7 @@ def _blocks(job: Job, task: Task, piece: Piece) -> Iterator[tuple[int, bytes]]:
     if task.lines is not None:
         yield from _in_blocks(task.lines.offset_bytes, task.lines.data)
     elif piece.kind in TABLES:
-        yield from table_lines(place, piece.start_bytes, piece.stop_bytes, job.selection)
+        yield from table_lines(place, piece.kind, piece.start_bytes, piece.stop_bytes, job.selection)
     elif piece.compression != "none":
         whole = piece.kind == "whole"
         for offset_bytes, data, _ in cut_stream(place, piece.compression, _ALL if whole else job.task_bytes):

@@ -167,7 +167,7 @@ def understand(request: Request, found: Found, before: Plan | None = None) -> Ma
     material = material_of(request, found, before, hold_bytes=_HELD_BYTES if alone else 0, digests=False)
     for one in material.inputs:
         if one.kind in TABLES:
-            require_columns(one.place, request.selection)
+            require_columns(one.place, one.kind, request.selection)
     return material
 
 
