@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, TypeAlias
 
@@ -59,19 +59,19 @@ def _made_of(made: Dataset, sources: Sources, above: tuple[str, ...]) -> IntArra
         raise _unknown(path, "no side file says what it was made of")
     first = sources[0][0].place
     named = _named(manifest, sources)
-    rows = named | dict(_between(made, manifest, named, sources, above))
+    places = {
+        one: _found(one, digest, made.place, first) for one, digest in manifest.inputs.items() if one not in named
+    }
+    rows = named | dict(_between(made, places, sources, above))
     if not rows:
         inputs = ", ".join(manifest.inputs)[:200]
         raise _unknown(path, f"its side file names other inputs, or {first.shown} changed: {inputs}")
-    gone = [
-        one for one, digest in manifest.inputs.items() if one not in rows and not _found(one, digest, made.place, first)
-    ]
-    if gone:
+    if gone := [one for one, place in places.items() if place is None]:
         what = "%s: %s is not to be found as it was read: whether it held these samples too is not known"
         _log.warning(what, path, ", ".join(gone)[:200])
     row_map = read_row_map(made.place, manifest)
     if row_map is None:
-        begins = _begins(made, manifest, {name: len(dataset) for name, (dataset, _) in rows.items()}, first)
+        begins = _begins(made, manifest, {name: len(dataset) for name, (dataset, _) in rows.items()}, places)
         return np.unique(np.concatenate([begins[name] + some for name, (_, some) in rows.items()]))
     numbers = {one.name: number for number, one in enumerate(row_map.inputs)}
     found = [
@@ -96,13 +96,12 @@ def _named(manifest: Manifest, sources: Sources) -> dict[str, tuple[Dataset, Int
 
 
 def _between(
-    made: Dataset, manifest: Manifest, named: Collection[str], sources: Sources, above: tuple[str, ...]
+    made: Dataset, places: Mapping[str, Place | None], sources: Sources, above: tuple[str, ...]
 ) -> Iterator[tuple[str, tuple[Dataset, IntArray]]]:
     """The other inputs that hold sources among their files, or were made of them, and which samples these are."""
     if len(above) >= MOST_NODES_DEEP or made.place.absolute in above:
         return
-    for name, digest in manifest.inputs.items():
-        place = None if name in named else _found(name, digest, made.place, sources[0][0].place)
+    for name, place in places.items():
         if place is None:
             continue
         try:
@@ -131,7 +130,9 @@ def _rows_of(dataset: Dataset, indices: IntArray, num_rows: int) -> IntArray:
     return line_numbers(source, indices) if len(dataset) != num_rows and isinstance(source, Lines) else indices
 
 
-def _begins(made: Dataset, manifest: Manifest, known: Mapping[str, int], source: Place) -> dict[str, int]:
+def _begins(
+    made: Dataset, manifest: Manifest, known: Mapping[str, int], places: Mapping[str, Place | None]
+) -> dict[str, int]:
     """Input → number of its first sample among those of all; raises `ConfigError` where not all stand in order."""
     path, command = made.place.path, manifest.options.get("command")
     if command not in _IN_ORDER or "excluded" in manifest.options:
@@ -142,9 +143,8 @@ def _begins(made: Dataset, manifest: Manifest, known: Mapping[str, int], source:
             raise _unknown(path, "its side file does not tell in which order it was merged")
         order = list(manifest.inputs)
     counts = dict(known)
-    for name, digest in manifest.inputs.items():
+    for name, place in places.items():
         if name not in counts:
-            place = _found(name, digest, made.place, source)
             if place is None:
                 raise _unknown(path, f"its input {name} is not to be found as it was")
             counts[name] = len(open_source(place.path, excludes=NO_LIST))
