@@ -39,13 +39,6 @@ def _mds(folder: Path) -> tuple[str, str]:
     return path, f"{path}/index.json"
 
 
-def _tokens(folder: Path, name: str, kind: str) -> str:
-    path = str(folder / name)
-    with penstock.create(path, format=kind, vocab_size=100) as writer:
-        writer.write({"tokens": [1, 2, 3]})
-    return path
-
-
 def _of(name: str) -> Callable[[Path], tuple[str, str]]:
     def make(folder: Path) -> tuple[str, str]:
         path = str(folder / name)

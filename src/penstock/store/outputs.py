@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol, TypeVar, cast, runtime_checkable
 
+from penstock._limits import MOST_NAME_BYTES
 from penstock.abc import Staged, Store
 from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
 from penstock.store._claims import JoinedClaim, LocalClaim
@@ -33,9 +34,10 @@ StoreT = TypeVar("StoreT", bound=Store)
 
 _ELSEWHERE = "Name another output"
 _SHORTER = "Name a shorter one"
-_NEXT = ".next"
-_MOST_NAME_BYTES = 255
-_OWN_NAMES = (".penstock", ".penstock.next", ".staged")
+NEXT = ".next"
+"""Ends the name of what is about to take a file's place."""
+
+_OWN_NAMES = (".penstock", f".penstock{NEXT}", ".staged")
 """What names of side files and of hidden files end in."""
 _NO_FILE_HERE = (errno.EACCES, errno.EPERM, errno.EROFS)
 _NONE: Mapping[str, os.stat_result] = MappingProxyType({})
@@ -104,10 +106,10 @@ def require_own_side_file(store: Store, side: str) -> None:
         ConfigError: another thing stands there, or where the next one is kept until the data are replaced; or the name
             of the data leaves no room for those of their side files.
     """
-    following = side + _NEXT
-    if isinstance(store, LocalStore) and len(os.fsencode(os.path.basename(following))) > _MOST_NAME_BYTES:
+    following = side + NEXT
+    if isinstance(store, LocalStore) and len(os.fsencode(os.path.basename(following))) > MOST_NAME_BYTES:
         what = "the name is too long for the names of the side files"
-        raise ConfigError(what, path=side, expected=f"at most {_MOST_NAME_BYTES} bytes with them", hint=_SHORTER)
+        raise ConfigError(what, path=side, expected=f"at most {MOST_NAME_BYTES} bytes with them", hint=_SHORTER)
     for one in (side, following):
         if store.exists(one) and (_is_folder(store, one) or store.get(one, 0, 1) not in (b"", b"{")):
             raise ConfigError("what stands in the place of the side file is another thing", path=one, hint=_ELSEWHERE)

@@ -25,7 +25,7 @@ import xxhash
 
 from penstock._buffers import byte_view
 from penstock.abc import Store, SupportsMmap
-from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Unreachable
 from penstock.store.place import Place
 from penstock.store.side_file import NEXT, promote
 from penstock.types import IntArray, Manifest
@@ -141,7 +141,9 @@ def require_own_row_map(dataset: Place) -> None:
         if store.exists(one):
             try:
                 is_map = store.get(one, max(store.size(one) - _FOOTER.size, 0), len(_MAGIC)) == _MAGIC
-            except (PenstockError, OSError):
+            except Unreachable:
+                raise
+            except (PenstockError, IsADirectoryError):
                 is_map = False
             if not is_map:
                 raise ConfigError("what stands in the place of the row map is another thing", path=one, hint=_REMOVE)

@@ -27,15 +27,12 @@ from penstock._secrets import logger, redact
 from penstock.abc import Staged, Store
 from penstock.errors import Corrupt, Denied, NotFound, PenstockError
 from penstock.store.local import LocalStore
-from penstock.store.outputs import require_own_side_file
+from penstock.store.outputs import NEXT, require_own_side_file
 from penstock.store.powers import CopyingStore
 from penstock.store.put import aborting, put
 from penstock.types import Action, Manifest
 
 EDGE_BYTES = 4096
-NEXT = ".next"
-"""Ends the name of what is about to take a file's place."""
-
 REPLACE = "`penstock verify --replace-manifest` makes a new side file"
 """What to do where a side file is wrong, and not the data."""
 

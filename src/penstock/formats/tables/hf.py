@@ -24,7 +24,8 @@ import msgspec
 from penstock._optional import require
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, Truncated, UnsafeData, Unsupported
-from penstock.formats._read_only import find_unlisted, refuse_to_create, repair_nothing
+from penstock.formats._read_only import refuse_to_create, repair_nothing
+from penstock.formats._unlisted import find_unlisted
 from penstock.formats.tables.arrow import (
     EXTRA,
     ArrowSource,
