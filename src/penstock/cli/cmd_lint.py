@@ -39,7 +39,7 @@ def command(
             path,
             splits=splits,
             format=format_name,
-            progress=lambda done, total: advance(done, f"of {total:,}"),
+            progress=lambda done, total: advance(done, total=total),
             **options,
         )
     errors = sum(one.severity == "error" for one in report.findings)

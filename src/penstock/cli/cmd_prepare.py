@@ -167,7 +167,7 @@ def _prepare(
             finish=options["finish"],
             no_work=options["no_work"],
             restart=options["restart"],
-            progress=(lambda done, total: advance(done, f"of {total:,}")) if options["show_progress"] else None,
+            progress=(lambda done, total: advance(done, total=total)) if options["show_progress"] else None,
         )
     if not as_json:
         for warning in summary.warnings:

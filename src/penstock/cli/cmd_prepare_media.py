@@ -55,7 +55,7 @@ def command(path: str, as_json: bool, show_progress: bool, tmp_path: str | None,
             finish=options["finish"],
             no_work=options["no_work"],
             restart=options["restart"],
-            progress=(lambda done, total: advance(done, f"of {total:,}")) if show_progress else None,
+            progress=(lambda done, total: advance(done, total=total)) if show_progress else None,
         )
     if not as_json:
         for one in summary.problems[:_SHOWN]:
