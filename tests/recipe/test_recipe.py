@@ -413,3 +413,80 @@ def test_any_stream_comes_back(make: Callable[[Path], Any], data: Path) -> None:
     assert again.recipe() == recipe
     positions = [0, 1, 17, 999]
     assert [again.locate(one) for one in positions] == [stream.locate(one) for one in positions]
+
+
+def scheduled(data: Path, *stretches: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A blend of windows of two datasets whose weights change."""
+    window = {"chunk": {"length": 8, "labels": "shift"}}
+    blend = [{"path": str(data / f"{name}.pbin")} for name in ("books", "web")]
+    node = {"blend": blend, "window": window, "seed": 5, "schedule": list(stretches), **more}
+    return {"batch": {"global_batch": 10}, "stream": node}
+
+
+FEW = {"length": "3 steps", "weights": {"books": 0.2, "web": 0.8}}
+ALONE = {"length": 20, "weights": {"books": 1, "web": 0}}
+MOST = {"weights": {"books": "3/4", "web": "1/4"}}
+
+
+def test_weights_that_change(data: Path) -> None:
+    run = open_recipe(scheduled(data, FEW, ALONE, MOST))
+    assert run.borders == (30, 50)
+    places = [run.locate(position) for position in range(150)]
+    drawn = ["books" if "books" in place.path else "web" for place in places]
+    counts = [drawn[start:stop].count("books") for start, stop in ((0, 30), (30, 50), (50, 150))]
+    assert counts == pytest.approx([6, 20, 75], abs=1)
+    # Each child goes on where the stretch before left it: no sample twice before all came.
+    for name in ("books", "web"):
+        own = [place for place, child in zip(places, drawn, strict=True) if child == name]
+        windows = [run[place.position]["tokens"].tolist() for place in own]
+        size = len(ps.Chunk(8, labels="shift")(ps.open(data / f"{name}.pbin")))
+        first = windows[:size]
+        assert len({tuple(window) for window in first}) == len(first)
+    assert open_recipe(run.recipe()).fingerprint == run.fingerprint
+
+
+def test_a_later_stretch_may_be_changed_in_a_run(data: Path) -> None:
+    before = ps.Loader(open_recipe(scheduled(data, FEW, MOST)), 10)
+    reader = iter(before)
+    for _ in range(3):
+        next(reader)
+    after = ps.Loader(open_recipe(scheduled(data, FEW, ALONE, MOST)), 10)
+    after.load_state_dict(before.state_dict())
+    assert after.step == 3
+    other = ps.Loader(open_recipe(scheduled(data, ALONE, MOST)), 10)
+    with pytest.raises(ps.errors.ResumeMismatch):
+        other.load_state_dict(before.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("stretches", "more", "said"),
+    [
+        (({"length": "3 epochs", **MOST}, MOST), {}, "is no length"),
+        (({"length": "0 steps", **MOST}, MOST), {}, "is no length"),
+        (({"length": 0, **MOST}, MOST), {}, "length"),
+        (({"weights": {"books": 1}},), {}, "lacks web"),
+        (({"weights": {"books": 1, "web": 1, "wib": 1}},), {}, "names no child"),
+        (({"weights": {"books": 0, "web": 0}},), {}, "all are 0"),
+        (({"weights": {"books": -1, "web": 1}},), {}, "books"),
+        (({"weights": {"books": 1, "web": "much"}},), {}, "no number"),
+        ((MOST,), {"lanes": 2}, "one lane"),
+        ((MOST,), {"seed": None}, "needs a seed"),
+        ((MOST, MOST), {}, "has no end"),
+        ((), {}, "schedule"),
+    ],
+)
+def test_a_schedule_that_can_not_be(data: Path, stretches: Any, more: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        open_recipe(scheduled(data, *stretches, **more))
+
+
+def test_weights_stand_in_one_place_and_steps_need_a_batch(data: Path) -> None:
+    recipe = scheduled(data, FEW, MOST)
+    with pytest.raises(ConfigError, match="no global batch"):
+        open_recipe(recipe["stream"])
+    recipe["stream"]["blend"][0]["weight"] = 2
+    with pytest.raises(ConfigError, match="children too"):
+        open_recipe(recipe)
+    one = {"path": str(data / "books.pbin"), "shuffle": {"seed": 1}}
+    stages = {"batch": 10, "stream": {"stages": [{"length": "2 steps", **one}, one]}}
+    assert open_recipe(stages).borders == (20,)

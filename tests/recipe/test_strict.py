@@ -59,6 +59,10 @@ def short_forms(folder: Path) -> dict[str, Any]:
         "join": {"join": [{"path": ds_b}, {"path": ds_a, "nonmatch": "skip"}], "joiner": joiner},
         "join named": {"join": {"l": {"path": ds_b}, "r": {"path": ds_a, "nonmatch": "skip"}}},
         "stages": {"stages": [{**windowed, "length": 64}, {**windowed, "shuffle": {"seed": 2}}]},
+        "schedule": {
+            "blend": [windowed], "seed": 1,
+            "schedule": [{"length": 9, "weights": {"books": 1}}, {"weights": {"books": 2}}],
+        },
     }  # fmt: skip
 
 

@@ -26,6 +26,7 @@ class Context:
         open_file: opens a metadataset or a recipe in a file of its own, at a depth of so many nodes.
         budget: limits of the whole recipe.
         deep: nodes above this one, those of the files that name this one counted.
+        global_batch: samples of a step; None where the recipe does not say.
     """
 
     code: Code
@@ -35,6 +36,7 @@ class Context:
     open_file: Callable[[str, Mapping[str, Any], int], Any]
     budget: Budget
     deep: int = 0
+    global_batch: int | None = None
 
     @property
     def path(self) -> str | None:

@@ -17,6 +17,7 @@ from penstock.recipe.kinds import (
     TEXT,
     WEIGHT,
 )  # fmt: skip
+from penstock.recipe.schedule import LENGTH, SCHEDULE
 
 VERSION = 1
 TOP = ("penstock", "stream", "source", "batch")
@@ -25,7 +26,7 @@ BASES = ("path", "blend", "blend_epochized", "concat", "join", "stages")
 WINDOWS = ("chunk", "whole", "best-fit", "megatron-blocks")
 OWN: dict[str, tuple[str, ...]] = {
     "path": (*KINDS["open"].optional, "mode", "seed", "lanes"),
-    "blend": ("seed", "lanes", "mixed_tokenizers"),
+    "blend": ("seed", "lanes", "mixed_tokenizers", "schedule"),
     "blend_epochized": ("first_pass",),
     "concat": ("mixed_tokenizers",),
     "join": ("joiner",),
@@ -77,6 +78,7 @@ OF_OWN: dict[str, Any] = {
     "seed": MAYBE_INT,
     "lanes": {"type": ["integer", "null"], "minimum": 1},
     "mixed_tokenizers": FLAG,
+    "schedule": SCHEDULE,
     "first_pass": INDEX,
     "joiner": {"anyOf": [MAYBE_TEXT, _closed(dict.fromkeys(JOINER, TEXT), "__module__")]},
 }
@@ -87,7 +89,7 @@ OF_ITEM: dict[str, Any] = {
     "repetitions": WEIGHT,
     "name": TEXT,
     "nonmatch": {"enum": ["error", "skip", "none"]},
-    "length": {"type": ["integer", "null"], "minimum": 1},
+    "length": LENGTH,
 }
 """What a mix says of a node in it: see `ITEM`."""
 

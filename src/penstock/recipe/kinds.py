@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, TypeAlias
 
 from penstock._digest import array_digest
@@ -26,6 +25,8 @@ from penstock.recipe.code import joiner_of
 from penstock.recipe.context import Context
 from penstock.recipe.flavored import Flavored
 from penstock.recipe.leaf import format_of, open_leaf
+from penstock.recipe.schedule import LENGTH, SCHEDULE, length_of, scheduled
+from penstock.recipe.values import WEIGHT, number_of
 from penstock.types import OpenOptions
 
 Make: TypeAlias = Callable[[Context, Mapping[str, Any]], Any]
@@ -42,7 +43,6 @@ INDEX: dict[str, Any] = {"type": "integer", "minimum": 0}
 MAYBE_INT: dict[str, Any] = {"type": ["integer", "null"]}
 INT: dict[str, Any] = {"type": "integer"}
 ANY: dict[str, Any] = {}
-WEIGHT: dict[str, Any] = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "minLength": 1}]}
 PAIRS: dict[str, Any] = {"type": "array", "items": {"type": "array", "items": INDEX, "minItems": 2, "maxItems": 2}}
 FREE: dict[str, Any] = {"type": "object"}
 
@@ -241,14 +241,19 @@ def _blend(context: Context, node: Mapping[str, Any]) -> Any:
         raise ConfigError("two children have one name", path=context.path, found=names)
     taken = _weighed(context, node, "weight")
     children = {one["name"]: context.child(one["stream"], f"children.{one['name']}") for one, _ in taken}
+    if node.get("schedule") is not None:
+        return scheduled(context, children, node)
     weights = {one["name"]: weight for one, weight in taken}
     mixed = node.get("mixed_tokenizers", False)
     return Blend(children, weights, node.get("seed"), lanes=node.get("lanes"), mixed_tokenizers=mixed)
 
 
 def _stages(context: Context, node: Mapping[str, Any]) -> Any:
-    stages = enumerate(node["stages"])
-    return Stages([(one.get("length"), context.child(one["stream"], f"stages[{place}]")) for place, one in stages])
+    stages: list[Any] = []
+    for place, one in enumerate(node["stages"]):
+        length = length_of(one.get("length"), context, f"{context.at or 'the recipe'}.stages[{place}].length")
+        stages.append((length, context.child(one["stream"], f"stages[{place}]")))
+    return Stages(stages)
 
 
 def _skip(context: Context, node: Mapping[str, Any]) -> Any:
@@ -306,14 +311,6 @@ def _streaming(context: Context, node: Mapping[str, Any]) -> Any:
 def _metadataset(context: Context, node: Mapping[str, Any]) -> Any:
     own = {key: node[key] for key in ("split", "mode", "seed", "lanes") if node.get(key) is not None}
     return context.open_file(context.beside(node["path"]), own, context.deep)
-
-
-def number_of(value: Any) -> Any:
-    """A weight as it was given: a number, or a fraction as text."""
-    try:
-        return Fraction(value) if isinstance(value, str) else value
-    except ValueError:
-        raise ConfigError("this is no number", found=repr(value)) from None
 
 
 _DIGEST = re.compile("[0-9a-f]{16}")
@@ -392,9 +389,9 @@ KINDS: dict[str, Kind] = {
     ),
     "blend": Kind(
         _blend, {"children": item(_CHILD, {"count": COUNT})},
-        {"seed": MAYBE_INT, "lanes": _MAYBE_COUNT, "mixed_tokenizers": FLAG}, _VERSION,
+        {"seed": MAYBE_INT, "lanes": _MAYBE_COUNT, "mixed_tokenizers": FLAG, "schedule": SCHEDULE}, _VERSION,
     ),
-    "stages": Kind(_stages, {"stages": item({"stream": NODE}, {"length": _MAYBE_COUNT})}, {}, _VERSION),
+    "stages": Kind(_stages, {"stages": item({"stream": NODE}, {"length": LENGTH})}, {}, _VERSION),
     "skip": Kind(_skip, {"ranges": PAIRS, **_STREAM}, {}, {}),
     "balance": Kind(_balance, {"world": COUNT, **_STREAM}, {"steps": COUNT, "seed": INT}, {**_VERSION, "costs": TEXT}),
     "streaming-order": Kind(

@@ -122,6 +122,7 @@ class _Opening:
     budget: Budget
     files: tuple[str, ...]
     deep: int
+    global_batch: int | None = None
 
 
 def _opened(recipe: Recipe, opening: _Opening, options: Mapping[str, Any]) -> Any:
@@ -136,8 +137,9 @@ def _opened(recipe: Recipe, opening: _Opening, options: Mapping[str, Any]) -> An
         chosen = (options.get("split", "train"), options.get("mode", "train"), options.get("seed"))
         return build_metadataset(builder, recipe.file, *chosen, budget)
     inside = files if recipe.file is None else (*files, recipe.file)
-    open_file = partial(_open_file, opening=replace(opening, files=inside))
-    return make(Context(code, recipe.file, "", make, open_file, budget, opening.deep), recipe.node)
+    step = opening.global_batch or recipe.batch.get("global_batch")
+    open_file = partial(_open_file, opening=replace(opening, files=inside, global_batch=step))
+    return make(Context(code, recipe.file, "", make, open_file, budget, opening.deep, step), recipe.node)
 
 
 def _open_file(path: str, options: Mapping[str, Any], deep: int, *, opening: _Opening) -> Any:

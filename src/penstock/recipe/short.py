@@ -15,9 +15,8 @@ from penstock.errors import ConfigError
 from penstock.recipe.code import joiner_name
 from penstock.recipe.forms import BASES, ITEM, MODIFIERS, OF_ITEM, OF_OWN, OWN, WINDOWS
 from penstock.recipe.keys import check_keys, check_list, check_map
-from penstock.recipe.kinds import number_of
 from penstock.recipe.places import aux_place
-from penstock.recipe.values import check_value
+from penstock.recipe.values import check_value, number_of
 
 _FILES = (".yaml", ".yml", ".json")
 _PER_DATASET = ("subset", "window")

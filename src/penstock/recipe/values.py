@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 from penstock.errors import ConfigError
@@ -26,6 +27,8 @@ _WORDS = {
     "object": "a map",
     "null": "null",
 }
+
+WEIGHT: dict[str, Any] = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "minLength": 1}]}
 
 
 def check_value(value: Any, schema: Mapping[str, Any], what: str, path: str | None) -> None:
@@ -103,3 +106,11 @@ def _check_map(value: dict[str, Any], schema: Mapping[str, Any], what: str, path
 
 def _wrong(value: Any, expected: str, what: str, path: str | None) -> ConfigError:
     return ConfigError(f"{what} is not what it should be", path=path, found=repr(value)[:80], expected=expected)
+
+
+def number_of(value: Any) -> Any:
+    """A weight as it was given: a number, or a fraction as text."""
+    try:
+        return Fraction(value) if isinstance(value, str) else value
+    except ValueError:
+        raise ConfigError("this is no number", found=repr(value)) from None

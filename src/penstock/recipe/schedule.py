@@ -1,0 +1,86 @@
+"""A blend whose weights change: stages of one blend, each of which goes on with its children where the last stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from penstock.errors import ConfigError
+from penstock.mix import Blend, Stages
+from penstock.order import Skip
+from penstock.recipe.context import Context
+from penstock.recipe.keys import unknown
+from penstock.recipe.values import WEIGHT, check_value, number_of
+
+LENGTH: dict[str, Any] = {
+    "anyOf": [{"type": ["integer", "null"], "minimum": 1}, {"type": "string", "pattern": "^[1-9][0-9]* steps?$"}]
+}
+_STAGE = {
+    "type": "object", "properties": {"length": LENGTH, "weights": {"type": "object", "additionalProperties": WEIGHT}},
+    "required": ["weights"], "additionalProperties": False,
+}  # fmt: skip
+SCHEDULE: dict[str, Any] = {"type": ["array", "null"], "items": _STAGE, "minItems": 1}
+
+
+def length_of(given: int | str | None, context: Context, what: str) -> int | None:
+    """The length of a stage in samples of all ranks: of "N steps", as many as so many steps of the recipe have."""
+    if not isinstance(given, str):
+        return given
+    number, _, unit = given.partition(" ")
+    if unit.strip() not in ("step", "steps") or not number.isascii() or not number.isdigit() or not int(number):
+        expected = "samples of all ranks (64000), or steps (2000 steps)"
+        raise ConfigError(f"{what} is no length", path=context.path, found=repr(given)[:80], expected=expected)
+    if context.global_batch is None:
+        hint = "Write batch: {global_batch: N} beside the stream, or the length in samples"
+        raise ConfigError(f"{what} is in steps, and the recipe has no global batch", path=context.path, hint=hint)
+    return int(number) * context.global_batch
+
+
+def scheduled(context: Context, streams: Mapping[str, Any], node: Mapping[str, Any]) -> Stages:
+    """The stages of a blend's schedule.
+
+    Args:
+        context: where it stands.
+        streams: the children.
+        node: full node of a blend, with `schedule`.
+
+    Raises:
+        ConfigError: weights beside the schedule, no seed, lanes, or weights that don't name each child.
+    """
+    what = f"{context.at or 'the recipe'}.schedule"
+    seed, lanes, mixed = node.get("seed"), node.get("lanes") or 1, node.get("mixed_tokenizers", False)
+    if any(number_of(one["weight"]) != 1 for one in node["children"]):
+        hint = "Leave weight out of the children"
+        raise ConfigError(f"{what} has the weights, and children too", path=context.path, hint=hint)
+    if seed is None or lanes != 1:
+        found = "no seed" if seed is None else f"lanes: {lanes}"
+        raise ConfigError("a blend with a schedule needs a seed, and has one lane", path=context.path, found=found)
+    # All children with one seed: a stage that leaves one out changes no order.
+    ordered = Blend(streams, dict.fromkeys(streams, 1), seed, mixed_tokenizers=mixed).children()
+    read = dict.fromkeys(streams, 0)
+    stages: list[tuple[int | None, Any]] = []
+    entries: Sequence[Mapping[str, Any]] = node["schedule"]
+    for place, entry in enumerate(entries):
+        weights = _weights(entry["weights"], streams, f"{what}[{place}].weights", context)
+        left = {name: Skip(ordered[name], [(0, read[name])]) if read[name] else ordered[name] for name in weights}
+        blend = Blend(left, weights, seed, mixed_tokenizers=mixed)
+        length = length_of(entry.get("length"), context, f"{what}[{place}].length")
+        stages.append((length, blend))
+        for name, count in blend.reads(length or 0).items():
+            read[name] += count
+    return Stages(stages)
+
+
+def _weights(given: Mapping[str, Any], names: Mapping[str, Any], what: str, context: Context) -> dict[str, Any]:
+    for name in given:
+        if name not in names:
+            raise unknown(name, tuple(names), f"{what} names no child of the blend", context.path)
+    if missing := [name for name in names if name not in given]:
+        hint = "0 leaves a child out of a stage"
+        raise ConfigError(f"{what} lacks {', '.join(missing)}", path=context.path, hint=hint)
+    for name, weight in given.items():
+        check_value(weight, WEIGHT, f"{what}.{name}", context.path)
+    weights = {name: number_of(given[name]) for name in names}
+    if not any(weights.values()):
+        raise ConfigError(f"nothing is left of {what}: all are 0", path=context.path)
+    return {name: weight for name, weight in weights.items() if weight}
