@@ -16,6 +16,7 @@ from penstock.compat.energon.build import EnergonDataset
 from penstock.compat.energon.maker import BatchMaker, unwrapped
 from penstock.compat.energon.reading import Ahead, Reading
 from penstock.compat.energon.stages import SAMPLE, Group, Lanes
+from penstock.compat.energon.taken_over import originals_of, samples_read, unknown_place
 from penstock.compat.energon.walked import Walked, join_walks
 from penstock.compat.energon.walks import SavableDataset
 from penstock.compat.energon.watchdog import Watchdog
@@ -173,8 +174,12 @@ class SavableDataLoader:
         """Where this rank is, as plain JSON; the same on every rank, but for packing."""
         return {"version": VERSION, "handed": self._handed, **self._reading.state()}
 
-    def restore_state_rank(self, state: Mapping[str, Any] | None, accept: Sequence[str] = ()) -> None:
+    def restore_state_rank(self, state: Any, accept: Sequence[str] = ()) -> None:
         """Resume from a state, of any rank and world size; of packing it must have this rank's lanes.
+
+        A state that Megatron-Energon's own loader saved, of a rank of a run of this many ranks, or of all its ranks, is
+        taken over with `accept=["order"]`, where data are endless and batches have one size: as many samples are passed
+        over as its run had read. Its order is another one, so of the pass under way these are not the same.
 
         Args:
             state: of `save_state_rank`; None starts over.
@@ -185,8 +190,14 @@ class SavableDataLoader:
         """
         if state is None:
             return
+        if ranks := originals_of(state):
+            whole = ranks if isinstance(state, (list, tuple)) else ranks * self.worker_config.world_size
+            if isinstance(self._reading, Walked):
+                raise unknown_place()
+            self._handed = self._reading.go_on_after(samples_read(whole, accept))
+            return
         place = "walk" if isinstance(self._reading, Walked) else "loader"
-        if state.get("version") != VERSION or not isinstance(state.get(place), dict):
+        if not isinstance(state, Mapping) or state.get("version") != VERSION or not isinstance(state.get(place), dict):
             found = repr(state)[:80]
             raise ResumeMismatch("this is no state of this loader", found=found, expected="save_state_rank()")
         handed = int(state["handed"])
@@ -204,9 +215,7 @@ class SavableDataLoader:
         dist.gather_object(own, gathered, global_dst_rank, group=group)
         return None if gathered is None else join_states(gathered)
 
-    def restore_state_global(
-        self, state: Mapping[str, Any] | None, *, src_rank: int | None = None, accept: Sequence[str] = ()
-    ) -> None:
+    def restore_state_global(self, state: Any, *, src_rank: int | None = None, accept: Sequence[str] = ()) -> None:
         """Resume from a state of all ranks; with `src_rank` it is needed on that rank alone."""
         if src_rank is not None and self.worker_config.world_size > 1:
             dist = require("torch.distributed", extra="torch")

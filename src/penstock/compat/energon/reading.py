@@ -15,6 +15,8 @@ from penstock.compat.energon.build import EnergonDataset
 from penstock.compat.energon.maker import BatchMaker
 from penstock.compat.energon.opening import typed_below
 from penstock.compat.energon.passes import CutPass, Pass
+from penstock.compat.energon.stages import Lanes
+from penstock.compat.energon.taken_over import unknown_place
 from penstock.cook import Crude
 from penstock.errors import ResumeMismatch
 from penstock.load import Loader
@@ -108,6 +110,21 @@ class Reading:
         self._accepted = book.state_dict().get("accepted", [])
         self._read(book.consumed, handed)
 
+    def go_on_after(self, samples: int) -> int:
+        """Go on after so many samples of all ranks; returns the batches of this rank that they are.
+
+        Raises:
+            ResumeMismatch: the data end, or samples become packs or groups: such a place is no number of samples.
+        """
+        dataset = self._dataset
+        if dataset.size is not None or dataset.grouped or isinstance(dataset.data, Lanes):
+            raise unknown_place()
+        self._stop()
+        self.number = 0
+        step = self._samples * dataset.worker_config.world_size
+        self.loader = self._made(dataset.data, step, None, samples)
+        return samples // step
+
     def _of_encoder(self, state: Mapping[str, Any], data: Any) -> dict[str, Any]:
         """The loader's state; one of another task encoder over the same data is taken for this one's, as in Energon."""
         saved = dict(state["loader"])
@@ -157,11 +174,12 @@ class Reading:
         shape: dict[str, Any] = {"rank": config.rank, "world": config.world_size, "workers": 0}
         return Loader(self._whole, step, start=consumed, tail=tail, **shape)
 
-    def _made(self, data: Any, global_batch: int, tail: Any) -> Loader:
+    def _made(self, data: Any, global_batch: int, tail: Any, start: int = 0) -> Loader:
         config = self._dataset.worker_config
         loader = Loader(
             data,
             global_batch,
+            start=start,
             rank=config.rank,
             world=config.world_size,
             workers=config.num_workers,
