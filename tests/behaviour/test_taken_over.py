@@ -65,7 +65,7 @@ def rows(tmp_path: Path) -> Path:
 
 def loader(path: Path, *, rank: int = 0, world: int = 1, encoder: Any = None, **more: Any) -> Any:
     config = en.WorkerConfig(rank=rank, world_size=world, num_workers=0)
-    options = {"batch_size": 4, "shuffle_buffer_size": None, "max_samples_per_sequence": None, **more}
+    options: dict[str, Any] = {"batch_size": 4, "shuffle_buffer_size": None, "max_samples_per_sequence": None, **more}
     encoder = Texts() if encoder is None else encoder
     return en.get_savable_loader(en.get_train_dataset(path, worker_config=config, task_encoder=encoder, **options))
 

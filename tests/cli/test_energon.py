@@ -300,7 +300,6 @@ def test_energons_commands_end_with_energons_statuses(folder: Path, run: Run) ->
     assert "prepared already" in run("energon", "prepare", folder, *flags, status=1)
     assert "prepared already" in run("prepare", folder, *flags, status=10)
     assert yaml.safe_load((folder / ".nv-meta" / "split.yaml").read_text())["split_parts"]["val"] == []
-    assert "fit any world size" in run("energon", "checkpoint", "redist", "a", "b", "--new-world-size", "2", status=1)
     assert "penstock explain" in run("energon", "analyze-debug", "log.jsonl", status=1)
 
 

@@ -13,10 +13,9 @@ COMMANDS: dict[str, str] = {
     "lint": "Read every sample; say where one can't be, and why.",
     "preview": "Show samples in the terminal.",
     "mount": "The parts of samples as files of a folder.",
+    "checkpoint": "States of a run, for another number of ranks.",
 }
 INSTEAD: dict[str, str] = {
-    "checkpoint": "States of penstock.compat.energon fit any world size as they are: join those of all ranks by "
-    "save_state_global, or by join_states of penstock.compat.energon.loader.",
     "analyze-debug": "What a run has read is computed: `penstock explain RECIPE --step N`, and the loader's metrics().",
 }
 """Commands of Energon's that are not needed → what there is instead."""

@@ -52,11 +52,11 @@ def unknown_place() -> ResumeMismatch:
 
 def _batches(worker: Any) -> int:
     """Batches that a worker gave: of one that is the process itself, or the last snapshot's and those since then."""
-    inside = worker if isinstance(worker, Mapping) else worker.state
+    inside: Any = worker if isinstance(worker, Mapping) else worker.state
     if isinstance(inside, Mapping):
         numbers = [cast(Mapping[str, Any], inside).get("_sample_index")]
     else:
-        numbers = [0 if inside is None else inside.sample_index, worker.offset]
+        numbers = [0 if inside is None else inside.sample_index, cast(Any, worker).offset]
     if not all(isinstance(number, int) and number >= 0 for number in numbers):
         raise ResumeMismatch("a state of Megatron-Energon that does not say how far it was", found=repr(numbers)[:80])
     return sum(cast("list[int]", numbers))

@@ -1,0 +1,99 @@
+"""`energon checkpoint redist`: the states of a run's ranks, in as many files as another run has ranks."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, cast
+
+from penstock._optional import require
+from penstock.compat.energon.loader import join_states
+from penstock.errors import ConfigError, FormatError
+from penstock.store.outputs import claimed, output_path, require_other
+from penstock.store.place import Place
+from penstock.store.put import put
+
+_INSIDE = "dataloader_state_dict"
+"""Under which key Megatron's own files hold the state."""
+
+
+def redistribute(files: Sequence[Place], folder: Place, ranks: int) -> list[str]:
+    """Write a state of the whole run for each rank of another one.
+
+    States fit any world size once those of all ranks are joined, so each file holds the same. Files are named as those
+    given are: by the one number in which their names differ.
+
+    Args:
+        files: of `torch.save`: one for each rank, or one of all ranks.
+        folder: another one than that of the files.
+        ranks: of the other run.
+
+    Returns:
+        The names of the files; those that were there are replaced.
+
+    Raises:
+        FormatError: a file holds no state of this package's loader.
+        ResumeMismatch: states of several runs.
+        ConfigError: names without one number that counts the ranks, or an output that is an input.
+    """
+    if ranks < 1:
+        raise ConfigError("a run has one rank or more", found=ranks)
+    ordered = sorted(files, key=lambda file: _words(file.name)[1])
+    names = _names([file.name for file in ordered], ranks)
+    read = [_read(file) for file in ordered]
+    joined = join_states([state for state, _ in read])
+    out = io.BytesIO()
+    torch: Any = require("torch", extra="torch")
+    torch.save({_INSIDE: joined} if read[0][1] else joined, out)
+    paths = [output_path(folder.store, folder.child(name).path) for name in names]
+    for path in paths:
+        require_other([file.path for file in ordered], path)
+    with claimed(folder.store, *paths):
+        for path in paths:
+            put(folder.store, path, out.getvalue())
+    return names
+
+
+def _read(file: Place) -> tuple[Mapping[str, Any], bool]:
+    """The state in a file, and whether it stands under a key."""
+    torch: Any = require("torch", extra="torch")
+    data = file.store.get(file.path)
+    try:
+        # Plain JSON in a pickle: nothing that it names may run.
+        state = torch.load(io.BytesIO(data), weights_only=True)
+    except Exception as error:
+        hint = "Give files of torch.save(loader.save_state_rank(), file), not those of Megatron-Energon's own loader"
+        raise FormatError("no state of this loader", path=file.path, found=str(error)[:60], hint=hint) from error
+    inside = isinstance(state, dict) and _INSIDE in state
+    state = cast(Any, state)[_INSIDE] if inside else state
+    if not isinstance(state, Mapping) or not {"walk", "loader"} & state.keys():
+        raise FormatError("no state of this loader", path=file.path, found=repr(cast(object, state))[:60])
+    return cast(Mapping[str, Any], state), inside
+
+
+def _words(name: str) -> tuple[list[str], list[int]]:
+    """A name without its numbers, and its numbers."""
+    parts = re.split(r"([0-9]+)", name)
+    return parts[::2], [int(number) for number in parts[1::2]]
+
+
+def _names(names: Sequence[str], ranks: int) -> list[str]:
+    """Names for so many ranks, counted as those given are."""
+    if len(names) == 1 and ranks == 1:
+        return list(names)
+    words = [_words(name) for name in names]
+    numbers = [own for _, own in words]
+    last = len(numbers[0]) - 1
+    differ = [at for at in range(last + 1) if any(own[at : at + 1] != numbers[0][at : at + 1] for own in numbers)]
+    place = differ[0] if differ else last
+    counted = [own[place] if place < len(own) else -1 for own in numbers] if place >= 0 else []
+    same = all(parts == words[0][0] for parts, _ in words)
+    if not same or len(differ) > 1 or not counted or any(second - first != 1 for first, second in pairwise(counted)):
+        hint = "Name them by their ranks, such as state_rank0.pt, state_rank1.pt"
+        raise ConfigError("the names of the files don't count the ranks", found=", ".join(names)[:120], hint=hint)
+    parts = re.split(r"([0-9]+)", names[0])
+    digits = len(parts[2 * place + 1])
+    before, after = "".join(parts[: 2 * place + 1]), "".join(parts[2 * place + 2 :])
+    return [f"{before}{counted[0] + rank:0{digits}}{after}" for rank in range(ranks)]
