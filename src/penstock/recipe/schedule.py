@@ -22,7 +22,7 @@ _STAGE = {
 SCHEDULE: dict[str, Any] = {"type": ["array", "null"], "items": _STAGE, "minItems": 1}
 
 
-def length_of(given: int | str | None, context: Context, what: str) -> int | None:
+def length_of(given: Any, context: Context, what: str) -> int | None:
     """The length of a stage in samples of all ranks: of "N steps", as many as so many steps of the recipe have."""
     if not isinstance(given, str):
         return given
