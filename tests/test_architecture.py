@@ -159,6 +159,7 @@ MAY_UNPICKLE: dict[str, str] = {
     "penstock.load.messages": "what a worker process of its own sends back",
     "penstock.load.processes": "what its parent gives a worker process",
     "penstock.executors.messages": "what crosses between a process and its own workers",
+    "penstock.codec.tensor_files": "the error of torch, which unpickles tensors and plain values alone",
     "penstock.codec.fields._pickled": "columns of pickles, written as the original does and read only with trust",
 }
 """Module → the reason."""

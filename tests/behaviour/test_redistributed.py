@@ -89,3 +89,12 @@ def test_what_is_refused(rows: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
         assert "no state of this loader" in capsys.readouterr().err
     redist(*files, tmp_path / "out", "--new-world-size", 0, status=2)
     assert not (tmp_path / "out").exists()
+
+
+def test_what_is_there_stays(rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = saved(rows, tmp_path, 2)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "state_1.pt").write_bytes(b"mine")
+    redist(*files, tmp_path / "out", "--new-world-size", 2, status=1)
+    assert "the output exists" in capsys.readouterr().err
+    assert [(file.name, file.read_bytes()) for file in (tmp_path / "out").iterdir()] == [("state_1.pt", b"mine")]

@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import os
 import pickle
 import struct
 import zipfile
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -141,13 +144,19 @@ def test_sound_is_a_handle() -> None:
     assert decode_part("ogg", b"OggS", PLAIN) == b"OggS"
 
 
-@pytest.mark.parametrize("part", ["pkl", "pickle", "pyd", "pth", "x.pkl.gz"])
-def test_pickles_are_refused(part: str, tmp_path: Any) -> None:
-    class Bomb:
-        def __reduce__(self) -> tuple[Any, ...]:
-            return (exec, (f"open({str(tmp_path / 'ran')!r}, 'w')",))
+@dataclass(frozen=True)
+class Bomb:
+    """Makes a file when it is read."""
 
-    data = pickle.dumps(Bomb())
+    file: Path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (os.mkdir, (str(self.file),))
+
+
+@pytest.mark.parametrize("part", ["pkl", "pickle", "pyd", "pth", "x.pkl.gz"])
+def test_pickles_are_refused(part: str, tmp_path: Path) -> None:
+    data = pickle.dumps(Bomb(tmp_path / "ran"))
     with pytest.raises(UnsafeData, match=r"trust=True"):
         decode_part(part, gzip.compress(data) if part.endswith("gz") else data, PLAIN)
     assert not (tmp_path / "ran").exists()
@@ -157,6 +166,45 @@ def test_pickles_with_trust() -> None:
     assert decode_part("pkl", pickle.dumps([1, {"a": 2}]), DecodeOptions(trust=True)) == [1, {"a": 2}]
     with pytest.raises(Corrupt):
         decode_part("pkl", b"\x80\x04junk", DecodeOptions(trust=True))
+
+
+def torch_file(value: Any, **how: Any) -> bytes:
+    file = io.BytesIO()
+    pytest.importorskip("torch").save(value, file, **how)
+    return file.getvalue()
+
+
+def test_tensors_without_trust() -> None:
+    torch = pytest.importorskip("torch")
+    found = decode_part("pth", torch_file({"a": torch.arange(3), "b": [1, "two"]}), PLAIN)
+    assert found["a"].tolist() == [0, 1, 2]
+    assert found["b"] == [1, "two"]
+
+
+def test_what_runs_in_a_file_of_tensors(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    bomb = torch_file(Bomb(tmp_path / "ran"))
+    with pytest.raises(UnsafeData, match=r"posix.mkdir.*trust=True"):
+        decode_part("pth", bomb, PLAIN)
+    assert not (tmp_path / "ran").exists()
+    decode_part("pth", bomb, DecodeOptions(trust=True))
+    assert (tmp_path / "ran").exists()
+
+
+def test_a_file_of_tensors_that_unpacks_to_more(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a/data/0", bytes(1 << 24))
+    with pytest.raises(TooLarge):
+        decode_part("pth", file.getvalue(), DecodeOptions(most_bytes=1 << 20))
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_a_torn_file_of_tensors(cut: int) -> None:
+    torch = pytest.importorskip("torch")
+    whole = torch_file(torch.arange(1000))
+    with pytest.raises(FormatError):
+        decode_part("pth", whole[: len(whole) * cut // 4], PLAIN)
 
 
 def test_objects_in_arrays_are_refused() -> None:

@@ -123,6 +123,7 @@ INNER_EXAMPLES: dict[str, str] = {
     "energon lint": "penstock energon lint tars/",
     "energon preview": "penstock energon preview tars/",
     "energon mount": "penstock energon mount tars/ point/",
+    "energon checkpoint redist": "penstock energon checkpoint redist --new-world-size 4 state_0.pt state_1.pt states/",
 }
 """Command of a group → one use of it."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from penstock.cli._output import emit, json_option
+
 
 @click.group()
 def command() -> None:
@@ -14,13 +16,14 @@ def command() -> None:
 @click.argument("input_files", nargs=-1, required=True)
 @click.argument("output_path")
 @click.option("--new-world-size", type=click.IntRange(1), help="Ranks of the run that goes on.")
-def redist(input_files: tuple[str, ...], output_path: str, new_world_size: int | None) -> None:
+@json_option
+def redist(input_files: tuple[str, ...], output_path: str, new_world_size: int | None, as_json: bool) -> None:
     """Join the states of all ranks, and write the result to OUTPUT_PATH for each rank of another run."""
     from penstock.compat.energon.redistributed import redistribute
     from penstock.store.place import place_of
 
-    click.echo(f"Processing {len(input_files)} checkpoint files")
     if new_world_size is None:
-        new_world_size = click.prompt("Please enter the new DP world size", type=click.IntRange(1))
+        new_world_size = click.prompt("Please enter the new DP world size", type=click.IntRange(1), err=as_json)
     names = redistribute([place_of(file) for file in input_files], place_of(output_path), new_world_size)
-    click.echo(f"Saved {len(names)} rank checkpoint files to {output_path}")
+    text = f"Processing {len(input_files)} checkpoint files\nSaved {len(names)} rank checkpoint files to {output_path}"
+    emit({"output": output_path, "files": names}, as_json=as_json, text=text)

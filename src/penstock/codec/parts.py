@@ -11,7 +11,7 @@
 | images, in any case | as `DecodeOptions.image` says |
 | `mp4 avi mov webm mkv flac mp3 wav flv`, in any case | an `AVDecoder`, which decodes later, or an `AVData` |
 | `pkl pickle pyd` | plain values; what runs code is refused without `trust` |
-| `pth` | refused without `trust` |
+| `pth` | tensors and plain values, by torch's `weights_only`; what runs code is refused without `trust` |
 | `gz` behind one of these | unpacked first |
 
 Everything else stays bytes. Checked against megatron-energon 7.4.1 with webdataset 1.0.2, but for: `null`, which comes
@@ -42,6 +42,7 @@ from penstock.codec.fields import mds_field
 from penstock.codec.image_header import read_image_header
 from penstock.codec.media_bytes import media_bytes
 from penstock.codec.plain_pickles import decode_plain_pickle
+from penstock.codec.tensor_files import decode_tensor_file
 from penstock.errors import ConfigError, Corrupt, MissingExtra, PenstockError, TooLarge, Truncated, UnsafeData
 
 _IMAGE_NAMES = (
@@ -67,6 +68,8 @@ NO_PART = 'None stands for a part that is not there; the null of JSON is given a
 """The hint of writers for a sample without a part."""
 
 _CODE_SUFFIXES = frozenset(("pkl", "pickle", "pyd", "pth"))
+_RUNS_CODE = "a part {!r} runs code when it is decoded"
+_BY_TRUST = "Open with raw=True to get its bytes, or with trust=True if you trust whoever wrote it"
 _PROGRAMS = frozenset(("EPS", "MPEG", "WMF", "HDF5", "BUFR", "GRIB"))
 _TENSOR_MAGIC = b"~TenBin~"
 _MOST_DIMENSIONS = 32
@@ -128,7 +131,7 @@ def decode_part(part: str, data: bytes, how: DecodeOptions) -> Any:
         if suffix in _PLAIN:
             return _PLAIN[suffix](data)
         if suffix in _CODE_SUFFIXES:
-            return _decode_code(part, suffix, data, how.trust)
+            return _decode_code(part, suffix, data, how.trust, limit_bytes)
         if suffix == "npz":
             return _decode_npz(data, limit_bytes)
         lowered = suffix.lower()
@@ -230,24 +233,24 @@ def _chunk(data: bytes, place: int) -> tuple[bytes, int]:
     return data[start : start + length], start + -(-length // 64) * 64
 
 
-def _decode_code(part: str, suffix: str, data: bytes, trust: bool) -> Any:
-    if not trust:
-        return _decode_plain(part, suffix, data)
-    if suffix == "pth":
+def _decode_code(part: str, suffix: str, data: bytes, trust: bool, most_bytes: int) -> Any:
+    if suffix != "pth":
+        return mds_field("pkl", trust=True).decode(data) if trust else _decode_plain(part, data)
+    if trust:
         return require("torch", extra="torch").load(io.BytesIO(data), map_location="cpu", weights_only=False)
-    return mds_field("pkl", trust=True).decode(data)
+    try:
+        return decode_tensor_file(data, most_bytes)
+    except UnsafeData as error:
+        raise UnsafeData(_RUNS_CODE.format(part), found=error.found, hint=_BY_TRUST) from None
 
 
-def _decode_plain(part: str, suffix: str, data: bytes) -> Any:
+def _decode_plain(part: str, data: bytes) -> Any:
     """The plain values of a pickle, of which nothing is run."""
-    hint = "Open with raw=True to get its bytes, or with trust=True if you trust whoever wrote it"
-    if suffix == "pth":
-        raise UnsafeData(f"a part {part!r} runs code when it is decoded", hint=hint)
     try:
         return decode_plain_pickle(data)
     except UnsafeData as error:
-        what = f"a part {part!r} runs code when it is decoded"
-        raise UnsafeData(what, offset_bytes=error.offset_bytes, found=error.found, hint=hint) from None
+        what = _RUNS_CODE.format(part)
+        raise UnsafeData(what, offset_bytes=error.offset_bytes, found=error.found, hint=_BY_TRUST) from None
     except Corrupt as error:
         raise _damaged(part, str(error.found)) from None
 

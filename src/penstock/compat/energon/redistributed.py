@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import re
+import zipfile
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, cast
 
+from penstock._limits import MOST_UNPACKED_BYTES
 from penstock._optional import require
+from penstock.codec.tensor_files import decode_tensor_file
 from penstock.compat.energon.loader import join_states
-from penstock.errors import ConfigError, FormatError
+from penstock.errors import ConfigError, FormatError, TooLarge, UnsafeData
 from penstock.store.outputs import claimed, output_path, require_other
 from penstock.store.place import Place
 from penstock.store.put import put
@@ -31,12 +34,12 @@ def redistribute(files: Sequence[Place], folder: Place, ranks: int) -> list[str]
         ranks: of the other run.
 
     Returns:
-        The names of the files; those that were there are replaced.
+        The names of the files.
 
     Raises:
         FormatError: a file holds no state of this package's loader.
         ResumeMismatch: states of several runs.
-        ConfigError: names without one number that counts the ranks, or an output that is an input.
+        ConfigError: names without one number that counts the ranks, or an output that is an input or is there already.
     """
     if ranks < 1:
         raise ConfigError("a run has one rank or more", found=ranks)
@@ -52,18 +55,19 @@ def redistribute(files: Sequence[Place], folder: Place, ranks: int) -> list[str]
         require_other([file.path for file in ordered], path)
     with claimed(folder.store, *paths):
         for path in paths:
+            if folder.store.exists(path):
+                raise ConfigError("the output exists", path=path, hint="Name another folder, or remove the file")
+        for path in paths:
             put(folder.store, path, out.getvalue())
     return names
 
 
 def _read(file: Place) -> tuple[Mapping[str, Any], bool]:
     """The state in a file, and whether it stands under a key."""
-    torch: Any = require("torch", extra="torch")
     data = file.store.get(file.path)
     try:
-        # Plain JSON in a pickle: nothing that it names may run.
-        state = torch.load(io.BytesIO(data), weights_only=True)
-    except Exception as error:
+        state = decode_tensor_file(data, MOST_UNPACKED_BYTES)
+    except (UnsafeData, TooLarge, ValueError, RuntimeError, EOFError, zipfile.BadZipFile) as error:
         hint = "Give files of torch.save(loader.save_state_rank(), file), not those of Megatron-Energon's own loader"
         raise FormatError("no state of this loader", path=file.path, found=str(error)[:60], hint=hint) from error
     inside = isinstance(state, dict) and _INSIDE in state
