@@ -21,7 +21,7 @@ from penstock.cli._commands import COMMANDS, GROUPS, kept_by
 from penstock.cli._common import add_common, common_options, copied, in_plain_words, with_example
 from penstock.cli._errors import INTERRUPTED, OUR_FAULT, SYSTEM, errors_option
 from penstock.cli._heartbeat import SERVING
-from penstock.cli._hints import path_hint
+from penstock.cli._hints import as_given, path_hint
 
 VARIABLE = "_PENSTOCK_COMPLETE"
 """Set by the shell that asks what completes a line."""
@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if isinstance(error, BrokenPipeError) and _is_output_closed():
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             sys.exit(0)
-        failure, status = _understand(error)
+        failure, status = _understand(error, arguments)
         if status not in (INTERRUPTED, OUR_FAULT) and not isinstance(error, click.UsageError):
             status = 1 if _is_energon(arguments) else status
         if isinstance(error, click.ClickException):
@@ -123,7 +123,7 @@ def _is_energon(arguments: Sequence[str]) -> bool:
     return next((one for one in arguments if not one.startswith("-")), None) == "energon"
 
 
-def _understand(error: BaseException) -> tuple[dict[str, str | None], int]:
+def _understand(error: BaseException, arguments: Sequence[str]) -> tuple[dict[str, str | None], int]:
     """What an error says, as `--json` has it, and the exit status."""
     match error:
         case click.ClickException():
@@ -134,6 +134,9 @@ def _understand(error: BaseException) -> tuple[dict[str, str | None], int]:
             said = str(error.__cause__ or "") if isinstance(error, click.Abort) else str(error)
             return _failure("interrupted", said or "stopped"), INTERRUPTED
         case errors.PenstockError():
+            error.path = None if error.path is None else as_given(error.path, arguments)
+            if isinstance(error, errors.ConfigError) and isinstance(error.found, str):
+                error.found = as_given(error.found, arguments)
             if error.hint == "Check the path":
                 error.hint = path_hint(error.path or "")
             place = None if error.offset_bytes is None else f"byte {error.offset_bytes}"
@@ -142,7 +145,7 @@ def _understand(error: BaseException) -> tuple[dict[str, str | None], int]:
                 error.code, str(error), **parts, expected=error.expected, hint=error.hint
             ), error.exit_status
         case OSError():
-            path = printable(os.fsdecode(error.filename)) if error.filename else None
+            path = printable(as_given(os.fsdecode(error.filename), arguments)) if error.filename else None
             where = f"{path}: " if path else ""
             return _failure("system", f"{where}{error.strerror or error}", path=path), SYSTEM
         case MemoryError():

@@ -146,7 +146,7 @@ class RowWork:
         else:
             is_there = place.store.exists(last)
         if is_there:
-            raise output_exists(last)
+            raise output_exists(place.path, last)
 
     def require_beginning(self, *, left: bool) -> None:
         """See `Asked`."""
@@ -187,7 +187,7 @@ class RowWork:
 def require_free_folder(place: Place) -> None:
     """That no dataset of shards is there; raises `ConfigError`."""
     if not is_free_place(place):
-        raise output_exists(place.child(INDEX_NAME).path)
+        raise output_exists(place.path, place.child(INDEX_NAME).path)
 
 
 def planned_options(

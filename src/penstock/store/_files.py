@@ -168,9 +168,15 @@ def require_no_url(path: str) -> None:
         raise ConfigError("a URL where a path of this machine must be", path=path, hint=hint)
 
 
-def output_exists(path: str) -> ConfigError:
-    """The error for an output that is there already."""
-    return ConfigError("the output exists", path=path, hint="Name another output, or pass overwrite (--overwrite)")
+def output_exists(path: str, standing: str | None = None) -> ConfigError:
+    """The error for an output that is there already.
+
+    Args:
+        path: what was asked for.
+        standing: the file of it that is there, where that is another: an index, or the list of a folder's files.
+    """
+    hint = "Name another output, or pass overwrite (--overwrite)"
+    return ConfigError("the output exists", path=path, found=None if standing == path else standing, hint=hint)
 
 
 def read_range(os_module: Any, fd: int, start_bytes: int, length_bytes: int) -> bytes:

@@ -81,7 +81,7 @@ class JsonlWriter:
         self._replaces = overwrite and store.exists(path)
         try:
             if not overwrite and store.exists(self._index_path) and not self._is_left():
-                raise output_exists(self._index_path)
+                raise output_exists(path, path if store.exists(path) else self._index_path)
             self._require_own_index()
             # Beside the new file it would be wrong. Whose it is can be told while the old one stands.
             self._other_index = own_index_of_other_flavor(store, path, flavor) if self._replaces else None

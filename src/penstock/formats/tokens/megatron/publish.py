@@ -64,7 +64,7 @@ def publish(
     """
     old = _holds_dataset(store, prefix)
     if not overwrite and old:
-        raise output_exists(index.path)
+        raise output_exists(prefix, index.path)
     side = store.stage(side_file_path(prefix), overwrite=True)
     try:
         side.write(encode_manifest(manifest))

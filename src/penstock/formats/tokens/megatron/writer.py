@@ -150,7 +150,7 @@ def _require_replaceable(store: Store, prefix: str, *, overwrite: bool) -> None:
     index = idx_path(prefix)
     if not overwrite:
         sweep_output(store, index)
-        raise output_exists(index if store.exists(index) else bin_path(prefix))
+        raise output_exists(prefix, index if store.exists(index) else bin_path(prefix))
     if store.exists(index) and not is_index(store, index):
         raise ConfigError("what stands here is no index of Megatron", path=index, hint=_OTHER)
 
