@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.cli.called import called
 
 import penstock as ps
-from tests.cli.called import called
 
 LINES = (
     ("index corpus.jsonl", "corpus.idx"),
