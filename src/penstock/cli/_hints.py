@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import click
 
@@ -75,18 +75,6 @@ def _range_in_words(found: re.Match[str]) -> str:
     least, most = found[2] or found[3], found[4]
     expected = f"{least} to {most}" if least and most else f"{least} or more" if least else f"at most {most}"
     return f"{found[1]} is not {expected}."
-
-
-def as_given(path: str, arguments: Sequence[str]) -> str:
-    """A path as it was typed, or from the working folder; as it is where it was typed so, or lies elsewhere."""
-    typed = [value for one in arguments for value in (one, one.partition("=")[2]) if value]
-    if not path.startswith("/") or any(path.startswith(one) for one in typed if one.startswith("/")):
-        return path
-    for one in typed:
-        if os.path.abspath(one) == path:
-            return one
-    here = os.getcwd()
-    return os.path.relpath(path, here) if path.startswith(here.rstrip("/") + "/") else path
 
 
 def path_hint(path: str) -> str:

@@ -21,7 +21,7 @@ from penstock.cli._commands import COMMANDS, GROUPS, kept_by
 from penstock.cli._common import add_common, common_options, copied, in_plain_words, with_example
 from penstock.cli._errors import INTERRUPTED, OUR_FAULT, SYSTEM, errors_option
 from penstock.cli._heartbeat import SERVING
-from penstock.cli._hints import as_given, path_hint
+from penstock.cli._hints import path_hint
 
 VARIABLE = "_PENSTOCK_COMPLETE"
 """Set by the shell that asks what completes a line."""
@@ -134,9 +134,9 @@ def _understand(error: BaseException, arguments: Sequence[str]) -> tuple[dict[st
             said = str(error.__cause__ or "") if isinstance(error, click.Abort) else str(error)
             return _failure("interrupted", said or "stopped"), INTERRUPTED
         case errors.PenstockError():
-            error.path = None if error.path is None else as_given(error.path, arguments)
+            error.path = None if error.path is None else _as_given(error.path, arguments)
             if isinstance(error, errors.ConfigError) and isinstance(error.found, str):
-                error.found = as_given(error.found, arguments)
+                error.found = _as_given(error.found, arguments)
             if error.hint == "Check the path":
                 error.hint = path_hint(error.path or "")
             place = None if error.offset_bytes is None else f"byte {error.offset_bytes}"
@@ -145,13 +145,21 @@ def _understand(error: BaseException, arguments: Sequence[str]) -> tuple[dict[st
                 error.code, str(error), **parts, expected=error.expected, hint=error.hint
             ), error.exit_status
         case OSError():
-            path = printable(as_given(os.fsdecode(error.filename), arguments)) if error.filename else None
+            path = printable(_as_given(os.fsdecode(error.filename), arguments)) if error.filename else None
             where = f"{path}: " if path else ""
             return _failure("system", f"{where}{error.strerror or error}", path=path), SYSTEM
         case MemoryError():
             return _failure("system", f"not enough memory{f': {error}' if str(error) else ''}"), SYSTEM
         case _:
             return _failure("fault", _our_fault(error)), OUR_FAULT
+
+
+def _as_given(path: str, arguments: Sequence[str]) -> str:
+    with contextlib.suppress(OSError, ImportError):  # the working folder may be gone
+        from penstock.store.resolve import as_given
+
+        return as_given(path, arguments)
+    return path
 
 
 def _failure(code: str, message: str, **parts: object) -> dict[str, str | None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from urllib.parse import unquote, urlsplit
 
 from penstock._limits import MOST_NAME_BYTES
@@ -82,6 +83,15 @@ def local_path(given: str | os.PathLike[str], what: str) -> str:
 def absolute(path: str) -> str:
     """A path in its store: absolute where it is local; a URL as it is, but for slashes at its end."""
     return path.rstrip("/") if is_url(path) else os.path.abspath(path)
+
+
+def as_given(path: str, arguments: Iterable[str]) -> str:
+    """A path as it was typed, or from the working folder; as it is where it was typed so, or lies elsewhere."""
+    typed = [value for one in arguments for value in (one, one.partition("=")[2]) if value]
+    if not path.startswith("/") or any(path.startswith(one) for one in typed if one.startswith("/")):
+        return path
+    of_typed = next((one for one in typed if absolute(one) == path), None)
+    return of_typed or path.removeprefix(absolute(".").rstrip("/") + "/")
 
 
 def same_file(first: str, second: str) -> bool:
