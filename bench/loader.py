@@ -10,7 +10,9 @@ from harness import PYTHON, Options, Result, Row, alternate, answer, child, colu
 from peers import modalities
 
 LENGTH, BATCH, WARM_STEPS = 2048, 32, 50
+_BATCH_BYTES = BATCH * (2 * (LENGTH + 1) + LENGTH * (1 + 4 + 4))
 TARGET_ALONE, TARGET_WORKERS = 3, 20
+TARGET_TWO, TARGET_ALL = 4, 1.5
 
 
 def run(options: Options) -> Result:
@@ -30,14 +32,26 @@ def run(options: Options) -> Result:
     for workers, target in ((0, TARGET_ALONE), (2, TARGET_WORKERS)):
         name = "no workers" if workers == 0 else "two workers"
         rows.append(row(f"tokens only, {name}", "windows/s", pairs("tokens", workers), modalities.NAME, target))
-        rows.append(row(f"with labels, {name}", "windows/s", pairs("labels", workers), modalities.NAME))
+        two = TARGET_TWO if workers == 0 else None
+        rows.append(row(f"inputs and targets, {name}", "windows/s", pairs("two", workers), modalities.NAME, two))
+        every = TARGET_ALL if workers == 0 else None
+        rows.append(row(f"all labels, {name}", "windows/s", pairs("labels", workers), modalities.NAME, every))
         rows.append(row(f"torch tensors, {name}", "windows/s", pairs("tensors", workers), modalities.NAME))
+    found = alternate(
+        lambda: child(PYTHON, __file__, "labels", pbin=pbin, steps=steps, workers=0),
+        lambda: child(PYTHON, __file__, "copied"),
+        options.pairs(3),
+    )
+    rows.append(row("all labels, no workers", "windows/s", columns(found, "windows_per_second", "windows_per_second"),
+                    "plain copies of as many bytes"))  # fmt: skip
     return Result(
         "The loader: shuffled windows of 2,048 tokens in batches of 32",
         rows,
         [
-            "With labels: inputs, targets, loss mask, segment ids and positions of each token. Modalities' collator "
-            "makes inputs and targets only, in each of these rows.",
+            "All labels: inputs, targets, loss mask, segment ids and positions of each token, and document borders. "
+            "Modalities' collator makes inputs and targets only, in each of these rows.",
+            f"A batch with all labels is {_BATCH_BYTES:,} bytes, written to memory of earlier batches. The row with "
+            "plain copies is what numpy's copy of as many bytes, from and to arrays that are kept, would give.",
             "Tensors are int64; Modalities' are int32.",
         ],
     )
@@ -57,6 +71,30 @@ def labels(pbin: str, steps: int, workers: int) -> dict[str, Any]:
 
     stream = ps.Shuffle(ps.Chunk(LENGTH, labels="shift", eos_id=data.EOS_ID)(ps.open(pbin)), seed=7)
     return _measure(lambda: ps.Loader(stream, BATCH, rank=0, world=1, workers=workers), stream, steps)
+
+
+def two(pbin: str, steps: int, workers: int) -> dict[str, Any]:
+    """In a child: what Modalities' collator makes, and no more."""
+    import penstock as ps
+
+    windows = ps.Chunk(LENGTH, labels="shift", fields=("inputs", "targets"))(ps.open(pbin))
+    stream = ps.Shuffle(windows, seed=7)
+    return _measure(lambda: ps.Loader(stream, BATCH, rank=0, world=1, workers=workers), stream, steps)
+
+
+def copied() -> dict[str, Any]:
+    """In a child: arrays of the sizes of all labels, copied; the best of some rounds."""
+    import numpy as np
+
+    kinds = ((LENGTH + 1, "uint16"), (LENGTH, "bool"), (LENGTH, "int32"), (LENGTH, "int32"))
+    arrays = [(np.ones((BATCH, length), kind), np.ones((BATCH, length), kind)) for length, kind in kinds]
+    best = float("inf")
+    for _ in range(300):
+        started = time.perf_counter()
+        for a, b in arrays:
+            np.copyto(b, a)
+        best = min(best, time.perf_counter() - started)
+    return {"windows_per_second": BATCH / best}
 
 
 def tensors(pbin: str, steps: int, workers: int) -> dict[str, Any]:

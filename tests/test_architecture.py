@@ -44,6 +44,7 @@ LAYERS: dict[str, int] = {
     "_limits": 0,
     "_ending": 0,
     "_pool": 0,
+    "_recycled": 0,
     "store": 1,
     "codec": 1,
     "formats": 2,

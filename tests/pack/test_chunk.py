@@ -180,6 +180,56 @@ def as_stored(sample: Sample) -> Sample:
     }
 
 
+@pytest.mark.parametrize("start_flags", [False, True])
+@pytest.mark.parametrize("labels", ["shift", "start-zero"])
+def test_each_choice_of_fields_gives_what_all_of_them_have(labels: Any, start_flags: bool) -> None:
+    source = MemoryTokens(DOCUMENTS, eos_id=None if start_flags else EOS, start_flags=start_flags)
+    every = Chunk(4, labels=labels)(source)
+    expected, indices = every.get_batch([3, 0]), [3, 0]
+    names = list(expected)
+    for mask in range(1, 1 << len(names)):
+        chosen = tuple(name for place, name in enumerate(names) if mask >> place & 1)[::-1]
+        windows = Chunk(4, labels=labels, fields=chosen)(source)
+        found = windows.get_batch(indices)
+        assert tuple(found) == chosen == tuple(field.name for field in windows.schema.fields)
+        assert all(
+            np.array_equal(np.concatenate(found[n]), np.concatenate(expected[n])) for n in {"cu_seqlens"} & {*chosen}
+        )
+        assert all(found[name].dtype == expected[name].dtype for name in {*chosen} - {"cu_seqlens"})
+        assert all(np.array_equal(found[name], expected[name]) for name in {*chosen} - {"cu_seqlens"})
+        assert plain(windows[1]) == {name: plain(every[1])[name] for name in chosen}
+
+
+def test_inputs_and_targets_are_views_of_one_block_and_ask_for_no_documents() -> None:
+    class Unknown(MemoryTokens):
+        @property
+        def doc_starts(self) -> Any:
+            raise AssertionError("documents were looked for")
+
+    windows = Chunk(4, labels="shift", fields=["inputs", "targets"])(Unknown(DOCUMENTS))  # type: ignore[arg-type]
+    batch = windows.get_batch([0, 2])
+    assert batch["inputs"].base is batch["targets"].base is not None
+    assert np.array_equal(batch["inputs"][:, 1:], batch["targets"][:, :-1])
+    assert windows.packing == Chunk(4, labels="shift", fields=("inputs", "targets"))
+    assert windows.recipe()["fields"] == ["inputs", "targets"]
+
+
+def test_a_batch_that_is_held_is_never_written_to_again() -> None:
+    """Columns this large are made in memory of batches that are gone."""
+    rng = np.random.default_rng(0)
+    source = MemoryTokens([rng.integers(0, 9, 1 << 17)], dtype="uint16", eos_id=EOS)
+    windows = Chunk(1 << 12, labels="shift")(source)
+    held, copies, places = [], [], set()
+    for step in range(12):
+        batch = windows.get_batch(np.arange(16) + step % 3)
+        places.add(batch["positions"].ctypes.data)
+        if step % 2:
+            held.append(batch["positions"][1:])  # a view of it is enough
+            copies.append(held[-1].copy())
+    assert len(places) < 12  # the others came back
+    assert all(np.array_equal(one, other) for one, other in zip(held, copies, strict=True))
+
+
 def test_a_flag_reader_goes_before_an_eos_id() -> None:
     documents = [[1, 2, 9], [3, 4, 5, 9]]
     source = MemoryTokens(documents, start_flags=True)
@@ -214,6 +264,11 @@ def test_an_eos_id_that_no_token_can_have(eos_id: int) -> None:
         ({"length": 4, "overlap": -1}, "overlap"),
         ({"length": 4, "overlap": 1, "labels": "shift"}, "overlap"),
         ({"length": 4, "labels": "next"}, "labels"),
+        ({"length": 4, "fields": ("tokens",)}, "labels="),
+        ({"length": 4, "labels": "shift", "fields": ()}, "these fields"),
+        ({"length": 4, "labels": "shift", "fields": "inputs"}, "these fields"),
+        ({"length": 4, "labels": "shift", "fields": ("inputs", "inputs")}, "each once"),
+        ({"length": 4, "labels": "shift", "fields": ("is_seq_start",)}, "these fields"),
     ],
 )
 def test_options_that_can_not_work(arguments: dict[str, Any], says: str) -> None:
@@ -271,6 +326,7 @@ def test_what_decides_windows_decides_the_fingerprint() -> None:
     packings = [Chunk(4), Chunk(5), Chunk(4, overlap=1), Chunk(4, labels="shift"), Chunk(4, labels="start-zero")]
     windows = [packing(source) for packing in packings]
     windows += [Chunk(4)(other), Chunk(4, labels="shift", eos_id=5)(source)]
+    windows += [Chunk(4, labels="shift", fields=(name,))(source) for name in ("inputs", "targets", "loss_mask")]
     assert len({each.fingerprint for each in windows}) == len(windows)
 
 

@@ -175,6 +175,15 @@ def test_joiners_that_are_classes(tmp_path: Path) -> None:
     assert last["text"].startswith("text-b")
 
 
+def test_subflavors_of_the_first_version_that_are_no_map(tmp_path: Path) -> None:
+    file = tmp_path / "one.yaml"
+    kind = "__module__: megatron.energon\n__class__: Metadataset\n"
+    row = f"{{weight: 1, path: {_ds('a')}, subflavor: x, subflavors: true}}"
+    file.write_text(f"{kind}splits: {{train: {{datasets: [{row}]}}}}\n")
+    with pytest.raises(ConfigError, match="subflavors"):
+        open_metadataset(file)
+
+
 def test_joiners_that_have_the_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "joins_of_mine.py").write_text("class Two:\n    from_joined = staticmethod(lambda a, b: {'both': 2})\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -35,8 +35,9 @@ def join_cu_seqlens(windows: list[NDArray[Any]]) -> tuple[NDArray[np.int32], int
         return np.zeros(1, np.int32), 0
     steps = np.diff(np.concatenate(windows).astype(np.int64))
     # Between two windows stands no document.
-    borders = np.cumsum([len(window) for window in windows])[:-1] - 1
-    all_lengths = np.delete(steps, borders)
+    inside = np.ones(len(steps), np.bool_)
+    inside[np.cumsum([len(window) for window in windows])[:-1] - 1] = False
+    all_lengths = steps[inside]
     ends = np.cumsum(all_lengths)
     if ends.size and int(ends[-1]) > np.iinfo(np.int32).max:
         raise ConfigError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -16,16 +16,28 @@ from penstock._digest import digest
 from penstock._hidden import stored_tokens, without_loss
 from penstock._index import as_index, as_indices
 from penstock._places import token_extents
+from penstock._recycled import Recycled
 from penstock._tree import brief, html, line, tree
-from penstock.abc import Source, SupportsDocumentFlags, TokenSource
+from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError
-from penstock.pack.labels import BoolArray, fields, first_row, shifted, start_zero, starts_after
+from penstock.pack.labels import (
+    SHIFT,
+    START_ZERO,
+    BoolArray,
+    fields,
+    first_row,
+    needs_starts,
+    shifted,
+    start_zero,
+    starts_after,
+)
 from penstock.types import Batch, Field, IntArray, Place, Sample, Schema, TokenArray
 
 VERSION = "chunk-1"
 
 Labels: TypeAlias = Literal["shift", "start-zero"]
 FlagReader: TypeAlias = Callable[[IntArray, int], BoolArray]
+FlaggedGather: TypeAlias = Callable[[IntArray, int, TokenArray | None], tuple[TokenArray, BoolArray]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +51,26 @@ class Chunk:
 
     Document starts come from the source where it knows them; else a token after `eos_id` is one.
 
+    With `fields` only those are made, and cost only what they need: `tokens`, `inputs` and `targets` of
+    `labels="shift"` are views of one block, so copy what you write to, and they need no document starts.
+
     Attributes:
         length: tokens of a window.
         overlap: tokens that a window shares with the one before; 1 is Modalities' `reuse_last_target=True`.
         labels: None, `"shift"` or `"start-zero"`.
         eos_id: the id that ends a document; by default the source's own.
+        fields: names of the columns to make, in their order in a sample; all that the labels have by default.
 
     Raises:
-        ConfigError: a length below 1, an overlap outside `[0, length)` or together with labels, unknown labels.
+        ConfigError: a length below 1, an overlap outside `[0, length)` or together with labels, unknown labels, or
+            fields that the labels don't have.
     """
 
     length: int
     overlap: int = 0
     labels: Labels | None = None
     eos_id: int | None = None
+    fields: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.length < 1:
@@ -70,6 +88,15 @@ class Chunk:
                 expected="0",
                 hint="labels='shift' already reads one token more than a window holds",
             )
+        if self.fields is not None:
+            object.__setattr__(self, "fields", _checked_fields(self.fields, self.labels))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Columns of a batch, in their order."""
+        if self.labels is None:
+            return ("tokens",)
+        return self.fields or (SHIFT if self.labels == "shift" else START_ZERO)
 
     def __call__(self, source: TokenSource, /) -> Windows:
         """Windows over `source`.
@@ -86,6 +113,7 @@ class Windows:
     def __init__(self, source: TokenSource, packing: Chunk) -> None:
         self.source = source
         self._fingerprint: str | None = None
+        self._new = Recycled()
         self.packing = packing
         self._read_tokens = packing.length + (packing.labels == "shift")
         self._stride = packing.length - packing.overlap
@@ -97,7 +125,8 @@ class Windows:
                 expected=f"at least {self._read_tokens} for length {packing.length}",
             )
         self._len = (total - self._read_tokens) // self._stride + 1
-        self._eos_id = None if packing.labels is None else _eos_id(source, packing.eos_id)
+        self._needs_starts = packing.labels is not None and needs_starts(packing.names, packing.labels)
+        self._eos_id = _eos_id(source, packing.eos_id) if self._needs_starts else None
 
     @property
     def schema(self) -> Schema:
@@ -105,7 +134,8 @@ class Windows:
         dtype, length = str(self.source.dtype), self.packing.length
         if self.packing.labels is None:
             return Schema((Field("tokens", "tokens", dtype, (length,)),))
-        return Schema(fields(dtype, length, start_zero=self.packing.labels == "start-zero"))
+        found = {one.name: one for one in fields(dtype, length, start_zero=self.packing.labels == "start-zero")}
+        return Schema(tuple(found[name] for name in self.packing.names))
 
     @property
     def preferred_mode(self) -> str:
@@ -117,7 +147,10 @@ class Windows:
         """Digest of the source's fingerprint and the way windows are cut and labelled."""
         if self._fingerprint is None:
             p = self.packing
-            self._fingerprint = digest(VERSION, p.length, p.overlap, p.labels, self._eos_id, self.source.fingerprint)
+            asked = () if p.fields is None else (sorted(p.fields),)
+            self._fingerprint = digest(
+                VERSION, p.length, p.overlap, p.labels, self._eos_id, *asked, self.source.fingerprint
+            )
         return self._fingerprint
 
     def __len__(self) -> int:
@@ -166,6 +199,7 @@ class Windows:
             "overlap": p.overlap,
             "labels": p.labels,
             "eos_id": p.eos_id,
+            **({} if p.fields is None else {"fields": list(p.fields)}),
             "source": self.source.recipe(),
         }
 
@@ -173,6 +207,7 @@ class Windows:
         """One line: length, overlap, labels and the number of windows."""
         p = self.packing
         params = {"length": p.length, "overlap": p.overlap, "labels": p.labels, "windows": self._len}
+        params |= {} if p.fields is None else {"fields": ", ".join(p.fields)}
         return line("Chunk", params, self._fingerprint)
 
     __repr__ = brief
@@ -189,17 +224,23 @@ class Windows:
             return {"tokens": self.source.gather(starts, self._read_tokens, out)}
         exact = None if self.packing.labels == "shift" else starts
         source, hidden = stored_tokens(self.source)  # borders are those of all documents
-        if isinstance(source, _FlaggedGather):
-            blocks, begins = source.gather_flagged(starts, self._read_tokens, out)
+        begins: BoolArray | None = None
+        # For token sources whose tokens carry their start flags: windows and flags come for one read.
+        flagged: FlaggedGather | None = getattr(source, "gather_flagged", None) if self._needs_starts else None
+        if flagged is not None:
+            blocks, begins = flagged(starts, self._read_tokens, out)
         else:
             blocks = source.gather(starts, self._read_tokens, out)
-            begins = self._document_starts(source, starts, blocks, exact)
+            if self._needs_starts:
+                begins = self._document_starts(source, starts, blocks, exact)
         mask = None
+        names = self.packing.names
         if hidden is not None:
-            blocks, mask = hidden.cover_windows(blocks, starts), hidden.mask(starts, self._read_tokens)
+            blocks = hidden.cover_windows(blocks, starts)
+            mask = hidden.mask(starts, self._read_tokens) if "loss_mask" in names else None
         if exact is not None:
-            return without_loss(start_zero(blocks, begins), mask)
-        return without_loss(shifted(blocks, begins), None if mask is None else mask[:, 1:])
+            return without_loss(start_zero(blocks, begins, names, self._new), mask)
+        return without_loss(shifted(blocks, begins, names, self._new), None if mask is None else mask[:, 1:])
 
     def _document_starts(
         self, source: TokenSource, starts: IntArray, blocks: TokenArray, exact: IntArray | None
@@ -217,24 +258,13 @@ class Windows:
         return starts_after(blocks, eos_id, (before == eos_id) | (starts == 0))
 
 
-@runtime_checkable
-class _FlaggedGather(Protocol):
-    """A token source whose tokens carry their start flags: windows and flags come for one read."""
-
-    def gather_flagged(
-        self, starts: IntArray, length: int, out: TokenArray | None = None
-    ) -> tuple[TokenArray, BoolArray]:
-        """What `gather(starts, length, out)` and `gather_starts(starts, length)` give."""
-        ...
-
-
 NO_STARTS = "labels need to know where documents start, and this source does not say"
 NO_STARTS_HINT = "Pass eos_id=, the id of the token that ends every document"
 
 
 def flag_reader(source: TokenSource) -> FlagReader | None:
     """The source's own `gather_starts`, or None where it has none."""
-    return source.gather_starts if isinstance(source, SupportsDocumentFlags) else None
+    return getattr(source, "gather_starts", None)  # asked for each batch, where isinstance is slow
 
 
 def documents_between(doc_starts: IntArray, start: int, stop: int) -> tuple[tuple[int, int, int], ...]:
@@ -259,3 +289,15 @@ def _eos_id(source: TokenSource, asked: int | None) -> int | None:
     if not 0 <= eos_id <= largest:
         raise ConfigError("eos_id is no id of these tokens", found=eos_id, expected=f"0 to {largest}")
     return eos_id
+
+
+def _checked_fields(asked: Sequence[str], labels: Labels | None) -> tuple[str, ...]:
+    """The names as a tuple; raises `ConfigError` where the labels don't have them."""
+    if labels is None:
+        hint = "Name labels= too; without labels a window holds its tokens alone"
+        raise ConfigError("fields= chooses among the columns of labels", found="no labels", hint=hint)
+    known = SHIFT if labels == "shift" else START_ZERO
+    if isinstance(asked, str) or not asked or not set(asked) <= set(known) or len(set(asked)) < len(asked):
+        expected = f"some of {', '.join(known)}, each once"
+        raise ConfigError(f"labels={labels!r} don't have these fields", found=repr(asked), expected=expected)
+    return tuple(asked)

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._recycled import New
 from penstock.errors import ConfigError
 from penstock.types import Batch, Field, IntArray, Sample, TokenArray
 
 BoolArray = NDArray[np.bool_]
+
+SEGMENTS = ("segment_ids", "positions", "cu_seqlens", "max_seqlen")
+"""Columns of `segments`."""
+
+SHIFT = ("tokens", "inputs", "targets", "loss_mask", *SEGMENTS)
+"""Columns of `shifted`."""
+
+START_ZERO = ("tokens", "inputs", "targets", "loss_mask", "is_seq_start", *SEGMENTS)
+"""Columns of `start_zero`."""
 
 
 def starts_after(blocks: TokenArray, eos_id: int, first: bool | BoolArray = True) -> BoolArray:
@@ -27,61 +39,79 @@ def starts_after(blocks: TokenArray, eos_id: int, first: bool | BoolArray = True
     return starts
 
 
-def shifted(blocks: TokenArray, starts: BoolArray) -> Batch:
+def shifted(blocks: TokenArray, starts: BoolArray | None, names: Collection[str] = SHIFT, new: New = np.empty) -> Batch:
     """Columns of k windows of L tokens, each token's target being the next one.
 
     Args:
-        blocks: uint[k, L + 1].
-        starts: bool[k, L + 1]: whether each token is the first of a document.
+        blocks: uint[k, L + 1]; tokens, inputs and targets are views of it.
+        starts: bool[k, L + 1]: whether each token is the first of a document; None where no name `needs_starts`.
+        names: columns to make, of `SHIFT`.
+        new: makes the memory of columns.
 
     Returns:
         tokens, inputs, targets uint[k, L]; loss_mask bool[k, L], false where the target opens another document;
         and the columns of `segments`.
     """
     inputs = blocks[:, :-1]
-    return {
-        "tokens": inputs,
-        "inputs": inputs,
-        "targets": blocks[:, 1:],
-        "loss_mask": ~starts[:, 1:],
-        **segments(starts[:, :-1]),
-    }
+    made: Batch = {"tokens": inputs, "inputs": inputs, "targets": blocks[:, 1:]}
+    if starts is not None:
+        if "loss_mask" in names:
+            made["loss_mask"] = np.logical_not(starts[:, 1:], out=new(inputs.shape, np.bool_))
+        made |= segments(starts[:, :-1], None, names, new)
+    return {name: made[name] for name in names}
 
 
-def start_zero(blocks: TokenArray, starts: BoolArray) -> Batch:
+def start_zero(
+    blocks: TokenArray, starts: BoolArray | None, names: Collection[str] = START_ZERO, new: New = np.empty
+) -> Batch:
     """Columns of k windows of L tokens, each of which is a target; the input before a document's first token is 0.
 
     Args:
         blocks: uint[k, L].
-        starts: bool[k, L]: whether each token is the first of a document.
+        starts: bool[k, L]: whether each token is the first of a document; None where no name `needs_starts`.
+        names: columns to make, of `START_ZERO`.
+        new: makes the memory of columns.
 
     Returns:
         tokens, inputs, targets uint[k, L]; loss_mask bool[k, L], all true; is_seq_start bool[k, L] = `starts`;
         and the columns of `segments`.
     """
-    inputs = np.zeros_like(blocks)
-    np.multiply(blocks[:, :-1], ~starts[:, 1:], out=inputs[:, 1:])
-    return {
-        "tokens": blocks,
-        "inputs": inputs,
-        "targets": blocks,
-        "loss_mask": np.ones(blocks.shape, dtype=np.bool_),
-        "is_seq_start": starts,
-        **segments(starts),
-    }
+    made: Batch = {"tokens": blocks, "targets": blocks}
+    if "loss_mask" in names:
+        made["loss_mask"] = np.ones(blocks.shape, dtype=np.bool_)
+    if starts is not None:
+        if "inputs" in names:
+            inputs = made["inputs"] = new(blocks.shape, blocks.dtype)
+            inputs[:, 0] = 0
+            np.multiply(blocks[:, :-1], ~starts[:, 1:], out=inputs[:, 1:])
+        made["is_seq_start"] = starts
+        made |= segments(starts, None, names, new)
+    return {name: made[name] for name in names}
 
 
-def segments(starts: BoolArray, used: IntArray | None = None) -> Batch:
+def needs_starts(names: Collection[str], kind: str) -> bool:
+    """Whether columns with these names can be made only where documents are known; `kind` is that of the labels."""
+    free = {"tokens", "targets", "inputs" if kind == "shift" else "loss_mask"}
+    return not free.issuperset(names)
+
+
+def segments(
+    starts: BoolArray, used: IntArray | None = None, names: Collection[str] = SEGMENTS, new: New = np.empty
+) -> Batch:
     """Where documents lie in k windows of L tokens. The first token of a window always begins a segment.
 
     Args:
         starts: bool[k, L]: whether each token is the first of a document.
         used: int64[k]: tokens before the padding; all L by default.
+        names: columns to make; names of other columns are passed over.
+        new: makes the memory of columns.
 
     Returns:
         segment_ids int32[k, L] from 1, 0 on padding; positions int32[k, L] from 0 in each segment, 0 on padding;
         cu_seqlens: a list of int32[n + 1], segment borders without the padding; max_seqlen int32[k].
     """
+    if not set(SEGMENTS).intersection(names):
+        return {}
     rows, length = starts.shape
     columns = np.arange(length, dtype=np.int32)
     begins = starts.copy()
@@ -92,36 +122,44 @@ def segments(starts: BoolArray, used: IntArray | None = None) -> Batch:
     flat = np.flatnonzero(begins)
     row = flat // length
     counts = np.bincount(row, minlength=rows)
-    row_first = np.cumsum(counts) - counts
+    row_first = np.cumsum(counts) - counts  # each row has a segment: its tokens, or its padding
     first_columns = (flat - row * length).astype(np.int32)
-    ids = (np.arange(1, len(flat) + 1) - row_first[row]).astype(np.int32)
-    sizes = np.diff(flat, append=rows * length)
-    if used is not None:
-        ids[first_columns >= used[row]] = 0
-    segment_ids = np.repeat(ids, sizes).reshape(rows, length)
-    positions = columns - np.repeat(first_columns, sizes).reshape(rows, length)
-    if used is not None:
-        positions[columns >= used[:, None]] = 0
-    ends = np.full(rows, length) if used is None else used
-    real = ids > 0
-    longest = np.zeros(rows, dtype=np.int32)
-    np.maximum.at(longest, row[real], sizes[real])
-    return {
-        "segment_ids": segment_ids,
-        "positions": positions,
-        "cu_seqlens": _borders(first_columns[real], row[real], ends),
-        "max_seqlen": longest,
-    }
+    sizes = np.empty(len(flat), np.int64)
+    np.subtract(flat[1:], flat[:-1], out=sizes[:-1])
+    sizes[-1:] = rows * length - flat[-1:]
+    real = None if used is None else first_columns < used[row]
+    made: Batch = {}
+    if "segment_ids" in names:
+        ids = np.arange(1, len(flat) + 1, dtype=np.int32)
+        ids -= row_first.astype(np.int32)[row]
+        if real is not None:
+            ids *= real
+        made["segment_ids"] = new(starts.shape, np.int32)
+        made["segment_ids"][:] = np.repeat(ids, sizes).reshape(starts.shape)
+    if "positions" in names:
+        firsts = np.repeat(first_columns, sizes).reshape(starts.shape)
+        positions = np.subtract(columns, firsts, out=new(starts.shape, np.int32))
+        if used is not None:
+            positions[columns >= used[:, None]] = 0
+        made["positions"] = positions
+    if "cu_seqlens" in names:
+        ends = np.full(rows, length) if used is None else used
+        chosen = slice(None) if real is None else real
+        made["cu_seqlens"] = _borders(first_columns[chosen], row[chosen], ends)
+    if "max_seqlen" in names:
+        longest = sizes if real is None else sizes * real
+        made["max_seqlen"] = np.maximum.reduceat(longest, row_first).astype(np.int32) if rows else counts.astype("i4")
+    return made
 
 
 def _borders(columns: NDArray[np.int32], row: IntArray, ends: IntArray) -> list[NDArray[np.int32]]:
     """A list of int32[n + 1]: for each row the columns at which its segments begin, and its end."""
-    rows = np.arange(len(ends))
     joined = np.empty(len(columns) + len(ends), dtype=np.int32)
     joined[np.arange(len(columns)) + row] = columns
-    stops = np.cumsum(np.bincount(row, minlength=len(ends))) + rows
+    stops = np.cumsum(np.bincount(row, minlength=len(ends))) + np.arange(len(ends))
     joined[stops] = ends
-    return np.split(joined, stops[:-1] + 1) if len(ends) else []
+    cuts = [0, *(stops + 1).tolist()]
+    return [joined[start:stop] for start, stop in itertools.pairwise(cuts)]
 
 
 def first_row(batch: Batch) -> Sample:

@@ -331,6 +331,7 @@ _COOKERS = {
     "maxItems": 2,
 }
 _LABELS = {"enum": [None, "shift", "start-zero"]}
+_FIELDS: dict[str, Any] = {"type": "array", "items": TEXT, "minItems": 1}
 
 KINDS: dict[str, Kind] = {
     "open": Kind(_open, {"path": PATHS}, _OPEN, {}),
@@ -363,8 +364,8 @@ KINDS: dict[str, Kind] = {
          "most_pixels": COUNT, "most_bytes": COUNT, "frames": FLAG, "sound": FLAG, "sample_type": TEXT}, {},
     ),
     "chunk": Kind(
-        _windows(Chunk, "length", "overlap", "labels", "eos_id"), {"length": COUNT, **_SOURCE},
-        {"overlap": INDEX, "labels": _LABELS, "eos_id": MAYBE_INT}, _VERSION,
+        _windows(Chunk, "length", "overlap", "labels", "eos_id", "fields"), {"length": COUNT, **_SOURCE},
+        {"overlap": INDEX, "labels": _LABELS, "eos_id": MAYBE_INT, "fields": _FIELDS}, _VERSION,
     ),
     "whole": Kind(_windows(Whole, "length", "pad_id"), {"length": COUNT, **_SOURCE}, {"pad_id": INDEX}, _VERSION),
     "best-fit": Kind(_windows(BestFit, "length", "pad_id"), {"length": COUNT, **_SOURCE}, {"pad_id": INDEX}, _VERSION),

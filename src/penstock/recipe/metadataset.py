@@ -186,7 +186,8 @@ def _first_version(value: dict[str, Any], above: _Above) -> Node:
         check_keys(item, _V1_REFERENCE, what, above.path)
         given = {key: each for key, each in item.items() if key not in ("weight", "subflavor")}
         if item.get("subflavor") is not None:
-            given["subflavors"] = {"__subflavor__": item["subflavor"], **(item.get("subflavors") or {})}
+            further = check_map(item.get("subflavors") or {}, f"{what}.subflavors", above.path)
+            given["subflavors"] = {"__subflavor__": item["subflavor"], **further}
         items.append((_name(given), _number(item, "weight", what, above), _reference(given, what, above)))
     return _mixed("blend", items, above)
 
