@@ -33,6 +33,7 @@ QUESTIONS = (
     "filter",
     "windows",
     "loader",
+    "block_mask",
     "open_100g",
     "resume",
     "flat_tokens_windows",

@@ -26,8 +26,11 @@ from penstock.errors import ConfigError
 from penstock.load.collate import Collate, Then, collate_columns
 from penstock.load.ids import ToSignedIds, may_hold_arrays, signed_ids
 from penstock.load.loader import Loader
+from penstock.load.sequence import block_mask, broadcast, context_parallel
 from penstock.load.workers import WorkerKind
 from penstock.types import Batch, IntArray, Sample
+
+__all__ = ["Rows", "ToTensors", "TorchDataset", "block_mask", "broadcast", "context_parallel", "torch_loader"]
 
 torch: Any = require("torch", extra="torch")
 

@@ -1,0 +1,156 @@
+"""What attention and parallel ranks need of a batch of windows, in torch: `penstock.load.torch` gives these names."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from penstock._optional import require
+from penstock.errors import ConfigError
+
+torch: Any = require("torch", extra="torch")
+
+Layout: TypeAlias = Literal["contiguous", "zigzag"]
+
+_LENGTH_FIELDS = ("inputs", "tokens", "targets", "segment_ids")
+
+
+def block_mask(batch: dict[str, Any], block_size: int = 128) -> Any:
+    """The `BlockMask` for torch's FlexAttention: causal, within equal `segment_ids`; padding sees padding alone.
+
+    Made from the smallest and largest id of each block, so no mask of [length, length] is ever held.
+
+    Args:
+        batch: with `segment_ids` int[k, L], as labels make them: rising in a row, then 0 on padding.
+        block_size: queries and keys of a block.
+
+    Returns:
+        A mask for k samples and any number of heads, on the device of `segment_ids`.
+
+    Raises:
+        ConfigError: no `segment_ids`, or some that fall before the padding.
+    """
+    flex: Any = require("torch.nn.attention.flex_attention", extra="torch")
+    ids = _segment_ids(batch)
+    samples, length = ids.shape
+    if block_size < 1:
+        raise ConfigError("a block holds at least one token", found=f"block_size={block_size}")
+    # Padding is the last segment of its row, and what fills the last block is another one.
+    last = ids.amax(1, keepdim=True) + 1 if length else ids
+    rising = torch.where(ids == 0, last, ids)
+    if not bool((rising[:, 1:] >= rising[:, :-1]).all()):
+        hint = "Make the mask of whole windows, before context_parallel, from what Chunk, Whole or BestFit give"
+        raise ConfigError("segment_ids fall within a row, before its padding", hint=hint)
+    blocks = -(-length // block_size)
+    filled = torch.cat([rising, (last + 1).expand(samples, blocks * block_size - length)], 1)
+    filled = filled.view(samples, blocks, block_size)
+    low, high = filled[:, :, 0], filled[:, :, -1]  # they rise
+    number = torch.arange(blocks, device=ids.device)
+    below = number[:, None] > number
+    shared = below & (high[:, None, :] >= low[:, :, None])
+    one = low == high
+    full = shared & one[:, :, None] & one[:, None, :]
+    partial = (shared & ~full) | (number[:, None] == number)
+
+    def mask_mod(b: Any, h: Any, q: Any, k: Any) -> Any:  # noqa: ARG001  torch's signature
+        return (q >= k) & (ids[b, q] == ids[b, k])
+
+    return flex.BlockMask.from_kv_blocks(
+        *_listed(partial), *_listed(full), BLOCK_SIZE=block_size, mask_mod=mask_mod, seq_lengths=(length, length)
+    )
+
+
+def context_parallel(batch: dict[str, Any], rank: int, world: int, layout: Layout = "contiguous") -> dict[str, Any]:
+    """A context-parallel rank's part of a batch that all of its peers have: each field [k, L, …] is cut along L.
+
+    `positions`, `segment_ids` and `targets` are those of the whole windows, so a token has the same ones on each rank.
+    Fields of other shapes stay, and so do `cu_seqlens` and `max_seqlen`: ring attention asks for those of the whole.
+
+    Args:
+        batch: arrays or tensors by name. The length is that of `inputs`, `tokens`, `targets` or `segment_ids`.
+        rank: of this peer in its context-parallel group.
+        world: number of peers.
+        layout: `"contiguous"` gives the rank-th of `world` pieces, a view; `"zigzag"` pieces r and 2·world − 1 − r of
+            2·world, in this order, a copy, so that each rank has as much to do under a causal mask.
+
+    Raises:
+        ConfigError: no such rank or layout, no field that tells the length, or a length that has no such pieces.
+    """
+    if layout not in ("contiguous", "zigzag"):
+        raise ConfigError("no such layout", found=repr(layout), expected="'contiguous' or 'zigzag'")
+    if not 0 <= rank < world:
+        raise ConfigError("no such context-parallel rank", found=f"{rank} of {world}", expected=f"0 to {world - 1}")
+    shape = next((tuple(batch[name].shape[:2]) for name in _LENGTH_FIELDS if len(_shape(batch.get(name))) > 1), None)
+    if shape is None:
+        raise ConfigError("nothing tells the length of the windows", expected=f"one of {', '.join(_LENGTH_FIELDS)}")
+    pieces = world if layout == "contiguous" else 2 * world
+    step, rest = divmod(shape[1], pieces)
+    if rest:
+        raise ConfigError(f"windows can't be cut into {pieces} equal pieces", found=f"{shape[1]} tokens")
+    places = (rank,) if layout == "contiguous" else (rank, pieces - 1 - rank)
+
+    def cut(value: Any) -> Any:
+        if tuple(_shape(value)[:2]) != shape:
+            return value
+        parts = [value[:, place * step : (place + 1) * step] for place in places]
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate(parts, 1) if isinstance(value, np.ndarray) else torch.cat(parts, 1)
+
+    return {name: cut(value) for name, value in batch.items()}
+
+
+def broadcast(batch: dict[str, Any] | None, group: Any = None) -> dict[str, Any]:
+    """The batch of the group's first rank on all of its ranks, for tensor-parallel peers that don't read themselves.
+
+    Peers that pass one data-parallel rank to their loaders read the same batches without any of this; it pays where
+    reading costs more than the network does.
+
+    Args:
+        batch: a dict of tensors and plain values; None on the other ranks.
+        group: torch ProcessGroup; all ranks by default. Tensors come on the device that they are on at the first rank,
+            which has to be one that the group's backend moves.
+
+    Raises:
+        ConfigError: there is no batch on the first rank.
+    """
+    distributed: Any = require("torch.distributed", extra="torch")
+    source = distributed.get_global_rank(group or distributed.group.WORLD, 0)
+    is_source = distributed.get_rank() == source
+    told: list[Any] = [None]
+    if is_source and batch is not None:
+        tensors = {name for name, value in batch.items() if isinstance(value, torch.Tensor)}
+        kinds = {name: (batch[name].shape, batch[name].dtype, batch[name].device.type) for name in tensors}
+        told = [(list(batch), kinds, {name: value for name, value in batch.items() if name not in tensors})]
+    distributed.broadcast_object_list(told, src=source, group=group)
+    if told[0] is None:
+        raise ConfigError("the group's first rank has no batch to broadcast", found=f"None on rank {source}")
+    names, kinds, plain = told[0]
+    found: dict[str, Any] = {}
+    for name in names:
+        if name not in kinds:
+            found[name] = plain[name]
+            continue
+        shape, dtype, device = kinds[name]
+        given = batch[name].contiguous() if is_source and batch is not None else None
+        found[name] = torch.empty(shape, dtype=dtype, device=device) if given is None else given
+        distributed.broadcast(found[name], src=source, group=group)
+    return found
+
+
+def _segment_ids(batch: dict[str, Any]) -> Any:
+    if len(_shape(batch.get("segment_ids"))) != 2:
+        hint = "Windows with labels have them; with fields=, name segment_ids too"
+        raise ConfigError("the batch has no segment_ids of shape [samples, length]", hint=hint)
+    return torch.as_tensor(batch["segment_ids"])
+
+
+def _listed(mask: Any) -> tuple[Any, Any]:
+    """int32[k, 1, n], int32[k, 1, n, n]: how many blocks each row of bool[k, n, n] has, and which, those first."""
+    order = torch.argsort(mask.to(torch.int8), dim=-1, descending=True, stable=True)
+    return mask.sum(-1, dtype=torch.int32)[:, None].contiguous(), order.to(torch.int32)[:, None].contiguous()
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    return tuple(value.shape) if isinstance(value, np.ndarray | torch.Tensor) else ()
