@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -88,14 +89,12 @@ def test_three_ways_of_attention_agree(packing: Any) -> None:
     borders = batch["cu_seqlens"].tolist()
     assert borders[-1] == int(real.sum())
     assert batch["max_seqlen"] == max(np.diff(borders))
-    for start, stop in zip(borders[:-1], borders[1:], strict=True):
+    for start, stop in pairwise(borders):
         one = [part[start:stop].transpose(0, 1)[None] for part in flat]
         own = torch.nn.functional.scaled_dot_product_attention(*one[:3], is_causal=True)
         assert torch.allclose(own, one[3], atol=1e-5)
     positions = batch["positions"].reshape(-1)[real].tolist()
-    assert positions == [
-        place for start, stop in zip(borders[:-1], borders[1:], strict=True) for place in range(stop - start)
-    ]
+    assert positions == [place for start, stop in pairwise(borders) for place in range(stop - start)]
 
 
 @pytest.mark.parametrize("ids", [None, [1, 2], [[2, 1]], [[1, 0, 2]]])

@@ -53,7 +53,7 @@ def block_mask(batch: dict[str, Any], block_size: int = 128) -> Any:
     full = shared & one[:, :, None] & one[:, None, :]
     partial = (shared & ~full) | (number[:, None] == number)
 
-    def mask_mod(b: Any, h: Any, q: Any, k: Any) -> Any:  # noqa: ARG001  torch's signature
+    def mask_mod(b: Any, h: Any, q: Any, k: Any) -> Any:
         return (q >= k) & (ids[b, q] == ids[b, k])
 
     return flex.BlockMask.from_kv_blocks(
