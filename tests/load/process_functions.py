@@ -107,3 +107,9 @@ def raise_own_error(batch: Any) -> Any:
 
 def raise_lookup_error(batch: Any) -> Any:
     raise LookupError("a bug")
+
+
+def with_torch_threads(sample: dict[str, Any]) -> dict[str, Any]:
+    import torch
+
+    return {**sample, "threads": torch.get_num_threads()}

@@ -206,3 +206,23 @@ def _runs(pid: str, path: str) -> bool:
         return path in Path(f"/proc/{pid}/cmdline").read_bytes().decode()
     except OSError:
         return False
+
+
+@pytest.mark.parametrize("given", [None, "2"])
+def test_torch_computes_in_one_thread_of_a_worker(given: str | None) -> None:
+    """Unless the caller says otherwise. The server of processes is another one for each environment."""
+    script = (
+        "import penstock as ps, sys\n"
+        "from penstock.testing import MemorySource\n"
+        "import process_functions as functions\n"
+        "if __name__ == '__main__':\n"
+        "    source = ps.Map(MemorySource([{'id': i} for i in range(4)]), functions.with_torch_threads, name='t-1')\n"
+        "    loader = ps.Loader(source, 4, rank=0, world=1, tail='drop', worker_kind='processes', workers=1)\n"
+        "    print(next(iter(loader))['threads'].tolist())\n"
+        "    loader.close()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment.pop("OMP_NUM_THREADS", None)
+    environment |= {} if given is None else {"OMP_NUM_THREADS": given}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, env=environment)
+    assert done.stdout == f"{[int(given or 1)] * 4}\n", done.stderr

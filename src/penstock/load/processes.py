@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import struct
+import sys
 import threading
 import time
 import traceback
@@ -249,7 +250,7 @@ def _work(pipe: Connection, pickled: bytes, worker: int, prefetch: int, parent: 
     threading.Thread(target=_listen, args=(channel, credits), daemon=True).start()
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     try:
-        producer: Producer = pickle.loads(pickled)  # noqa: S301  made by this process's parent
+        producer = _loaded(pickled)
         made = producer(worker, lambda seconds: time.sleep(seconds))
         send(channel, _READY, None)
         while credits.wait():
@@ -264,6 +265,17 @@ def _work(pipe: Connection, pickled: bytes, worker: int, prefetch: int, parent: 
     except BaseException as error:
         with contextlib.suppress(OSError):
             send(channel, _ERROR, _portable(error, worker))
+
+
+def _loaded(pickled: bytes) -> Producer:
+    """The producer, in a process where libraries compute in one thread: the other cores are other workers'."""
+    is_bounded_by_caller = "OMP_NUM_THREADS" in os.environ
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # read by torch when it is imported
+    producer: Producer = pickle.loads(pickled)  # noqa: S301  made by this process's parent
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and not is_bounded_by_caller:  # imported before, by the main module
+        torch.set_num_threads(1)
+    return producer
 
 
 def _end_with(parent: int) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from penstock._optional import require
 
 
@@ -38,10 +41,45 @@ def batch_stack(batch: list[Any]) -> Any:
 
 
 def batch_pad_stack(batch: list[Any]) -> Any:
-    """Tensors of one number of dimensions → one tensor [k, …], each padded with zeros at its ends."""
+    """Tensors of one number of dimensions → one tensor [k, …], each padded with zeros at its ends.
+
+    Tensors of one shape are copied once, into memory that is not zeroed before. numpy copies, in the calling thread:
+    torch would start threads of its own for each batch, which take the cores of the loader's other workers.
+    """
+    arrays = _as_arrays(batch)
+    if arrays is not None:
+        return require("torch", extra="torch").from_numpy(_pad_stack(arrays))
     sizes = [max(one.shape[axis] for one in batch) for axis in range(batch[0].ndim)]
     made = batch[0].new_zeros((len(batch), *sizes))
     for row, one in enumerate(batch):
+        made[(row, *(slice(0, size) for size in one.shape))] = one
+    return made
+
+
+def _as_arrays(batch: list[Any]) -> list[NDArray[Any]] | None:
+    """The tensors as arrays over their memory; None where they are not all plain ones, of one type numpy has."""
+    plain: Any = require("torch", extra="torch").Tensor
+    first = batch[0]
+    for one in batch:
+        same = type(one) is plain and one.dtype == first.dtype and one.ndim == first.ndim
+        if not same or one.device.type != "cpu" or one.requires_grad or one.is_conj() or one.is_neg():
+            return None
+    try:
+        return [one.numpy() for one in batch]
+    except (TypeError, RuntimeError):  # bfloat16, sparse
+        return None
+
+
+def _pad_stack(arrays: list[NDArray[Any]]) -> NDArray[Any]:
+    shape = arrays[0].shape
+    if all(one.shape == shape for one in arrays):
+        made = np.empty((len(arrays), *shape), arrays[0].dtype)
+        for row, one in enumerate(arrays):
+            made[row] = one
+        return made
+    sizes = np.max([one.shape for one in arrays], axis=0).tolist()
+    made = np.zeros((len(arrays), *sizes), arrays[0].dtype)
+    for row, one in enumerate(arrays):
         made[(row, *(slice(0, size) for size in one.shape))] = one
     return made
 
