@@ -136,7 +136,7 @@ HEAVY = (
     "starlette",
     "uvicorn",
 )
-TORCH_ONLY_IN = ("penstock.load.torch", "penstock.load.sequence", "penstock.compat")
+TORCH_ONLY_IN = ("penstock.load.torch", "penstock.load.sequence", "penstock.load.device", "penstock.compat")
 VIEW_ONLY_IN = ("penstock.view.pages",)
 JAX_ONLY_IN = ("penstock.load.jax", "penstock.compat")
 

@@ -24,6 +24,7 @@ from penstock._secrets import logger
 from penstock.abc import Source, Stream, SupportsPrefetch
 from penstock.errors import ConfigError
 from penstock.load.collate import Collate, Then, collate_columns
+from penstock.load.device import ToDevice, arrived
 from penstock.load.ids import ToSignedIds, may_hold_arrays, signed_ids
 from penstock.load.loader import Loader
 from penstock.load.sequence import block_mask, broadcast, context_parallel
@@ -159,6 +160,7 @@ def torch_loader(
     *,
     dtype: Any = "int64",
     pin_memory: bool = False,
+    device: Any = None,
     worker_kind: WorkerKind = "threads",
     workers: int = 2,
     prefetch: int = 2,
@@ -172,6 +174,9 @@ def torch_loader(
         global_batch: as for `Loader`.
         dtype: of token ids: int64 or int32, as text or as torch dtype.
         pin_memory: batches in pinned memory; without CUDA one log line says that they are not.
+        device: where tensors come, such as `"cuda"`; without it they stay on the host. A batch is one copy from pinned
+            memory on a stream of its own, begun by the threads that read ahead, so it runs beside the step; ids travel
+            in the width that is stored. With processes, or without workers, it begins when the batch is asked for.
         worker_kind: `"threads"`, which is right for tokens, or `"processes"`, for decoding that holds Python's lock.
             Each process reads whole batches, so batches and state are the same.
         workers: threads or processes; 0 reads in the calling thread.
@@ -185,9 +190,14 @@ def torch_loader(
     ids = signed_ids(data, dtype)
     to_tensors = ToTensors(ids, pin_memory and _can_pin())
     own = collate_columns if collate is None else collate
-    if worker_kind == "processes":
+    if device is not None:
+        to_device = ToDevice(ids, device)
+        ways: dict[str, Any] = {"collate": Then(own, to_device), "finish": arrived}
+        if worker_kind == "processes":  # a process of workers has no device
+            ways = {"collate": own, "finish": Then(to_device, arrived)}
+    elif worker_kind == "processes":
         # Workers need no torch: they send arrays, which become tensors here without a copy.
-        ways: dict[str, Any] = {"collate": Then(own, ids), "finish": to_tensors}
+        ways = {"collate": Then(own, ids), "finish": to_tensors}
     else:
         ways = {"collate": Then(own, to_tensors)}
     return Loader(data, global_batch, workers=workers, prefetch=prefetch, worker_kind=worker_kind, **ways, **options)
