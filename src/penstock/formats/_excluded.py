@@ -223,8 +223,8 @@ def waiting_list(name: str, path: str) -> str:
 def put_waiting(chosen: Format, place: Place, entries: Sequence[Entry]) -> None:
     """Write the list of data that are about to become visible; until `settle_waiting`, nobody opens these."""
     if entries:
-        said = encode_list([replace(one, dataset="", split=None) for one in entries])
-        put(place.store, waiting_list(chosen.name, place.path), said)
+        path = waiting_list(chosen.name, place.path)
+        put(place.store, path, encode_list([replace(one, dataset="", split=None) for one in entries], path))
 
 
 def settle_waiting(chosen: Format, place: Place, split: str | None = None) -> None:
@@ -236,7 +236,7 @@ def settle_waiting(chosen: Format, place: Place, split: str | None = None) -> No
     whole = _as_listed(chosen, store, place.path, options)
     list_path, split = place_of_list(chosen, store, place.path, options, whole)
     entries = [replace(one, dataset=whole.fingerprint, split=split) for one in read_list(store, path).entries]
-    put(store, list_path, encode_list(entries))
+    put(store, list_path, encode_list(entries, list_path))
     store.delete(path)
 
 

@@ -53,13 +53,24 @@ def digests_of(dataset: Dataset, start: int, stop: int, *, with_keys: bool) -> D
             found += b"".join(map(document_digest, documents))
     else:
         for at, samples in samples_of(dataset, start, stop):
-            found += b"".join(_digest_at(dataset, index, row, with_keys) for index, row in enumerate(samples, at))
+            found += b"".join(
+                digest_at(dataset, index, row, with_keys=with_keys) for index, row in enumerate(samples, at)
+            )
     return np.frombuffer(bytes(found), ">u8").astype(np.uint64).reshape(-1, 2)
 
 
 def document_digest(ids: TokenArray | IntArray) -> bytes:
     """16 bytes: the digest of one document of tokens."""
     return xxhash.xxh3_128_digest(byte_view(np.ascontiguousarray(ids, "<u4")))
+
+
+def digest_at(dataset: Dataset, index: int, sample: Sample, *, with_keys: bool) -> bytes:
+    """16 bytes: the digest of the sample at `index`; raises `PenstockError`, which names it, as `digests_of`."""
+    try:
+        return sample_digest(sample, with_keys=with_keys)
+    except (TypeError, ValueError, RecursionError) as error:
+        what = f"the sample at index {index} can't be compared"
+        raise PenstockError(what, path=dataset.place.path, found=str(error)) from None
 
 
 def sample_digest(sample: Sample, *, with_keys: bool) -> bytes:
@@ -95,14 +106,6 @@ def json_part(name: str, data: bytes) -> Any:
         with contextlib.suppress(ValueError, RecursionError):
             return decode_line(data)
     return data
-
-
-def _digest_at(dataset: Dataset, index: int, sample: Sample, with_keys: bool) -> bytes:
-    try:
-        return sample_digest(sample, with_keys=with_keys)
-    except (TypeError, ValueError, RecursionError) as error:
-        what = f"the sample at index {index} can't be compared"
-        raise PenstockError(what, path=dataset.place.path, found=str(error)) from None
 
 
 def _plain(value: Any) -> Any:

@@ -23,7 +23,7 @@ from penstock.formats._excluded import (
     place_of_list,
     require_whole,
 )
-from penstock.look.digests import digests_of
+from penstock.look.digests import digest_at, digests_of
 from penstock.look.find import Wanted, find
 from penstock.look.samples import Dataset, open_dataset, samples_of, stretches
 from penstock.reshape.filter import read_indices
@@ -286,7 +286,8 @@ def _of_all(listed: Listed, reports: Sequence[ExcludeReport]) -> ExcludeReport:
 
 def _add(listed: Listed, found: Found, said: tuple[str, str, str]) -> ExcludeReport:
     place = _place_of(listed)
-    new = [_entry(listed, index, key, said) for index, key in found.items()]
+    seen = dict(_seen(listed.dataset, found))
+    new = [Entry(one, *seen[one], *said, listed.split, listed.fingerprint) for one in found]
     added: list[int] = []
 
     def change(before: tuple[Entry, ...]) -> list[Entry]:
@@ -343,14 +344,19 @@ def _taken_off(place: Place, keys: Sequence[str], gone: Found, split: str | None
     return ExcludeReport(place.path, 0, removed[-1], 0, len(after.entries), after.digest)
 
 
-def _entry(listed: Listed, index: int, key: str | None, said: tuple[str, str, str]) -> Entry:
-    dataset = listed.dataset
-    [halves] = digests_of(dataset, index, index + 1, with_keys=True).tolist()
-    digest = f"{halves[0]:016x}{halves[1]:016x}"
-    if key is None and dataset.tokens is None:
-        [(_, [sample])] = samples_of(dataset, index, index + 1)
-        key = Wanted(None, None, None, None, None).key_of(sample)
-    return Entry(index, key, digest, *said, listed.split, listed.fingerprint)
+def _seen(dataset: Dataset, found: Found) -> Iterator[tuple[int, tuple[str | None, str]]]:
+    """Index → key and digest; what lies side by side is read at once, and nothing that is not asked for."""
+    order, wanted = np.array(sorted(found), np.int64), Wanted(None, None, None, None, None)
+    for near in np.split(order, np.flatnonzero(np.diff(order) != 1) + 1) if len(order) else ():
+        first, stop = int(near[0]), int(near[-1]) + 1
+        if dataset.tokens is not None:
+            for index, (upper, lower) in enumerate(digests_of(dataset, first, stop, with_keys=True).tolist(), first):
+                yield index, (found[index], f"{upper:016x}{lower:016x}")
+            continue
+        for start, samples in samples_of(dataset, first, stop):
+            for index, sample in enumerate(samples, start):
+                key = wanted.key_of(sample) if found[index] is None else found[index]
+                yield index, (key, digest_at(dataset, index, sample, with_keys=True).hex())
 
 
 def _require_of(listed: Listed, entries: Sequence[Entry]) -> None:

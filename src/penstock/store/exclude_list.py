@@ -20,8 +20,10 @@ written anew as a whole, under a lock; who reads it sees the old one or the new 
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -128,12 +130,16 @@ def indices_of(entries: Iterable[Entry]) -> IntArray:
     return np.unique(np.array([one.index for one in entries], np.int64))
 
 
-def encode_list(entries: Sequence[Entry]) -> bytes:
-    """The bytes of a list."""
-    lines: list[bytes] = []
+def encode_list(entries: Sequence[Entry], path: str) -> bytes:
+    """The bytes of a list that is to lie at `path`; raises `TooLarge` for one that nobody would read."""
+    data = bytearray()
     for number, (one, check) in enumerate(zip(entries, _checks(entries), strict=True), 1):
-        lines.append(msgspec.json.encode(_Line(*_fields(one), number, len(entries), check)) + b"\n")
-    return b"".join(lines)
+        data += msgspec.json.encode(_Line(*_fields(one), number, len(entries), check)) + b"\n"
+        if len(data) > _MOST_BYTES:
+            hint = "Make data without what is excluded so far, and go on there: `penstock purge`"
+            what = "an exclude list of so many samples can't be"
+            raise TooLarge(what, path=path, found=len(entries), expected=f"at most {number - 1}", hint=hint)
+    return bytes(data)
 
 
 def decode_list(data: bytes, path: str) -> ExcludeList:
@@ -144,24 +150,28 @@ def decode_list(data: bytes, path: str) -> ExcludeList:
     """
     decoder = msgspec.json.Decoder(_Line)
     entries: list[Entry] = []
-    lines: list[_Line] = []
-    for number, line in enumerate(data.splitlines(keepends=True), 1):
+    known: dict[str, str] = {}
+    num_lines, before = data.count(b"\n"), b""
+    if not data.endswith(b"\n"):
+        raise _damaged(path, "a last line without its end" if data else "no entry")
+    for number, line in enumerate(io.BytesIO(data), 1):
         try:
             found = decoder.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise _damaged(path, f"line {number}: {error}") from None
-        lines.append(found)
         if not 0 <= found.index < 1 << 62:
             raise _damaged(path, f"line {number}: index {found.index}")
-        own = (found.index, found.key, found.digest, found.reason, found.time, found.who, found.split, found.dataset)
-        entries.append(Entry(*own))
-    if not lines or not data.endswith(b"\n"):
-        raise _damaged(path, "no entry" if not lines else "a last line without its end")
-    for number, (line, check) in enumerate(zip(lines, _checks(entries), strict=True), 1):
-        if (line.number, line.check) != (number, check):
+        # Most entries have the same texts: one of each is held.
+        texts = (found.reason, found.time, found.who, found.dataset)
+        reason, time, who, dataset = (known.setdefault(text, text) for text in texts)
+        entry = Entry(found.index, found.key, found.digest, reason, time, who, found.split, dataset)
+        check = _check(before, entry)
+        if (found.number, found.check) != (number, check):
             raise _damaged(path, f"line {number}, which was changed, or one before it")
-        if line.entries != len(lines):
-            raise _damaged(path, f"{len(lines)} entries", f"{line.entries}")
+        if found.entries != num_lines:
+            raise _damaged(path, f"{num_lines} entries", f"{found.entries}")
+        entries.append(entry)
+        before = check.encode()
     return ExcludeList(tuple(entries), path)
 
 
@@ -184,23 +194,40 @@ def change_list(place: Place, change: Callable[[tuple[Entry, ...]], Sequence[Ent
     Others who change it at the same time wait: none of their entries is lost.
 
     Raises:
-        ConfigError: it is not on this machine.
+        ConfigError: it is not on this machine, or nothing may be written where it lies.
         Corrupt: the list that is there can't be read; it stays.
     """
     if not isinstance(place.store, LocalStore):
         what = "an exclude list is written on this machine: rival writers would lose each other's entries elsewhere"
         raise ConfigError(what, path=place.path, hint="Name a file here with --list (list=), and copy it")
     lock = f"{place.path}.lock"
-    with hold_lock(lock):
+    with _held(lock, place.path):
         before = read_list(place.store, place.path).entries if place.exists() else ()
         after = tuple(change(before))
         if after and after != before:
-            put(place.store, place.path, encode_list(after))
+            put(place.store, place.path, encode_list(after, place.path))
         elif before and not after:
             place.store.delete(place.path)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(lock)
     return ExcludeList(after, place.path)
+
+
+@contextlib.contextmanager
+def _held(lock: str, path: str) -> Generator[None]:
+    """The lock of a list; raises `ConfigError` where nothing may be written beside the data."""
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(hold_lock(lock))
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+            hint = (
+                "Keep it elsewhere: --list FILE (list=); who opens the data then names it: --excludes FILE (excludes=)"
+            )
+            what = "no exclude list can be written beside these data"
+            raise ConfigError(what, path=path, found=error.strerror, hint=hint) from None
+        yield
 
 
 def require_no_list(store: Store, side: str, why: str = "new data here would not be those that it names") -> None:
@@ -307,9 +334,13 @@ def _fields(one: Entry) -> tuple[int, str | None, str, str, str, str, str | None
 def _checks(entries: Sequence[Entry]) -> Iterator[str]:
     before = b""
     for one in entries:
-        check = xxhash.xxh3_128_hexdigest(before + msgspec.json.encode(_fields(one)))
+        check = _check(before, one)
         yield check
         before = check.encode()
+
+
+def _check(before: bytes, one: Entry) -> str:
+    return xxhash.xxh3_128_hexdigest(before + msgspec.json.encode(_fields(one)))
 
 
 def _damaged(path: str, found: str, expected: str = "entries as `penstock exclude` writes them") -> Corrupt:
