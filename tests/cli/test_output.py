@@ -11,6 +11,7 @@ import click
 import pytest
 
 from penstock._naming import nearest
+from penstock._secrets import logger
 from penstock.cli._common import add_common
 from penstock.cli._output import counted, note, progress
 from penstock.cli.main import main
@@ -48,9 +49,49 @@ def test_without_a_terminal_a_line_comes_every_30_seconds(capsys: pytest.Capture
 
 
 def test_progress_as_json_is_an_object_a_line_and_one_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [json.loads(line) for line in shown(capsys, "--progress", "json", step=0.0001)[:-1]]
+    lines = [json.loads(line) for line in shown(capsys, "--progress", "json", step=0.0001)]
+    assert lines.pop() == {"level": "info", "message": "a note"}
     assert [(one["done"], one["total"], one["left_seconds"]) for one in lines] == [(12_000_000, 12_000_000, 0.0)]
     assert len(shown(capsys, "--progress", "json")) > 6
+
+
+@pytest.mark.parametrize(
+    ("line", "levels"),
+    [
+        (("filter", "a.jsonl", "-o", "o.jsonl", "--where", "a > 0"), [None, "warning"]),
+        (("info", "a.jsonl"), ["warning", None]),
+        (("info", "nothere.jsonl"), ["error"]),
+        (("info",), ["error"]),
+        (("nothere",), ["error"]),
+    ],
+)
+@pytest.mark.parametrize("how", [("--progress", "json"), ("--progress=json",), ("-v", "--progress", "json"), ()])
+def test_with_progress_as_json_everything_on_standard_error_is_an_object(
+    line: tuple[str, ...],
+    levels: list[str | None],
+    how: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A warning, a log, an error and wrong usage, among objects of progress."""
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n')
+    monkeypatch.chdir(tmp_path)
+    if not how:
+        monkeypatch.setenv("PENSTOCK_PROGRESS", "json")
+    if line == ("info", "a.jsonl"):
+        describe = importlib.import_module("penstock.cli.cmd_info").command.callback
+
+        def warned(**options: object) -> None:
+            logger().warning("a %s", "log")
+            describe(**options)
+
+        monkeypatch.setattr(importlib.import_module("penstock.cli.cmd_info").command, "callback", warned)
+    with pytest.raises(SystemExit):
+        main([*how, *line])
+    said = [json.loads(one) for one in capsys.readouterr().err.splitlines()]
+    assert [one.get("level") for one in said if one.get("level") not in ("debug", "info")] == levels
+    assert all(one["message"] for one in said if "level" in one)
 
 
 def test_quiet_says_nothing_and_none_shows_no_progress(capsys: pytest.CaptureFixture[str]) -> None:

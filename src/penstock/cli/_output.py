@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import click
 
@@ -18,6 +18,9 @@ from penstock._printable import printable, printable_json, printable_lines
 from penstock._secrets import logger, redact
 from penstock.cli._common import has_color, is_quiet, progress_mode, said, wants_json
 from penstock.cli._heartbeat import SECONDS, read_bytes, ticking
+
+if TYPE_CHECKING:
+    import logging
 
 _PATIENCE_SECONDS = 1.0
 REPORTS = "reports"
@@ -75,9 +78,19 @@ def say(text: str) -> None:
 
 
 def note(message: str) -> None:
-    """A line for people, on standard error; not where they want quiet."""
-    if not is_quiet():
+    """A line for people, on standard error, or an object with `--progress json`; not where they want quiet."""
+    if is_quiet():
+        return
+    if progress_mode() == "json":
+        bare = message.removeprefix("warning: ")
+        tell_object({"level": "info" if bare == message else "warning", "message": bare})
+    else:
         click.echo(redact(printable_lines(message)), err=True)
+
+
+def tell_object(facts: dict[str, Any]) -> None:
+    """An object in a line, on standard error."""
+    click.echo(redact(printable_json(json.dumps(facts, ensure_ascii=False))), err=True)
 
 
 def human_bytes(size_bytes: float) -> str:
@@ -192,7 +205,7 @@ class _Lines:
         if self._as_json:
             facts = {"label": self._label, "done": self._done, "total": self._total, "unit": self._unit}
             facts |= {"rate": rate, "left_seconds": left_seconds, "seconds": seconds, "extra": self._extra}
-            click.echo(redact(printable_json(json.dumps(facts, ensure_ascii=False))), err=True)
+            tell_object(facts)
             return
         total = "" if not self._total else f" of {self._amount(self._total)} ({self._done / self._total:.0%})"
         left = "" if left_seconds is None else f", {_duration(left_seconds)} left"
@@ -214,16 +227,36 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
+class _LogObjects:
+    """Writes what is logged as objects in a line; stands for a `logging.Formatter`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One record."""
+        facts = {"level": record.levelname.lower(), "message": record.getMessage()}
+        return redact(printable_json(json.dumps(facts, ensure_ascii=False)))
+
+
 @contextlib.contextmanager
-def quiet_logs() -> Generator[None]:
-    """With `-q`, what the library logs below an error stays unsaid."""
-    log, level = logger(), logger().level
+def logs_as_asked() -> Generator[None]:
+    """With `-q`, what the library logs below an error stays unsaid; with `--progress json` it is objects too."""
+    import logging
+
+    log, level, goes_on = logger(), logger().level, logger().propagate
+    handler = None
     if is_quiet():
         log.setLevel("ERROR")
+    if progress_mode() == "json":
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(cast("logging.Formatter", _LogObjects()))
+        log.addHandler(handler)
+        log.propagate = False
     try:
         yield
     finally:
         log.setLevel(level)
+        log.propagate = goes_on
+        if handler is not None:
+            log.removeHandler(handler)
 
 
 def _total_in(extra: str) -> tuple[int | None, str]:

@@ -74,7 +74,13 @@ def command(
 
     Many machines share the shards by --part, where all of them see DIR; --finish makes the index of all.
     """
+    from penstock.store.local import not_found
+    from penstock.store.place import place_of
+
     use_tmp_path(tmp_path)
+    place = place_of(path)
+    if place.is_local and not (place.exists() or place.is_folder()):  # before any word of options
+        raise not_found(path)
     if path.endswith(".jsonl"):
         refuse_given(context, _OF_SHARDS, "A JSONL file has no shards, splits or dataset.yaml")
         _prepare_jsonl(path, options, as_json)

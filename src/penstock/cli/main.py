@@ -62,9 +62,9 @@ def _reporting(command: click.Command, name: str) -> click.Command:
     invoke = command.invoke
 
     def watched(context: click.Context) -> Any:
-        from penstock.cli._output import quiet_logs, reporting
+        from penstock.cli._output import logs_as_asked, reporting
 
-        with contextlib.nullcontext() if name in SERVING else reporting(name), quiet_logs():
+        with contextlib.nullcontext() if name in SERVING else reporting(name), logs_as_asked():
             try:
                 return invoke(context)
             except KeyboardInterrupt as interrupt:
@@ -105,17 +105,35 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         failure, status = _understand(error, arguments)
         if status not in (INTERRUPTED, OUR_FAULT) and not isinstance(error, click.UsageError):
             status = 1 if _is_energon(arguments) else status
-        if isinstance(error, click.ClickException):
-            click.UsageError(failure["message"] or "", getattr(error, "ctx", None)).show()
-        else:
-            code = "" if status == INTERRUPTED else f" [{failure['code']}]"  # `penstock --errors` explains it
-            click.echo(f"penstock: {failure['message']}{code}", err=True)
-        if "--json" in flags:
-            import json
-
-            with contextlib.suppress(OSError):
-                click.echo(printable_json(json.dumps({"error": failure}, indent=1, ensure_ascii=False)))
+        _tell(error, failure, status, flags)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _tell(error: BaseException, failure: dict[str, str | None], status: Any, flags: list[str]) -> None:
+    """The message, on standard error as everything there is asked for; with `--json` on standard output too."""
+    if _wants_objects(flags):
+        from penstock.cli._output import tell_object
+
+        tell_object({"level": "error", **failure})
+    elif isinstance(error, click.ClickException):
+        click.UsageError(failure["message"] or "", getattr(error, "ctx", None)).show()
+    else:
+        code = "" if status == INTERRUPTED else f" [{failure['code']}]"  # `penstock --errors` explains it
+        click.echo(f"penstock: {failure['message']}{code}", err=True)
+    if "--json" in flags:
+        import json
+
+        with contextlib.suppress(OSError):
+            click.echo(printable_json(json.dumps({"error": failure}, indent=1, ensure_ascii=False)))
+
+
+def _wants_objects(flags: list[str]) -> bool:
+    """Whether `--progress json` was said; a command that was typed wrongly has not looked at it."""
+    said = [value for one, value in itertools.pairwise(flags) if one == "--progress"]
+    said += [one.partition("=")[2] for one in flags if one.startswith("--progress=")]
+    with contextlib.suppress(errors.PenstockError, OSError):
+        return (said[-1] if said else setting("PENSTOCK_PROGRESS")) == "json"
+    return False
 
 
 def _is_energon(arguments: Sequence[str]) -> bool:

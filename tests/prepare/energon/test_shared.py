@@ -230,6 +230,7 @@ def test_the_command(bare: Path, whole: dict[str, bytes], capsys: pytest.Capture
     assert run("--finish")[1].startswith(f"{bare}: complete already")
     assert files_in(bare) == whole
     assert sweep(place_of(bare)) == []
+    (bare / "a.jsonl").write_text("{}\n")
     with pytest.raises(SystemExit) as ended:
         main(["prepare", str(bare / "a.jsonl"), "--part", "0/3"])
     assert ended.value.code == 2
