@@ -36,7 +36,9 @@ def common_options(*, hidden: bool) -> list[click.Option]:
 
 def progress_option_of(**more: Any) -> click.Option:
     """`--progress MODE`."""
-    what = "A bar on a terminal, else a line every 30 s (auto); lines; JSON, an object a line, messages too; or nothing."
+    what = (
+        "A bar on a terminal, else a line every 30 s (auto); lines; JSON, an object a line, messages too; or nothing."
+    )
     return click.Option(
         ["--progress"], type=click.Choice(PROGRESS), help=what, expose_value=False, callback=_keep, **more
     )
