@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import re
 
+WHOLE_CHARACTERS, PART_CHARACTERS = 8000, 1000
+"""Most of a message, and of what one part of it says: a path stands whole, a value in its midst does not."""
+
 _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _IN_LINES = re.compile(_STEERING.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
 
@@ -25,6 +28,18 @@ def printable_lines(text: str) -> str:
 def printable_json(document: str) -> str:
     r"""The same for a JSON document, which stays one and means the same: `\u001b`."""
     return _IN_LINES.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
+
+
+def shortened(text: str, most_characters: int = WHOLE_CHARACTERS) -> str:
+    """Text of the data's or the user's own, in the middle of which a megabyte may stand, as far as it helps."""
+    left_out = len(text) - most_characters
+    half = most_characters // 2
+    return text if left_out <= 0 else f"{text[:half]} … ({left_out:,} characters) … {text[-half:]}"
+
+
+def shortened_part(text: str) -> str:
+    """The same of one part of a message."""
+    return shortened(text, PART_CHARACTERS)
 
 
 def recordable(text: str) -> str:

@@ -25,7 +25,7 @@ _NO_USERS = ("abfs", "abfss", "wasb", "wasbs", "dss")
 _HOST = re.compile(r"[^/?#]*")
 _OPEN_PASSWORD = re.compile(r"[^/?#@:\[]*:(?!\d+(?:[/?#]|$))")
 _VALUE = re.compile(r"=[^&;#]+")
-_END = re.compile(r"[.,:;)\]]*$")
+_BEHIND = ".,:;)]"
 
 
 def redact(text: str) -> str:
@@ -80,8 +80,7 @@ def _redact_record(record: logging.LogRecord) -> bool:
 
 
 def _shown(scheme: str, rest: str) -> str:
-    end = _END.search(rest)
-    stop = end.start() if end else len(rest)
+    stop = len(rest.rstrip(_BEHIND))  # a pattern would try each bracket of a long row of them
     rest, tail = rest[:stop], rest[stop:]
     if scheme not in _NO_USERS:
         host = _HOST.match(rest)

@@ -27,10 +27,8 @@ from __future__ import annotations
 import os
 from typing import ClassVar
 
-from penstock._printable import printable
+from penstock._printable import printable, shortened, shortened_part
 from penstock._secrets import redact
-
-_MOST_CHARACTERS = 8000
 
 
 class PenstockError(Exception):
@@ -68,17 +66,17 @@ class PenstockError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        where = "" if self.path is None else f"{self.path}: "
+        where = "" if self.path is None else f"{shortened(self.path)}: "
         place = "" if self.offset_bytes is None else f" at byte {self.offset_bytes}"
         details = [
-            f"{label} {value}"
+            f"{label} {shortened_part(redact(str(value)))}"
             for label, value in (("found", self.found), ("expected", self.expected))
             if value is not None
         ]
-        text = f"{where}{self.what}{place}"
+        text = f"{where}{shortened_part(self.what)}{place}"
         if details:
             text += ": " + ", ".join(details)
-        return redact(printable(_cut(text) if self.hint is None else f"{_cut(text)}. {_cut(self.hint)}"))
+        return redact(printable(text if self.hint is None else f"{text}. {shortened_part(self.hint)}"))
 
     def __setattr__(self, name: str, value: object) -> None:
         # No field holds the secrets of a URL, whoever sets it; neither does what another library says.
@@ -90,13 +88,6 @@ class PenstockError(Exception):
         # Errors cross process borders in preparations: keyword fields must survive pickling.
         # `path` is named because ImportError keeps one of its own, outside of `__dict__`.
         return (_rebuild, (type(self), self.what, {**self.__dict__, "path": self.path}))
-
-
-def _cut(text: str) -> str:
-    """A value of the data's own, in the middle of which a megabyte may stand, as far as it helps."""
-    left_out = len(text) - _MOST_CHARACTERS
-    half = _MOST_CHARACTERS // 2
-    return text if left_out <= 0 else f"{text[:half]} … ({left_out:,} characters) … {text[-half:]}"
 
 
 def _rebuild(kind: type[PenstockError], what: str, fields: dict[str, object]) -> PenstockError:

@@ -6,9 +6,9 @@ import os
 from typing import Unpack, get_args
 
 from penstock._keywords import Opening
-from penstock.check.verify import open_options
 from penstock.errors import ConfigError, Unsupported
 from penstock.formats import files_at, find_format
+from penstock.formats._door import open_options
 from penstock.store.outputs import claimed
 from penstock.store.place import dataset_at
 from penstock.types import Action, Depth

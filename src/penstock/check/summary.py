@@ -15,10 +15,9 @@ import numpy as np
 from penstock._kinds import is_token_source
 from penstock._resolved import samples_of
 from penstock.abc import Source, SupportsPlaces, TokenSource
-from penstock.check.verify import open_options
 from penstock.errors import ConfigError, PenstockError
 from penstock.formats import find_format
-from penstock.formats._door import open_at
+from penstock.formats._door import open_at, open_options
 from penstock.formats._excluding import stored
 from penstock.formats._kept import excluded_count, excluded_list
 from penstock.store.place import Place, dataset_at

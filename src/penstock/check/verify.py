@@ -15,7 +15,7 @@ from penstock.check.shares import SharedReport, check_in_shares, require_apart
 from penstock.errors import ConfigError, PenstockError, UnsafeData, Unsupported
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats import files_at, find_format
-from penstock.formats._door import open_at
+from penstock.formats._door import open_at, open_options
 from penstock.formats._side_checks import Run
 from penstock.store.cache import CachedStore
 from penstock.store.exclude_list import SUFFIX, ExcludeList
@@ -186,16 +186,6 @@ def _check(
     name, preload = "processes" if executor is None else executor, [type(chosen).__module__]
     with make_executor(name, workers, preload, reads=[place]) as pool:
         return list(chosen.check_by_tasks(place.store, place.path, given, depth, pool.map))
-
-
-def open_options(options: Mapping[str, Any]) -> OpenOptions:
-    """The options of `penstock.open` as one object; raises `ConfigError` for an unknown one."""
-    try:
-        return OpenOptions(**options)
-    except TypeError:
-        known = [name for name in OpenOptions.__slots__ if not name.startswith("_")]
-        unknown = sorted(set(options) - set(known))
-        raise ConfigError(f"unknown option {', '.join(unknown)}", expected=", ".join(known)) from None
 
 
 def is_contradiction(finding: Finding, options: Mapping[str, Any]) -> bool:

@@ -9,7 +9,8 @@ from typing import Any, Literal, cast
 
 import click
 
-from penstock._secrets import logger
+from penstock._printable import shortened_part
+from penstock._secrets import logger, redact
 from penstock._settings import setting
 from penstock.cli._commands import EXAMPLES, INNER_EXAMPLES
 from penstock.cli._hints import plain_numbers, usage_hint
@@ -108,7 +109,9 @@ def has_color() -> bool:
 
 def in_plain_words(error: click.ClickException) -> str:
     """What click says of wrong usage, and what may have been meant."""
-    text = error.format_message() if isinstance(error, click.BadParameter) else error.message
+    # Cut first: the patterns below look at each place of a text, as far as it goes.
+    told = error.format_message() if isinstance(error, click.BadParameter) else error.message
+    text = shortened_part(redact(told))
     text = _NO_NUMBER.sub(lambda found: f"is no {'whole ' if found[1] == 'integer' else ''}number.", text)
     text = plain_numbers(text)
     if not isinstance(error, click.UsageError):

@@ -50,7 +50,7 @@ def first_of(source: Any, start: int | None, index: int | None, key: str | None)
 
     if key is not None:
         if source.recipe().get("format") == "jsonl":  # as Energon has it, the key of a line is its number
-            if key.isascii() and key.isdecimal() and int(key) < len(source):
+            if key.isascii() and key.isdecimal() and len(key) < 20 and int(key) < len(source):
                 return int(key)
             hint = "Lines have their numbers for keys; `penstock find --key` looks for it in a field"
             raise NotFound(f"no sample with the key {key!r}", hint=hint)

@@ -105,7 +105,7 @@ def parse_part(given: str) -> tuple[int, int]:
             )
         index = os.environ[name]
         shown = f"{given!r} with {name}={index}"
-    if not (index.isdecimal() and count.isdecimal() and int(count)):
+    if not (index.isdecimal() and count.isdecimal() and max(len(index), len(count)) < 20 and int(count)):
         raise click.BadParameter(f"{shown} is not I/N or auto/N, N 1 or more")
     if int(index) >= int(count):
         raise click.BadParameter(f"{shown}: shares of {count} count from 0 to {int(count) - 1}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import click
 
@@ -47,4 +48,4 @@ def _bytes(given: str) -> int:
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)b?", given.strip().lower())
     if found is None:
         raise click.BadParameter(f"{given!r} is no size such as 50GB", param_hint="--trim")
-    return int(float(found[1]) * _UNITS[found[2]])
+    return int(min(float(found[1]) * _UNITS[found[2]], sys.maxsize))

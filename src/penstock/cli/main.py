@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from penstock import __version__, errors
-from penstock._printable import printable, printable_json, printable_lines
+from penstock._printable import printable, printable_json, printable_lines, shortened, shortened_part
 from penstock._secrets import redact
 from penstock._settings import setting
 from penstock.cli._commands import COMMANDS, GROUPS, kept_by
@@ -25,8 +25,6 @@ from penstock.cli._hints import path_hint
 
 VARIABLE = "_PENSTOCK_COMPLETE"
 """Set by the shell that asks what completes a line."""
-
-_MOST_CHARACTERS = 300
 
 
 class LazyCommands(click.Group):
@@ -163,8 +161,8 @@ def _understand(error: BaseException, arguments: Sequence[str]) -> tuple[dict[st
                 error.code, str(error), **parts, expected=error.expected, hint=error.hint
             ), error.exit_status
         case OSError():
-            path = printable(_as_given(os.fsdecode(error.filename), arguments)) if error.filename else None
-            where = f"{path}: " if path else ""
+            path = redact(printable(_as_given(os.fsdecode(error.filename), arguments))) if error.filename else None
+            where = f"{shortened(path)}: " if path else ""
             return _failure("system", f"{where}{error.strerror or error}", path=path), SYSTEM
         case MemoryError():
             return _failure("system", f"not enough memory{f': {error}' if str(error) else ''}"), SYSTEM
@@ -183,7 +181,7 @@ def _as_given(path: str, arguments: Sequence[str]) -> str:
 def _failure(code: str, message: str, **parts: object) -> dict[str, str | None]:
     names = ("path", "place", "found", "expected", "hint")
     known = {name: None if parts.get(name) is None else redact(str(parts[name])) for name in names}
-    return {"code": code, "message": redact(printable_lines(message)), **known}
+    return {"code": code, "message": shortened(redact(printable_lines(message))), **known}
 
 
 def _is_output_closed() -> bool:
@@ -197,4 +195,4 @@ def _our_fault(error: BaseException) -> str:
     """One line about an error that nothing was written to raise."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     hint = "Please report it, with what `penstock --debug …` prints for the same command"
-    return f"a fault of Penstock {__version__}: {text[:_MOST_CHARACTERS]}. {hint}"
+    return f"a fault of Penstock {__version__}: {shortened_part(redact(text))}. {hint}"

@@ -55,6 +55,14 @@ _MDS = {
 """Kind → its MDS encoding."""
 
 _TEXTS = {"text": "str", "int": "int", "long": "int", "float": "float", "time": "str", "decimal": "str"}
+_TYPES: tuple[tuple[str, tuple[type, ...]], ...] = (
+    ("text", (str,)),
+    ("int", (int, np.integer)),
+    ("float", (float, np.floating)),
+    ("bytes", (bytes, bytearray, memoryview)),
+    ("decimal", (decimal.Decimal,)),
+    ("json", (dict, list, tuple)),
+)
 _JSON_KINDS = frozenset(("text", "int", "float", "bool", "json"))
 _INT64 = range(-(1 << 63), 1 << 63)
 
@@ -188,15 +196,7 @@ def _kind(value: Any) -> str:
         return "bool"
     if isinstance(value, datetime.date | datetime.time):
         return "time"
-    kinds: tuple[tuple[str, tuple[type, ...]], ...] = (
-        ("text", (str,)),
-        ("int", (int, np.integer)),
-        ("float", (float, np.floating)),
-        ("bytes", (bytes, bytearray, memoryview)),
-        ("decimal", (decimal.Decimal,)),
-        ("json", (dict, list, tuple)),
-    )
-    return next((kind for kind, types in kinds if isinstance(value, types)), "opaque")
+    return next((kind for kind, types in _TYPES if isinstance(value, types)), "opaque")
 
 
 def _dtype(kind: str, values: list[Any]) -> str | None:

@@ -273,6 +273,8 @@ def _size(sample: Sample) -> int:
     for value in sample.values():
         if isinstance(value, str | bytes):
             total += len(value)
+        elif isinstance(value, int):
+            total += len(str(value))  # as JSON has it
         else:
             total += getattr(value, "nbytes", 0) or len(json.dumps(value, default=str))
     return total

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import xxhash
@@ -25,6 +26,9 @@ from penstock.store.exclude_list import NO_LIST, Entry
 from penstock.store.place import Place
 from penstock.store.powers import CopyingStore
 from penstock.types import OpenOptions, Sample
+
+if TYPE_CHECKING:
+    import json
 
 KEY = "__key__"
 STORED = ("mds", "webdataset", "folder")
@@ -315,20 +319,27 @@ class Input:
 
 def sample_digest(index: int, row: Mapping[str, Any]) -> int:
     """128 bits of one row and its number; the sum over all rows is the digest of a dataset, in any order of work."""
-    import json
-
+    encode = _json_of().encode
     hasher = xxhash.xxh3_128(index.to_bytes(8, "little"))
     for name in sorted(row):
         value = row[name]
         if not isinstance(value, bytes):
             try:
-                value = json.dumps(value, default=_tolist).encode()
+                value = encode(value).encode()
             except (TypeError, ValueError, RecursionError) as error:
                 raise PenstockError(f"column {name!r} can't be compared", found=str(error)) from None
         encoded = name.encode("utf-8", "surrogatepass")
         hasher.update(len(encoded).to_bytes(8, "little") + encoded + len(value).to_bytes(8, "little"))
         hasher.update(value)
     return hasher.intdigest()
+
+
+@functools.cache
+def _json_of() -> json.JSONEncoder:
+    """Made once: a row may have 10^5 columns."""
+    import json
+
+    return json.JSONEncoder(default=_tolist)
 
 
 def shown_digest(total: int) -> str:

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from penstock.abc import Format, Source, Store
 from penstock.errors import ConfigError
 from penstock.formats._excluded import exclusions_of
 from penstock.formats._excluding import excluding
 from penstock.formats._token_column import as_tokens
 from penstock.types import OpenOptions, Sample
+
+
+def open_options(options: Mapping[str, Any]) -> OpenOptions:
+    """The options of `penstock.open` as one object; raises `ConfigError` for an unknown one."""
+    try:
+        return OpenOptions(**options)
+    except TypeError:
+        known = [name for name in OpenOptions.__slots__ if not name.startswith("_")]
+        unknown = sorted(set(options) - set(known))
+        what = f"unknown option {', '.join(unknown)} of what is read"
+        raise ConfigError(what, expected=", ".join(known)) from None
 
 
 def open_at(chosen: Format, store: Store, path: str, options: OpenOptions) -> Source[Sample]:

@@ -32,7 +32,7 @@ _log = logger()
 
 Weighted: TypeAlias = tuple[Source[Sample], Mapping[str, float]]
 
-_NUMBER = re.compile(r"(\d+)(?:\.0*)?([kmbt]?)$")
+_NUMBER = re.compile(r"(\d{1,30})(?:\.0*)?([kmbt]?)$")
 _ABBREVIATIONS = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 

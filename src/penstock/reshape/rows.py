@@ -22,7 +22,7 @@ from penstock.codec.runs import copy_runs
 from penstock.codec.tokens import dtype_for
 from penstock.errors import Truncated, Unsupported
 from penstock.formats import find_format, get_format, sniff
-from penstock.formats._door import open_at
+from penstock.formats._door import open_at, open_options
 from penstock.formats._excluded import require_list_named
 from penstock.formats._excluding import stored
 from penstock.formats._kept import carried_list, excluded_list, kept, places_in_whole, whole_of
@@ -34,7 +34,7 @@ from penstock.store.mapped import MappedFile
 from penstock.store.network import on_network
 from penstock.store.place import Given, Place, dataset_at
 from penstock.store.resolve import real_path
-from penstock.types import Extent, IntArray, Manifest, OpenOptions
+from penstock.types import Extent, IntArray, Manifest
 
 RUN_BYTES = 1 << 24
 PIECE_UNITS = 1 << 22
@@ -411,7 +411,7 @@ def open_rows(
     """
     place = dataset_at(given, store, follow_links=options.get("follow_links", False))
     # Not mapped: what is read once, from one end to the other, then takes no memory.
-    known = OpenOptions(read="pread", **options)
+    known = open_options({"read": "pread", **options})
     chosen = find_format(place, format, known)
     seen = open_at(chosen, place.store, place.path, known)
     require_list_named(chosen, place.store, place.path, known, seen)

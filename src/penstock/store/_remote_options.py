@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import dataclass, fields
 
 from penstock._settings import said_by, setting
@@ -64,7 +64,7 @@ def _number(name: str, text: str, *, whole: bool) -> float:
     except ValueError:
         value = -1
     least = 0 if name.endswith("GAP_BYTES") or not whole else 1
-    if value < least or not math.isfinite(value):
+    if not least <= value <= sys.maxsize:  # also NaN and infinity
         kind = "a whole number" if whole else "a number"
         raise ConfigError(f"{name} can't be this", found=repr(text), expected=f"{kind} from {least} on")
     return value

@@ -44,4 +44,4 @@ def await_turn(window_s: float) -> None:
 
 def _number(environ: Mapping[str, str], name: str) -> int:
     text = environ.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() else -1
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1

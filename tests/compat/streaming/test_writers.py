@@ -116,6 +116,17 @@ def test_both_folders_are_where_the_writer_began(tmp_path: Path, monkeypatch: py
     assert list(elsewhere.iterdir()) == []
 
 
+@pytest.mark.parametrize("empty", [0, 1])
+def test_an_empty_folder_of_two(empty: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.txt").touch()
+    out = [str(tmp_path / "local"), str(tmp_path / "remote")]
+    out[empty] = ""
+    with pytest.raises(ConfigError, match="is empty"):
+        MDSWriter(columns={"n": "int"}, out=(out[0], out[1]), keep_local=True, exist_ok=True)
+    assert [one.name for one in tmp_path.iterdir()] == ["own.txt"]
+
+
 @pytest.mark.parametrize("keep", [False, True])
 def test_a_remote_dataset_is_replaced_only_when_asked(keep: bool, tmp_path: Path) -> None:
     local, remote = tmp_path / "local", tmp_path / "remote"

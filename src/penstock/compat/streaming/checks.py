@@ -71,7 +71,7 @@ def check_cache_limit(limit: int | str | None, sources: Sequence[Any]) -> None:
 
 def parse_cache_limit(limit: float | str) -> int:
     """Bytes of a number, or of text such as `"64gb"`. Raises `ConfigError`."""
-    if isinstance(limit, str):
+    if isinstance(limit, str) and len(limit) < 40:
         text = limit.strip().lower()
         for power, unit in enumerate(("kb", "mb", "gb", "tb", "pb", "eb", "zb", "yb"), 1):
             if text.endswith(unit) and _is_number(text[:-2]):
@@ -79,6 +79,7 @@ def parse_cache_limit(limit: float | str) -> int:
         plain = text.removesuffix("b")
         if plain.isdigit():
             return int(plain)
+    if isinstance(limit, str):
         raise ConfigError("Unsupported value/suffix: no size", found=repr(limit), expected='such as 1000 or "64gb"')
     return int(limit)
 
@@ -97,7 +98,6 @@ def warn_of_blocks(shards: Shards, block_size: int | None, canonical_nodes: int)
 
 def _is_number(text: str) -> bool:
     try:
-        float(text)
+        return abs(float(text)) < 1e30
     except ValueError:
         return False
-    return True

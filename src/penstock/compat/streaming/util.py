@@ -24,7 +24,7 @@ _log = logger()
 
 Where = str | tuple[str, str]
 
-_ABBREVIATED = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([kmbt]?)")
+_ABBREVIATED = re.compile(r"(\d{1,30}(?:\.\d*)?|\.\d+)\s*([kmbt]?)")
 _SCALES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _DEFAULTS = {"download_timeout": 60, "keep_local": True}
 

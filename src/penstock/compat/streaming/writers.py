@@ -217,6 +217,8 @@ def _options(
 def _local_and_remote(out: Out) -> tuple[str, str | None]:
     if not isinstance(out, (str, os.PathLike)):
         local, remote = (os.fspath(one) for one in out)
+        if not local or not remote:  # the working folder would go to the remote one, with all in it
+            raise ConfigError("one of the folders of a writer is empty", found=repr((local, remote)))
         return local, remote
     one = os.fspath(out)
     return one, one if is_url(one) else None

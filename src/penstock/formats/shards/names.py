@@ -69,6 +69,7 @@ def numeric_order(path: str) -> list[tuple[int, int, str]]:
     key: list[tuple[int, int, str]] = []
     for part in path.split("/"):
         for piece in filter(None, re.split(r"([0-9]+)", part)):
-            key.append((0, int(piece), piece) if piece.isascii() and piece.isdigit() else (1, 0, piece))
+            number = piece.lstrip("0")  # of any length, which `int` does not take
+            key.append((0, len(number), f"{number} {piece}") if piece.isascii() and piece.isdigit() else (1, 0, piece))
         key.append((-1, 0, ""))
     return key

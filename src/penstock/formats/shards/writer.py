@@ -35,7 +35,7 @@ MOST_BYTES = (1 << 32) - 1
 
 _COMMON_OPTIONS = ("columns", "size_limit", "compression", "hashes")
 _RECORDED = tuple(one.name for one in dataclasses.fields(Provenance))
-_SIZE_TEXT = re.compile(r"\s*(\d+|\d+\.\d*|\.\d+)\s*(b|kb|mb|gb|tb|pb|eb|zb|yb)?\s*", re.IGNORECASE)
+_SIZE_TEXT = re.compile(r"\s*(\d{1,30}|\d{1,30}\.\d{,30}|\.\d{1,30})\s*(b|kb|mb|gb|tb|pb|eb|zb|yb)?\s*", re.IGNORECASE)
 _UNITS = ("b", "kb", "mb", "gb", "tb", "pb", "eb", "zb", "yb")
 
 

@@ -94,7 +94,7 @@ def sample_type_named(text: str) -> str:
         ConfigError: no such type.
     """
     text = text.strip()
-    if text.isascii() and text.isdigit() and int(text) < len(MENU):
+    if text.isascii() and text.isdigit() and len(text) < 20 and int(text) < len(MENU):
         return MENU[int(text)]
     if text.lower() in ("crude", CRUDE.lower()):
         return CRUDE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import numpy as np
 import pytest
 import zarr
 
+import penstock as ps
+from penstock.check.verify import write_side_file
 from penstock.errors import ConfigError, PenstockError, TooLarge
 from penstock.formats.tokens.flat_tokens import FORMAT, chunk_writer
 from penstock.formats.tokens.flat_tokens.encode import COMPRESSIONS, make_layout
@@ -220,6 +223,22 @@ def test_a_single_array_becomes_a_dataset_only_when_asked(tmp_path: Path) -> Non
     make(path, [[5]], overwrite=True)
     assert documents_of(opened(path)) == [[5]]
     assert opened(path).manifest is not None
+
+
+def test_nothing_is_written_into_a_group_of_its_own(tmp_path: Path) -> None:
+    outer = tmp_path / "a.zarr"
+    with ps.create(outer, format="flat-tokens", eos_id=0) as writer:
+        writer.write({"tokens": np.array([1, 0])})
+    side = Path(f"{outer}.penstock")
+    before = side.read_bytes()
+    for overwrite in (False, True):
+        with pytest.raises(ConfigError, match="lies in a flat-tokens group"):
+            ps.create(outer / "train", format="flat-tokens", overwrite=overwrite)
+    shutil.copytree(outer, tmp_path / "b.zarr")
+    shutil.copytree(tmp_path / "b.zarr", outer / "train")  # who writes there without us has a side file of its own
+    write_side_file(outer / "train")
+    assert side.read_bytes() == before
+    assert Path(f"{outer}/train.penstock").exists()
 
 
 def test_consolidated_metadata_refuse_a_new_split(tmp_path: Path) -> None:

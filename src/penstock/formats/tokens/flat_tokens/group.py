@@ -305,9 +305,9 @@ def _unfit(path: str, found: object, expected: str) -> Problem:
 
 
 def side_place(store: Store, path: str) -> tuple[str, str | None]:
-    """`(side file, part)` of a single array group: beside the outermost group, never inside one."""
+    """`(side file, part)` of a single array group: beside the group of the splits that it is one of."""
     folder, _, name = path.rstrip("/").rpartition("/")
-    if folder and holds_group(store, folder):
+    if folder and holds_group(store, folder) and not holds_array(store, folder):
         return f"{folder}.penstock", name
     return f"{path.rstrip('/')}.penstock", None
 
