@@ -28,7 +28,6 @@ from penstock.view.report import style
 MOST_ROWS = 8
 """Samples of a batch that are shown."""
 
-_OF_PAGES = ("html ", "body ", "main,", "header.top", "footer")
 _BOUNDS = Bounds(panels=12, characters=400, nodes=40, deep=5, items=64, shown_bytes=64)
 _TOKENS = 96
 _OF_ALL = ("cu_seqlens", "max_seqlen")

@@ -96,7 +96,7 @@ class Guard:
         headers = dict(scope["headers"])
         refused = self._refused(scope, headers)
         if refused is not None:
-            await _answer(send, *refused)
+            await _answer(send, *refused, [(b"connection", b"close")])
             return
         first, slash, rest = scope["path"][1:].partition("/")
         if not slash:

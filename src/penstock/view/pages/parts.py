@@ -20,6 +20,7 @@ from penstock.view.facts.batches import sample_of
 from penstock.view.facts.media import OTHER, thumbnail
 from penstock.view.facts.pictures import small_picture
 from penstock.view.facts.samples import file_name
+from penstock.view.pages.in_hand import Busy, Held
 from penstock.view.pages.site import WAIT_SECONDS, number_of, site_of, target_of, text_of
 
 _CHUNK_BYTES = 1 << 18
@@ -33,15 +34,20 @@ _NONE = b"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32" width="1
 <path d="M6 6h20v20H6z M6 26L26 6" fill="none" stroke="#9a9a9a" stroke-width=".5"/></svg>"""
 """Of ours: where there is no small picture."""
 
+_BUSY = "Other readers hold too many large parts. Ask again.\n"
+
 
 async def part(request: Request) -> Response:
     """A part of a sample, by its sniffed type; what a browser must not show under it is saved instead."""
     target, name, index = target_of(request), request.path_params["part"], int(request.path_params["index"])
     split = text_of(request, "split")
     site = site_of(request)
-    ask = lambda: facts.media_of(site.targets.dataset(target, split), index, name)  # noqa: E731
-    found = await target.patience.within(WAIT_SECONDS, ("part", split, index, name), ask)
-    size = found.data.size_bytes
+    ask = lambda: site.in_hand.take(lambda: facts.media_of(site.targets.dataset(target, split), index, name))  # noqa: E731
+    try:
+        held = await target.patience.within(WAIT_SECONDS, ("part", split, index, name), ask)
+    except Busy:
+        return Response(_BUSY, 503, {"content-type": "text/plain; charset=utf-8", "retry-after": "10"})
+    found, size = held.media, held.media.data.size_bytes
     start, stop, status = _range(request.headers.get("range"), size)
     shown = "attachment" if found.media_type == OTHER or text_of(request, "save") else "inline"
     saved = file_name(name, found.media_type).encode("ascii", "replace").decode().replace("?", "_") or "part"
@@ -57,7 +63,7 @@ async def part(request: Request) -> Response:
         headers["content-range"] = f"bytes {start}-{stop - 1}/{size}"
     if request.method == "HEAD":
         return Response(b"", status, headers)
-    return StreamingResponse(_chunks(found.data, start, stop), status, headers)
+    return StreamingResponse(_chunks(held, start, stop), status, headers)
 
 
 async def small(request: Request) -> Response:
@@ -165,9 +171,9 @@ def _range(header: str | None, size: int) -> tuple[int, int, int]:
     return start, stop, 206
 
 
-async def _chunks(data: Any, start: int, stop: int) -> AsyncIterator[bytes]:
+async def _chunks(held: Held, start: int, stop: int) -> AsyncIterator[bytes]:
     while start < stop:
-        chunk = await run_in_threadpool(data.read, start, min(_CHUNK_BYTES, stop - start))
+        chunk = await run_in_threadpool(held.media.data.read, start, min(_CHUNK_BYTES, stop - start))
         if not chunk:
             return
         yield bytes(chunk)

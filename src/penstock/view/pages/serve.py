@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock._optional import require
 from penstock.errors import ConfigError
+from penstock.view.pages.connections import Connections
 from penstock.view.pages.guard import Guard, hosts_of
 from penstock.view.pages.targets import Settings, Targets
 
@@ -28,7 +29,8 @@ def view(
     """Serve the pages of datasets and runs until SIGINT or SIGTERM.
 
     Memory: each page is bounded; three samples of a dataset at once are read, at most 64 MiB each as they are stored,
-    and one picture is made small at a time, of at most 2^26 pixels. So some 300 MB beside what the indexes take.
+    and one picture is made small at a time, of at most 2^26 pixels. So some 300 MB beside what the indexes take, and
+    256 MiB more where many read large parts slowly.
 
     Args:
         given: paths and URLs of datasets, recipes and folders of them.
@@ -45,14 +47,18 @@ def view(
     uvicorn: Any = require("uvicorn", extra="view")
     for name in ("starlette", "jinja2"):
         require(name, extra="view")
-    from penstock.view.pages.app import make_app  # starlette, which other commands need not have
+    from uvicorn.protocols.http.h11_impl import H11Protocol  # these too other commands need not have
+
+    from penstock.view.pages.app import make_app
 
     app = make_app(Targets(given, settings))
     token = secrets.token_urlsafe(24)
     listening = _listen(host, port)
+    connections = Connections(Guard(app, token, hosts_of(host)))
+    http: Any = connections.protocol(H11Protocol)
     config = uvicorn.Config(
-        Guard(app, token, hosts_of(host)), log_level="warning", access_log=False, lifespan="off", ws="none", http="h11",
-        server_header=False, limit_concurrency=_MOST_REQUESTS, timeout_graceful_shutdown=_GRACE_SECONDS,
+        connections, log_level="error", access_log=False, lifespan="off", ws="none", http=http, server_header=False,
+        limit_concurrency=_MOST_REQUESTS, timeout_graceful_shutdown=_GRACE_SECONDS,
         proxy_headers=False,
     )  # fmt: skip
     server = uvicorn.Server(config)

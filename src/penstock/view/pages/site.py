@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
@@ -16,6 +16,7 @@ from penstock._printable import recordable
 from penstock._secrets import redact
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.view.pages.html import render
+from penstock.view.pages.in_hand import InHand
 from penstock.view.pages.jobs import Jobs
 from penstock.view.pages.patience import Late
 from penstock.view.pages.targets import Target, Targets
@@ -31,11 +32,12 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What a server has: its data, the work that pages started, and what a page must know to start any."""
+    """What a server has: its data, the work that pages started, what a page must know to start any, large parts."""
 
     targets: Targets
     jobs: Jobs
     form_token: str
+    in_hand: InHand = field(default_factory=InHand)
 
 
 def site_of(request: Request) -> Site:

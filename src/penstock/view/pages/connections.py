@@ -1,0 +1,144 @@
+"""Connections of the server: none is held open by who sends no request, or reads no answer.
+
+A request of ours is there in milliseconds. So who waits longest is ended first where too many wait: nobody locks others
+out by opening sockets, who knows the token or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+from penstock.view.pages.guard import App, Message, Receive, Send
+
+Key: TypeAlias = tuple[object, object]
+
+MOST_WAITING = 64
+"""Connections without a request under way; each may hold 64 KiB of one that is not whole."""
+
+REQUEST_SECONDS = 20.0
+"""So long a connection may be open without a whole request."""
+
+SEND_SECONDS = 60.0
+"""Who takes less than the 64 KiB that are buffered in this time reads no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of connections; see above."""
+
+    most_waiting: int = MOST_WAITING
+    request_seconds: float = REQUEST_SECONDS
+    send_seconds: float = SEND_SECONDS
+
+
+class Connections:
+    """An application that ends the connections of those who make it wait.
+
+    Args:
+        app: what answers.
+        limits: of them.
+    """
+
+    def __init__(self, app: App, limits: Limits | None = None) -> None:
+        self._app = app
+        self._limits = limits or Limits()
+        self._open: dict[Key, asyncio.Transport] = {}
+        self._waiting: dict[Key, asyncio.TimerHandle] = {}  # the oldest first
+
+    def protocol(self, inner: Callable[..., asyncio.Protocol]) -> Callable[..., asyncio.Protocol]:
+        """The server's protocol, of connections that this knows."""
+
+        def make(**given: Any) -> asyncio.Protocol:
+            return _Known(inner(**given), self)
+
+        return make
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer; afterwards the connection waits again."""
+        key = (_address(scope.get("client")), _address(scope.get("server")))
+        transport = self._open.get(key)
+        if transport is None:
+            await self._app(scope, receive, send)
+            return
+        loop = asyncio.get_running_loop()
+
+        async def sending(message: Message) -> None:
+            late = loop.call_later(self._limits.send_seconds, transport.abort)
+            try:
+                await send(message)
+            finally:
+                late.cancel()
+
+        self._waits_no_more(key)
+        try:
+            await self._app(scope, receive, sending)
+        finally:
+            if key in self._open:
+                self._waits(key, transport)
+
+    def opened(self, transport: asyncio.Transport) -> None:
+        """A connection is there."""
+        key = _key(transport)
+        self._open[key] = transport
+        self._waits(key, transport)
+
+    def closed(self, transport: asyncio.Transport) -> None:
+        """It is gone."""
+        key = _key(transport)
+        self._open.pop(key, None)
+        self._waits_no_more(key)
+
+    def _waits(self, key: Key, transport: asyncio.Transport) -> None:
+        while len(self._waiting) >= self._limits.most_waiting:
+            oldest = next(iter(self._waiting))
+            self._waits_no_more(oldest)
+            self._open[oldest].abort()
+        loop = asyncio.get_running_loop()
+        self._waiting[key] = loop.call_later(self._limits.request_seconds, transport.abort)
+
+    def _waits_no_more(self, key: Key) -> None:
+        late = self._waiting.pop(key, None)
+        if late is not None:
+            late.cancel()
+
+
+class _Known(asyncio.Protocol):
+    """The protocol of a connection that tells of its beginning and its end."""
+
+    def __init__(self, inner: asyncio.Protocol, connections: Connections) -> None:
+        self._inner = inner
+        self._connections = connections
+        self._transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._inner.connection_made(transport)
+        self._connections.opened(cast("asyncio.Transport", transport))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.closed(self._transport)
+        self._inner.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+
+
+def _key(transport: asyncio.Transport) -> Key:
+    return _address(transport.get_extra_info("peername")), _address(transport.get_extra_info("sockname"))
+
+
+def _address(found: Any) -> object:
+    """Host and port, without what IPv6 has beside them."""
+    return tuple(found[:2]) if found else found
