@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.message import DecodeError
 
 import penstock as ps
 from penstock.load.adapters import TensorBoard, WandB
 from penstock.load.metrics import Metrics
 from penstock.testing.memory import MemoryTokens
+
+PATIENCE_S = 60.0
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
@@ -87,6 +91,20 @@ def records_of(data: bytes) -> Iterator[bytes]:
             whole = b""
 
 
+def whole_run(path: Path, kind: Any) -> list[Any]:
+    """The records of a run that is over: `finish` comes back before its service has written them all."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            found = [kind.FromString(data) for data in records_of(path.read_bytes())]
+        except (struct.error, DecodeError):  # the last one is being written
+            found = []
+        if found and found[-1].WhichOneof("record_type") == "exit":
+            return found
+        assert time.monotonic() < end, "no run that is over"
+        time.sleep(0.05)
+
+
 def test_wandb(mixed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its package has no reader in Python any more: its messages read the records of its file."""
     for name, value in (("SILENT", "true"), ("ERROR_REPORTING", "false"), ("BASE_URL", "http://127.0.0.1:9")):
@@ -98,9 +116,7 @@ def test_wandb(mixed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     run.finish()
     [path] = tmp_path.rglob("*.wandb")
     rows: dict[str, list[tuple[int, float]]] = {}
-    for data in records_of(path.read_bytes()):
-        record = messages.Record()
-        record.ParseFromString(data)
+    for record in whole_run(path, messages.Record):
         if record.WhichOneof("record_type") == "history":
             items = {one.key or "/".join(one.nested_key): json.loads(one.value_json) for one in record.history.item}
             for name, value in items.items():

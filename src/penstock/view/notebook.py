@@ -23,7 +23,7 @@ from penstock.view.facts.opening import OpenedRun, open_target
 from penstock.view.facts.panel import panels
 from penstock.view.facts.run import as_plan, tree
 from penstock.view.facts.token_run import TokenRun, tokens
-from penstock.view.report import style
+from penstock.view.report import style_file
 
 MOST_ROWS = 8
 """Samples of a batch that are shown."""
@@ -191,15 +191,15 @@ def _wrapped(content: Sequence[Child]) -> Markup:
 
 def _scoped() -> Markup:
     """The report's rules, by nesting; colours follow the notebook's theme where it says so, else the system's."""
-    sheet = str(style())
-    begin = sheet.index("\n* {")
-    variables, rules = sheet[:begin].replace(":root", ".penstock"), sheet[begin:]
-    rules = rules[: rules.index("@media print")]
+    variables = style_file("colours.css").replace(":root", ".penstock")
+    rules = style_file("report.css").partition("@media print")[0]
     kept = "\n".join(
         line for line in rules.splitlines() if not line.startswith(("html ", "body ", "main,", "header.top", "footer"))
     )
     own = (
-        ".penstock { background: var(--paper); color: var(--ink); font: 14px/1.5 var(--sans); padding: 12px 14px; "
+        '[data-jp-theme-light="true"] .penstock, .vscode-light .penstock { color-scheme: light; }\n'
+        '[data-jp-theme-light="false"] .penstock, .vscode-dark .penstock { color-scheme: dark; }\n'
+        ".penstock { background: var(--bg); color: var(--text); font: 14px/1.5 var(--sans); padding: 12px 14px; "
         "border: 1px solid var(--line); border-radius: 8px; max-width: 1000px; }\n"
         ".penstock .title { font-size: 16px; font-weight: 600; }\n"
         ".penstock .cards { margin-top: 12px; } .penstock > .scroll { margin-top: 10px; }\n"

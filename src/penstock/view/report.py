@@ -151,8 +151,13 @@ def page(title: str, kind: str, body: Iterable[Child]) -> bytes:
 
 
 def style() -> Markup:
-    """The style sheet."""
-    return Markup((resources.files("penstock.view") / "static" / "report.css").read_text("utf-8"))
+    """The style sheet: the colours of all faces, then what a report is."""
+    return Markup("".join(map(style_file, ("colours.css", "report.css"))))
+
+
+def style_file(name: str) -> str:
+    """One of the style sheets."""
+    return (resources.files("penstock.view") / "static" / name).read_text("utf-8")
 
 
 # --- a dataset -----------------------------------------------------------------------------------------------------

@@ -19,12 +19,13 @@ from penstock.view.pages.targets import Targets
 
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 _STATIC = {
-    "style.css": "style.css",
-    "page.js": "page.js",
-    "mark.svg": "mark.svg",
-    "htmx.js": "vendor/htmx-2.0.11.min.js",
-    "uplot.js": "vendor/uplot-1.6.32.iife.min.js",
-    "uplot.css": "vendor/uplot-1.6.32.min.css",
+    "colours.css": "static/colours.css",
+    "style.css": "pages/static/style.css",
+    "page.js": "pages/static/page.js",
+    "mark.svg": "pages/static/mark.svg",
+    "htmx.js": "pages/static/vendor/htmx-2.0.11.min.js",
+    "uplot.js": "pages/static/vendor/uplot-1.6.32.iife.min.js",
+    "uplot.css": "pages/static/vendor/uplot-1.6.32.min.css",
 }
 """What a page loads → its file in the package."""
 
@@ -77,7 +78,7 @@ def make_app(targets: Targets) -> Starlette:
 async def static(request: Request) -> Response:
     """A file of ours."""
     name = request.scope["path"].rpartition("/")[2]
-    found = resources.files("penstock.view.pages") / "static" / _STATIC[name]
+    found = resources.files("penstock.view") / _STATIC[name]
     kind = next(kind for suffix, kind in _TYPES.items() if name.endswith(suffix))
     return Response(found.read_bytes(), headers={"content-type": kind, "cache-control": "private, max-age=3600"})
 
