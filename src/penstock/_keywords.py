@@ -113,3 +113,8 @@ class Preparing(TypedDict, total=False):
     no_work: bool
     restart: bool
     progress: Callable[[int, int], None] | None
+
+
+def were_given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were given: neither None nor False. 0 is a value, such as of `eos_id`."""
+    return {name: value for name, value in options.items() if value is not None and value is not False}

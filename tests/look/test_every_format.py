@@ -15,12 +15,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 import penstock as ps
+from penstock.errors import Excluded
 from penstock.formats import BUILT_IN
+from penstock.look.purge import purge
 from penstock.testing.token_files import write_token_files
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0")) or 60
@@ -75,6 +78,59 @@ def saved_to_disk(rows: Rows, path: Path) -> Path:
     return path
 
 
+def chunks_of_litdata(
+    path: Path, chunks: Sequence[Sequence[bytes]], tokens: Sequence[int | None], **config: Any
+) -> Path:
+    """What litdata writes, of items as their bytes: an index, and chunks of a number, offsets and items."""
+    path.mkdir()
+    listed: list[dict[str, Any]] = []
+    for number, (items, dim) in enumerate(zip(chunks, tokens, strict=True)):
+        at = np.cumsum([4 + 4 * (len(items) + 1), *map(len, items)])
+        data = np.array([len(items), *at], "<u4").tobytes() + b"".join(items)
+        name = f"chunk-0-{number}.bin"
+        (path / name).write_bytes(data)
+        listed.append({"chunk_bytes": len(data), "chunk_size": len(items), "dim": dim, "filename": name})
+    plain = (
+        "chunk_size",
+        "compression",
+        "compression_batch_size",
+        "compression_level",
+        "encryption",
+        "ipc_compression",
+    )
+    said = {**dict.fromkeys(plain), "chunk_bytes": 200, "types": "json", **config}
+    (path / "index.json").write_text(json.dumps({"chunks": listed, "config": said, "updated_at": "1795423206.8"}))
+    return path
+
+
+def halves(of: Sequence[Any]) -> list[Sequence[Any]]:
+    half = (len(of) + 1) // 2
+    return [some for some in (of[:half], of[half:]) if some]
+
+
+LEAF = {"type": None, "context": None, "children_spec": []}
+
+
+def litdata_rows(rows: Rows, path: Path) -> Path:
+    def item(row: tuple[str, str]) -> bytes:
+        parts = [one.encode() for one in row]
+        return np.array([*map(len, parts)], "<u4").tobytes() + b"".join(parts)
+
+    spec = [1, {"type": "builtins.dict", "context": json.dumps(["__key__", "txt"]), "children_spec": [LEAF, LEAF]}]
+    chunks = [[item(row) for row in some] for some in halves(rows)]
+    return chunks_of_litdata(path, chunks, [None] * len(chunks), data_format=["str", "str"],
+                             data_spec=json.dumps(spec), item_loader="PyTreeLoader")  # fmt: skip
+
+
+def litdata_tokens(documents: Documents, path: Path) -> tuple[Path, dict[str, Any]]:
+    some = halves(documents)
+    chunks = [[np.array(one, "<u2").tobytes() for one in part] for part in some]
+    counts = [sum(map(len, part)) for part in some]
+    chunks_of_litdata(path, chunks, counts, data_format=["no_header_numpy:5"], data_spec=json.dumps([1, LEAF]),
+                      item_loader="TokensLoader")  # fmt: skip
+    return path, {}
+
+
 COLUMNS = {"__key__": "str", "txt": "str"}
 OF_ROWS: dict[str, Callable[[Rows, Path], Path]] = {
     "jsonl": written("jsonl"),
@@ -88,6 +144,7 @@ OF_ROWS: dict[str, Callable[[Rows, Path], Path]] = {
     "folder": lambda rows, path: written("folder")([(f"{key}.txt", text) for key, text in rows], path),
     "parquet": parquet,
     "hf": saved_to_disk,
+    "litdata": litdata_rows,
 }
 
 
@@ -126,6 +183,7 @@ OF_TOKENS = {
     "raw-tokens": plain(".bin", layout="uint16", eos_id=EOS),
     "datatrove": plain(".ds", layout="uint16"),
     "token-files": token_files,
+    "litdata": litdata_tokens,
 }
 
 texts = st.text('ab\\u/" \u00fc\U0001f600', max_size=5).filter(lambda text: text == text.strip())
@@ -135,7 +193,7 @@ documents_of = st.lists(st.lists(st.integers(5, 300), max_size=4).map(lambda ids
 
 
 def test_each_format_is_tried() -> None:
-    assert {*OF_ROWS, *OF_TOKENS} == {*BUILT_IN} - {"litdata"}, "that is read alone, and tried by its own package's"
+    assert {*OF_ROWS, *OF_TOKENS} == {*BUILT_IN}
 
 
 def as_stored(format: str, rows: Rows) -> Rows:
@@ -220,3 +278,29 @@ def test_diff_of_documents(format_a: str, format_b: str, documents: Documents, d
         opened = ps.open(a, **how_a), ps.open(b, **how_b)
         reports = ps.diff(*opened), ps.diff(*opened, compare_as="set")
     compared([*map(tuple, documents)], [*map(tuple, others)], *reports)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.sampled_from([*OF_TOKENS]), documents_of, st.data())
+def test_documents_are_excluded_and_purged(format: str, documents: Documents, data: st.DataObject) -> None:
+    """The rest keeps its numbers and ids; what was purged has the rest alone, and a certificate names what left."""
+    gone = sorted(data.draw(st.sets(st.sampled_from(range(len(documents))), min_size=1)))
+    kept = [one for number, one in enumerate(documents) if number not in gone]
+    with tempfile.TemporaryDirectory() as folder:
+        path, options = OF_TOKENS[format](documents, Path(folder, "a"))
+        assert ps.exclude(path, indices=gone, reason="r", **options).added == len(gone)
+        opened = ps.open(path, **options)
+        for number, one in enumerate(documents):
+            if number in gone:
+                with pytest.raises(Excluded):
+                    opened[number]
+            else:
+                assert opened[number]["tokens"].tolist() == list(one)
+        if not kept:
+            return
+        report = purge(path, Path(folder, "b.pbin"), **options)
+        assert (report.samples, report.removed) == (len(kept), len(gone))
+        assert [one["tokens"].tolist() for one in ps.open(report.path)] == [*map(list, kept)]
+        said = json.loads(Path(report.certificate).read_text())
+        assert [one["index"] for one in said["removed"]] == gone
+        assert said["output"]["digest"] == report.digest_after != report.digest_before

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, Unpack, get_args, runtime_checkable
 
-from penstock._keywords import Opening
+from penstock._keywords import Opening, were_given
 from penstock._tree import ShownList
 from penstock.abc import Format, Store
 from penstock.check.row_maps import check_row_map
@@ -131,7 +131,7 @@ def verify_shared(
         depths = getattr(chosen, "share_depths", ())
         hint = f"At --depth {' or '.join(depths)} it is" if depths else "Leave --part (part=) out"
         raise ConfigError(what, path=place.path, hint=hint)
-    said = {name: value for name, value in options.items() if value is not None and value is not False}
+    said = were_given(options)
     said |= {"excludes": named.shown} if (named := _list_named(given)) is not None else {}
     plan = Plan({"path": place.shown, "--format": chosen.name, "--depth": depth, **said}, (), 0, CHECK)
     alone = executor in (None, "inline") and workers in (None, 1)

@@ -32,10 +32,11 @@ def _parts(path: str, samples: int, options: dict[str, Any]) -> dict[str, Any]:
     """The parts of samples, by the headers of some of them."""
     import msgspec
 
+    from penstock._keywords import were_given
     from penstock.view.facts.opening import open_target
     from penstock.view.facts.parts import parts_of_samples
 
-    opened = open_target(path, **{name: value for name, value in options.items() if value not in (None, False)})
+    opened = open_target(path, **were_given(options))
     parts = parts_of_samples(opened, samples)
     return {} if parts is None else {"parts": msgspec.to_builtins(parts)}
 

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from penstock._keywords import were_given
 from penstock._secrets import redacted_repr
 from penstock.errors import ConfigError, NotFound
 from penstock.formats import find_format
@@ -167,7 +168,7 @@ def open_listed(target: Any, given: Given | None, options: dict[str, Any]) -> Li
         return _open_several(target, given, options)
     place = dataset_at(target, follow_links=bool(options.get("follow_links")))
     chosen = find_format(place, options.get("format"), OpenOptions(layout=options.get("layout")))
-    asked = {name: value for name, value in options.items() if name in OPTIONS and value not in (None, False)}
+    asked = {name: value for name, value in were_given(options).items() if name in OPTIONS}
     dataset = open_dataset(target, {**asked, "format": chosen.name})
     opening = OpenOptions(**{name: value for name, value in asked.items() if name != "format"}, excludes=NO_LIST)
     whole = as_listed(chosen, place.store, place.path, opening)
@@ -187,7 +188,7 @@ def open_listed(target: Any, given: Given | None, options: dict[str, Any]) -> Li
 
 def _open_several(paths: Sequence[str | os.PathLike[str]], given: Given | None, options: dict[str, Any]) -> Listed:
     """Files that are named one by one."""
-    dataset = open_dataset(paths, {name: value for name, value in options.items() if value not in (None, False)})
+    dataset = open_dataset(paths, were_given(options))
     if given is not None:
         return Listed(dataset, dataset.source.fingerprint, None, place_of(given))
     if not files_of_lines(dataset.source):
@@ -218,7 +219,7 @@ def _chosen(
 ) -> Found:  # fmt: skip
     """Index → key, of the samples that are meant."""
     dataset = listed.dataset
-    asked = {name: value for name, value in options.items() if value not in (None, False)}
+    asked = were_given(options)
     if indices is not None:
         found = read_indices(indices)
         wrong = found[(found < 0) | (found >= len(dataset))]

@@ -13,6 +13,7 @@ import numpy as np
 import xxhash
 
 from penstock import __version__
+from penstock._keywords import were_given
 from penstock._secrets import redacted_repr
 from penstock.convert.run import convert
 from penstock.errors import ConfigError, Corrupt
@@ -88,7 +89,7 @@ def purge(
         ConfigError: there is no list, or the output exists.
         Corrupt: the list can't be read or is of other data; or the output reads back differently.
     """
-    asked = {name: value for name, value in options.items() if value not in (None, False)}
+    asked = were_given(options)
     if unknown := sorted(set(asked) - set(OPTIONS)):
         raise ConfigError(f"unknown option {', '.join(unknown)}", expected=", ".join(OPTIONS))
     listed = open_listed(target, list, asked)

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from penstock._keywords import were_given
 from penstock._kinds import is_token_source
 from penstock._resolved import excluded_of
 from penstock._secrets import redact
@@ -94,7 +95,7 @@ def open_dataset(target: Target, options: dict[str, Any], *, leave_out: bool = F
 
     Raises: as `penstock.open`.
     """
-    asked = {name: value for name, value in options.items() if value is not None and value is not False}
+    asked = were_given(options)
     seen = kept if leave_out else stored_source
     options = asked | ({} if leave_out or marks else {"excludes": NO_LIST})
     if not isinstance(target, str | os.PathLike | Sequence):

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from penstock._digest import digest
+from penstock._keywords import were_given
 from penstock._resolved import excluded_of
 from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, PenstockError, Unsupported
@@ -348,7 +349,7 @@ def _once(place: Place, what: dict[str, Any], num_samples: int | None) -> Once[M
 
 
 def _known(options: dict[str, Any]) -> dict[str, Any]:
-    given = {name: value for name, value in options.items() if value not in (None, False)}
+    given = were_given(options)
     unknown = sorted(set(given) - set(_OPTIONS))
     if unknown:
         raise ConfigError(f"{', '.join(unknown)} has no meaning for tars", expected=", ".join(_OPTIONS))
