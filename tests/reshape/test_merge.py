@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from penstock.codec.hashes import DocumentDigest
 from penstock.codec.joined_digest import documents_digest_v2, is_joinable
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.reshape import rewrite
+from penstock.reshape.chunk import chunk
 from penstock.reshape.merge import merge
 from penstock.store.side_file import decode_manifest, encode_manifest
 from penstock.testing import FaultStore, count_operations
@@ -213,3 +215,19 @@ def test_progress(tmp_path: Path) -> None:
 def test_one_path_is_no_list_of_datasets(one: str | Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"list of datasets: found in\.pbin"):
         merge(one, tmp_path / "out.pbin")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("verb", ["merge", "shuffle", "split", "filter", "chunk"])
+def test_each_verb_takes_raw_tokens_by_their_layout(verb: str, tmp_path: Path) -> None:
+    path, out = tmp_path / "r.bin", tmp_path / "o.pbin"
+    np.array([5, 6, 0, 7, 0, 8, 9, 0], "<u2").tofile(path)
+    opened: dict[str, Any] = {"layout": "uint16", "eos_id": 0}
+    written = {
+        "merge": lambda: [ps.merge([path], out, **opened).output],
+        "shuffle": lambda: [ps.shuffle(path, out, seed=1, **opened)],
+        "split": lambda: ps.split(path, tmp_path / "o", ratio=[1, 1], to="pbin", **opened),
+        "filter": lambda: [ps.filter(path, out, indices=[0, 1, 2], **opened).output],
+        "chunk": lambda: [chunk(path, out, chunk_id=0, num_chunks=1, **opened)],
+    }[verb]()
+    found = sorted(one["tokens"].tolist() for part in written for one in ps.open(part.path))
+    assert found == [[5, 6, 0], [7, 0], [8, 9, 0]]

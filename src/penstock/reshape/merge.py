@@ -114,14 +114,15 @@ def merge(
     places, place = [place_of(source, store) for source in sources], place_of(target, store).bare()
     sharing, hands = Sharing(part, finish, no_work, restart), Workers(executor, workers)
     shares = is_shared(sharing, hands, dry_run=dry_run)
-    if no_copy or shares or is_tars(places[0], format):
+    of_tars = is_tars(places[0], format, options.get("layout"))
+    if no_copy or shares or of_tars:
         refuse_along(cast(dict[str, Any], options), keep_map, "shards, tars or shares are written as a whole",
-                     by_shares=not (no_copy or is_tars(places[0], format)))  # fmt: skip
+                     by_shares=not (no_copy or of_tars))  # fmt: skip
     if no_copy:
         asked = {"to": to, "format": format, "token_bytes": token_bytes, "mix_tokenizers": mix_tokenizers}
         asked |= {"dry_run": dry_run, "part": part, "finish": finish, "restart": restart, **options}
         return _merge_index(places, place, asked, hands, overwrite=overwrite)
-    if is_tars(places[0], format):
+    if of_tars:
         from penstock.reshape.tars import merge_tars  # slow
 
         given: dict[str, Any] = {"overwrite": overwrite, "dry_run": dry_run, "to": to}

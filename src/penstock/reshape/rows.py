@@ -46,9 +46,9 @@ _LEAST_ROW_BYTES = 64  # of rows that are mostly shorter, a run has fewer bytes
 _MOST_SPREAD = 4
 
 
-def is_tars(place: Place, format: str | None) -> bool:
+def is_tars(place: Place, format: str | None, layout: str | None) -> bool:
     """Whether a dataset is a WebDataset, whose samples are no rows: `penstock.reshape.tars` has the verbs for it."""
-    return (get_format(format) if format else sniff(place.store, place.path)).name == "webdataset"
+    return (get_format(format) if format else sniff(place.store, place.path, layout=layout)).name == "webdataset"
 
 
 class Rows(Protocol):

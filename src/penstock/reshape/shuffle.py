@@ -108,14 +108,15 @@ def shuffle(
     dataset, place = place_of(source, store), place_of(target, store).bare()
     by, sharing = Workers(executor, workers), Sharing(part, finish, no_work, restart)
     shares = is_shared(sharing, by)
-    if shares or is_tars(dataset, format):
+    of_tars = is_tars(dataset, format, options.get("layout"))
+    if shares or of_tars:
         refuse_along(
             cast(dict[str, Any], options),
             keep_map,
             "tars or shares are written as a whole",
-            by_shares=not is_tars(dataset, format),
+            by_shares=not of_tars,
         )
-    if is_tars(dataset, format):
+    if of_tars:
         from penstock.reshape.tars import merge_tars  # slow
 
         given: dict[str, Any] = {"overwrite": overwrite, "announce": announce, "to": to, "seed": seed}

@@ -118,14 +118,15 @@ def split(
     made_by = {"command": "split", "ratio": shares, "seed": seed, "by": by}
     sharing, hands = Sharing(part, finish, no_work, restart), hands_for(executor, workers, dry_run=dry_run)
     in_shares = is_shared(sharing, hands, dry_run=dry_run)
-    if in_shares or is_tars(dataset, format):
+    of_tars = is_tars(dataset, format, options.get("layout"))
+    if in_shares or of_tars:
         refuse_along(
             cast(dict[str, Any], options),
             keep_map,
             "tars or shares are written as a whole",
-            by_shares=not is_tars(dataset, format),
+            by_shares=not of_tars,
         )
-    if is_tars(dataset, format):
+    if of_tars:
         from penstock.reshape.tars import require_tars, split_tars  # slow
 
         require_tars(to)
