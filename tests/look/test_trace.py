@@ -130,3 +130,24 @@ def test_the_command(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
         trace(packed / "a.jsonl")
     with pytest.raises(NotFound):
         trace(packed / "nothing.jsonl")
+
+
+def test_inputs_that_were_a_folder_are_found_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`pack raw -o train.pbin`: a side file names what lies below `raw`, and says of no folder where it was."""
+    for folder in ("other", "raw/a", "raw/b"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "x.jsonl").write_text(f'{{"text": "{folder}"}}\n')
+    (tmp_path / "other/a").mkdir()
+    (tmp_path / "other/a/x.jsonl").write_text('{"text": "another of that name"}\n')
+    pack(tmp_path / "raw", tmp_path / "train.pbin", tokenizer=TOKENIZER, executor="inline")
+    packed = trace(tmp_path / "train.pbin")
+    assert [(one.path.removeprefix(str(tmp_path)), one.state) for one in packed.inputs] == [
+        ("/raw/a/x.jsonl", "same"),
+        ("/raw/b/x.jsonl", "same"),
+    ]
+    (tmp_path / "raw/b/x.jsonl").rename(tmp_path / "elsewhere.jsonl")
+    with pytest.raises(SystemExit):
+        main(["trace", str(tmp_path / "train.pbin")])
+    told = capsys.readouterr()
+    assert "b/x.jsonl: not found" in told.out
+    assert "--look-in DIR" in told.err

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from penstock._printable import printable
-from penstock.cli._output import emit, json_option
+from penstock.cli._output import emit, json_option, note
 
 _SHOWN_CHARACTERS = 100
 
@@ -25,7 +25,13 @@ def command(file: str, look_in: tuple[str, ...], as_json: bool) -> None:
     from penstock.look.trace import trace
 
     found = trace(file, look_in=look_in)
+    if _lacks(found):
+        note("inputs that are not found may lie in another folder: --look-in DIR says where")
     emit(msgspec.to_builtins(found), as_json=as_json, text=lambda: "\n".join(_lines(found, 0)))
+
+
+def _lacks(origin: Any) -> bool:
+    return origin.state == "not found" or any(map(_lacks, origin.inputs))
 
 
 def _lines(origin: Any, depth: int) -> Iterator[str]:

@@ -1,14 +1,16 @@
 """`trace`: what a dataset was made of, from side file to side file, back to the first inputs.
 
 A side file names its inputs by their last names, or by their paths below the folder that they share, and by digests;
-no path of a machine stands in it. So an input is looked for beside the output, in the folder above, and where the
-caller says, and what is found is told by its digest: the one that was read, or changed since.
+no path of a machine stands in it. So an input is looked for beside the output, in the folder above, where the caller
+says, and in the folders beside the output, and what is found is told by its digest: the one that was read, or changed
+since.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Literal
 
 from penstock._limits import MOST_NODES, MOST_NODES_DEEP
@@ -28,6 +30,7 @@ State = Literal["output", "same", "changed", "not found"]
 """What is asked for; an input whose digest is the recorded one; one with another; one that is nowhere."""
 
 _SAMPLE = "sample:"
+_MOST_BESIDE = 256
 
 
 @redacted_repr
@@ -84,6 +87,7 @@ class _Walk:
     """Where inputs are looked for, and what was met."""
 
     look_in: Sequence[Place]
+    beside: dict[str, list[Place]] = field(default_factory=dict[str, list[Place]])
     seen: set[str] = field(default_factory=set[str])
     num_nodes: int = 0
 
@@ -114,17 +118,43 @@ class _Walk:
             if place.absolute == output.absolute or not place.exists():
                 continue
             if is_same(place, digest):
-                origin = Origin(place.shown, "same", digest)
-                return self.told(origin, place, _manifest_at(place), (*above, output.absolute))
+                return self._same(output, place, digest, above)
             changed = changed or place
+        if changed is None and (place := self._below(output, name, digest)) is not None:
+            return self._same(output, place, digest, above)
         # What is there now was not what was read: its own inputs are none of this tree.
         return Origin(name, "not found", digest) if changed is None else Origin(changed.shown, "changed", digest)
 
+    def _same(self, output: Place, place: Place, digest: str, above: tuple[str, ...]) -> Origin:
+        origin = Origin(place.shown, "same", digest)
+        return self.told(origin, place, _manifest_at(place), (*above, output.absolute))
+
+    def _below(self, output: Place, name: str, digest: str) -> Place | None:
+        """The input in one of the folders beside the output, of which inputs that were a folder are called by names."""
+        folder = output.folder()
+        if not _is_name(name) or not folder.is_local:
+            return None
+        if folder.absolute not in self.beside:
+            shown = (folder.child(one) for one in folder.names() if not one.startswith("."))
+            self.beside[folder.absolute] = list(islice((one for one in shown if one.is_folder()), _MOST_BESIDE))
+        folders = self.beside[folder.absolute]
+        for number, one in enumerate(folders):
+            place = one.child(name)
+            if place.absolute != output.absolute and place.exists() and is_same(place, digest):
+                folders.insert(0, folders.pop(number))  # the next one is likely there too
+                return place
+        return None
+
     def _candidates(self, output: Place, name: str) -> Iterator[Place]:
-        if any(part in ("", ".", "..") for part in name.split("/")):
-            return  # a side file is anybody's: it leads out of no folder
+        if not _is_name(name):
+            return
         for folder in (output.folder(), output.folder().folder(), *self.look_in):
             yield folder.child(name)
+
+
+def _is_name(name: str) -> bool:
+    """Whether the name of an input leads out of no folder: a side file is anybody's."""
+    return not any(part in ("", ".", "..") for part in name.split("/"))
 
 
 def _manifest_at(place: Place) -> Manifest | None:
