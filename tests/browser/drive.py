@@ -76,10 +76,10 @@ def resize(driver: Any, width: int, height: int = 900) -> None:
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
-def paint(driver: Any, theme: str) -> None:
-    """Light or dark, as the system would have it."""
+def paint(driver: Any, theme: str, media: str = "") -> None:
+    """Light or dark, as the system would have it; `media="print"` as on paper."""
     features = [{"name": "prefers-color-scheme", "value": theme}]
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
 
 
 def errors(driver: Any) -> list[str]:

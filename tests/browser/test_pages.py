@@ -62,7 +62,7 @@ def require_quiet(driver: Any, url: str) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1440])
+@pytest.mark.parametrize("width", [360, 1440, 2560])
 def test_every_page(width: int, theme: str, url: str, driver: Any, pictures: Path) -> None:
     paint(driver, theme)
     told: list[str] = []
@@ -81,6 +81,44 @@ def test_every_page(width: int, theme: str, url: str, driver: Any, pictures: Pat
                     f"first paint {driver.execute_script(FIRST_PAINT) or 0:.0f} ms")  # fmt: skip
         require_quiet(driver, url)
     print("\n" + "\n".join(told))
+
+
+ON_PAPER = (
+    "shelf",
+    "overview-tokens",
+    "samples-text",
+    "samples-pictures",
+    "sample",
+    "tokens",
+    "run",
+    "step",
+    "two-steps",
+)
+PAPER_PX = 718
+"""A4 without its margins."""
+
+
+def test_on_paper(url: str, driver: Any, pictures: Path) -> None:
+    """Nothing that is for hands alone, nothing wider than the paper, dark letters on white in a dark browser too."""
+    for name in ON_PAPER:
+        resize(driver, PAPER_PX)
+        driver.get(url + PAGES[name])
+        settle(driver)
+        paint(driver, "dark", "print")
+        wide = driver.execute_script("return document.documentElement.scrollWidth")
+        height = driver.execute_script("return document.documentElement.scrollHeight")
+        resize(driver, PAPER_PX, max(600, min(height, 1600)))
+        driver.save_screenshot(str(pictures / f"{name}-print.png"))
+        shown = driver.execute_script(
+            "return [...document.querySelectorAll('form, button, .tabs, .rail')].filter((one) => one.checkVisibility())"
+            ".map((one) => one.outerHTML.slice(0, 80))"
+        )
+        ground = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+        ink = driver.execute_script("return getComputedStyle(document.body).color")
+        paint(driver, "light")
+        assert wide <= PAPER_PX, f"{name} is {wide} pixels wide"
+        assert shown == [], name
+        assert (ground, ink) == ("rgb(255, 255, 255)", "rgb(28, 31, 34)"), name
 
 
 def test_a_page_of_fifty_samples(url: str, driver: Any) -> None:

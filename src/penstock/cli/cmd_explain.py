@@ -11,6 +11,7 @@ import click
 from penstock.cli._common import has_color
 from penstock.cli._energon import refuse_given
 from penstock.cli._output import emit, json_option, say, table
+from penstock.cli._pictures import decoded_pictures, pictures_option, way_of
 from penstock.cli._recipes import open_run, recipe_options
 from penstock.cli._samples import require_one, sample_options
 
@@ -27,23 +28,22 @@ _DOCUMENT = "The inverse: where the sample of this key, or document of this numb
 @click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="At most so many positions.")
 @click.option("--show", is_flag=True, help="The samples too; of those, the ones that --start, --index or --key name.")
 @sample_options
+@pictures_option
 @json_option
 def command(
     recipe: str, step: int | None, rank: int | None, state: str | None, document: str | None, excluded: bool,
     limit: int, show: bool, start: int | None, index: int | None, key: str | None, tokenizer: str | None,
-    show_all: bool, as_json: bool, **options: Any,
+    show_all: bool, pictures: str | None, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """What a step of a run read: from the recipe and the state's history, exact, without logs."""
     from penstock.load.excluded import explain_excluded
     from penstock.load.explain import explain_document, explain_step, run_of
-    from penstock.view.draw.terminal import line
     from penstock.view.facts.opening import vocabulary_of
-    from penstock.view.facts.panel import panels
 
     require_one()
     if not show:
         why = "it says what to --show"
-        refuse_given(click.get_current_context(), ("start", "index", "key", "tokenizer", "show_all"), why)
+        refuse_given(click.get_current_context(), ("start", "index", "key", "tokenizer", "show_all", "pictures"), why)
     if excluded and (step is not None or document is not None or rank is not None or show or state is None):
         raise click.UsageError("--excluded goes with --state FILE, and without --step, --rank, --document and --show")
     if step is None and document is None and not excluded:
@@ -61,18 +61,14 @@ def command(
         found = explain_document(run, document, _stop_step(run, step), limit, batch.get("world"))
         if rank is not None:
             found["samples"] = [one for one in found["samples"] if one["rank"] == rank]
-    samples: list[dict[str, Any]] = []
-    vocabulary = vocabulary_of(tokenizer)
-    if show:
-        samples = list(_chosen(run.data, found["samples"], (start, index, key)))
+    chosen = _chosen(run.data, found["samples"], (start, index, key)) if show else iter(())
+    vocabulary, way = vocabulary_of(tokenizer), way_of(pictures, as_json=as_json)
+    if show and as_json:
         decode = None if vocabulary is None else vocabulary.decode
-        found["shown"] = [
-            {"position": one["position"], "sample": line(panels(one["sample"], decode=decode, show_all=show_all))}
-            for one in samples
-        ]
+        found["shown"] = [{"position": one["position"], "sample": _line(one, decode, show_all)} for one in chosen]
     emit(found, as_json=as_json, text=lambda: _text(found))
-    if not as_json:
-        _read_out(run.data, samples, vocabulary, found.get("shown", ()))
+    for one in chosen:  # one is in memory at a time
+        _read_out(run.data, one, vocabulary, way, show_all=show_all)
 
 
 def _chosen(data: Any, rows: list[dict[str, Any]], chosen: Any) -> Iterator[dict[str, Any]]:
@@ -87,22 +83,30 @@ def _chosen(data: Any, rows: list[dict[str, Any]], chosen: Any) -> Iterator[dict
             yield {**row, "sample": data[row["position"]]}
 
 
-def _read_out(data: Any, samples: list[dict[str, Any]], vocabulary: Any, lines: Any) -> None:
-    """Samples for people: windows of tokens as text, with the borders of documents and masks; others in a line each."""
+def _line(one: dict[str, Any], decode: Any, show_all: bool) -> str:
+    from penstock.view.draw.terminal import line
+    from penstock.view.facts.panel import panels
+
+    return line(panels(one["sample"], decode=decode, show_all=show_all))
+
+
+def _read_out(data: Any, one: dict[str, Any], vocabulary: Any, way: Any, *, show_all: bool) -> None:
+    """A sample for people: a window of tokens as text, with the borders of documents and masks; others in a line."""
     from penstock.errors import ConfigError
     from penstock.view.draw.terminal import window
     from penstock.view.facts.batches import eos_id_of
     from penstock.view.facts.token_run import tokens
 
-    for one, line in zip(samples, lines, strict=True):
-        try:
-            run = tokens(one["sample"], texts=vocabulary, eos_id=eos_id_of(data))
-        except ConfigError:  # a sample without tokens
-            say(f"{one['position']:,}: {line['sample']}")
-            continue
-        say(f"\n{one['position']:,}: {'/'.join(one['path']) or 'source'} {one['index']:,}")
-        color = has_color() and sys.stdout.isatty()
-        click.echo("\n".join(f"  {text}" for text in window(run, color=color)), color=color)
+    try:
+        run = tokens(one["sample"], texts=vocabulary, eos_id=eos_id_of(data))
+    except ConfigError:  # a sample without tokens
+        say(f"{one['position']:,}: {_line(one, None if vocabulary is None else vocabulary.decode, show_all)}")
+        if way is not None:
+            decoded_pictures(one["sample"], way)
+        return
+    say(f"\n{one['position']:,}: {'/'.join(one['path']) or 'source'} {one['index']:,}")
+    color = has_color() and sys.stdout.isatty()
+    click.echo("\n".join(f"  {text}" for text in window(run, color=color)), color=color)
 
 
 def _read_state(path: str) -> Any:

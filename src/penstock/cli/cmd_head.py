@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from typing import Any
 
 import click
 
 from penstock.cli._opening import excludes_option, opening_options
 from penstock.cli._output import emit, follow_links_option, json_option, say
+from penstock.cli._pictures import ROWS_OF_A_LINE, pictures_option, show_pictures, stored_pictures, way_of
 from penstock.cli._samples import decoder, first_of, plain_at, require_one, sample_options
 
 _LOOKED_AT = 100
@@ -22,6 +24,7 @@ _LOOKED_AT = 100
 @click.option("--trust", is_flag=True, help="Decode pickled columns too, which runs code that the data hold.")
 @excludes_option
 @sample_options
+@pictures_option
 @follow_links_option
 @json_option
 def command(
@@ -33,6 +36,7 @@ def command(
     key: str | None,
     tokenizer: str | None,
     show_all: bool,
+    pictures: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -45,6 +49,7 @@ def command(
     options["columns"] = None if columns is None else columns.split(",")
     if columns is not None:
         _require_columns(path, options)
+    way = way_of(pictures, as_json=as_json)
     if as_json:
         _as_json(path, (start, index, key), count, tokenizer, options, show_all=show_all)
         return
@@ -52,9 +57,15 @@ def command(
     _ = opened.vocabulary  # one that is not there is an error before anything is read
     indices = _indices(opened.source, (start, index, key), count)
     failed: list[Exception] = []
-    lines = [f"{at}: {line(sample_at(opened, at, show_all=show_all, failed=failed.append))}" for at in indices]
-    nothing = "no samples" if not indices.start else f"{len(opened):,} samples, none from {indices.start:,} on"
-    say("\n".join(lines) or f"{path}: {nothing}")
+    width = shutil.get_terminal_size().columns - 2
+    for at in indices:
+        found = sample_at(opened, at, show_all=show_all, failed=failed.append)
+        say(f"{at}: {line(found)}")
+        if way is not None:
+            show_pictures(found, stored_pictures(opened, at, way, width, ROWS_OF_A_LINE))
+    if not indices:
+        nothing = "no samples" if not indices.start else f"{len(opened):,} samples, none from {indices.start:,} on"
+        say(f"{path}: {nothing}")
     if failed:
         raise failed[0]
 

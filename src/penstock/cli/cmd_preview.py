@@ -10,6 +10,7 @@ from penstock.cli._common import has_color
 from penstock.cli._energon import as_energon, fields_of
 from penstock.cli._opening import excludes_option
 from penstock.cli._output import emit, follow_links_option, json_option, note
+from penstock.cli._pictures import pictures_option, stored_pictures, way_of
 from penstock.cli._samples import decoder, first_of, plain_at, require_one, sample_options
 
 
@@ -18,7 +19,7 @@ from penstock.cli._samples import decoder, first_of, plain_at, require_one, samp
 @click.option("--split", "--split-parts", "split", help="Which split; of several the first. By default train.")
 @click.option("-n", "count", type=click.IntRange(min=1), help="Samples to show; on a terminal as many as you like.")
 @sample_options
-@click.option("--pictures/--no-pictures", default=None, help="Small pictures; by default on a terminal.")
+@pictures_option
 @click.option("--dataset-config", help="Taken from Energon; parts are shown as they are stored.")
 @click.option("--format", help="Format name, instead of finding it out.")
 @click.option("--layout", help="Historical layout, where it is ambiguous; the width of raw tokens, such as uint16.")
@@ -35,7 +36,7 @@ def command(
     key: str | None,
     tokenizer: str | None,
     show_all: bool,
-    pictures: bool | None,
+    pictures: str | None,
     dataset_config: str | None,
     as_json: bool,
     **options: Any,
@@ -44,7 +45,7 @@ def command(
     import shutil
     import sys
 
-    from penstock.view.draw.terminal import sample
+    from penstock.view.draw.terminal import PICTURE_ROWS, sample
     from penstock.view.facts.samples import sample_at
 
     require_one()
@@ -55,7 +56,7 @@ def command(
     on_terminal = sys.stdout.isatty()
     opened = _open(path, None if split is None else split.split(",")[0], tokenizer, options)
     first = first_of(opened.source, start, index, key)
-    pictures = (on_terminal if pictures is None else pictures) and has_color()  # pictures are made of colours
+    way = way_of(pictures, as_json=as_json)
     width = shutil.get_terminal_size().columns
     asks = count is None and on_terminal and sys.stdin.isatty() and not as_json
     stop = len(opened) if asks else min(len(opened), first + (count or 1))
@@ -67,7 +68,8 @@ def command(
     failed: list[Exception] = []
     for at in range(first, stop):
         found = sample_at(opened, at, show_all=show_all, failed=failed.append)
-        lines = sample(found, width, _pictures(opened, at, width) if pictures else None)
+        draws = None if way is None else stored_pictures(opened, at, way, width - 2, PICTURE_ROWS)
+        lines = sample(found, width, draws)
         fields = fields_of(opened.source, at) if as_energon() else ()
         click.echo("\n".join((*fields, "", f"sample {at} of {len(opened):,}", *lines)), color=has_color())
         if at == first and opened.vocabulary is None and any(one.kind == "tokens" for one in found.panels):
@@ -92,23 +94,3 @@ def _open(path: str, split: str | None, tokenizer: str | None, options: dict[str
     opened = open_target(path, split=split, tokenizer=tokenizer, **options)
     _ = opened.vocabulary  # one that is not there is an error before anything is read
     return opened
-
-
-def _pictures(opened: Any, index: int, width: int) -> Any:
-    """What makes a small picture of a part of a sample."""
-    from penstock.errors import PenstockError
-    from penstock.view.draw.terminal import PICTURE_ROWS
-    from penstock.view.facts.bounds import MOST_SAMPLE_BYTES
-    from penstock.view.facts.pictures import small_picture
-    from penstock.view.facts.samples import media_of
-
-    def made(panel: Any) -> bytes | None:
-        try:
-            data = media_of(opened, index, panel.name).data
-            if data.size_bytes > MOST_SAMPLE_BYTES:
-                return None
-            return small_picture(bytes(data.read(0, data.size_bytes)), max(width, 2 * PICTURE_ROWS))
-        except PenstockError:  # its line says what it is
-            return None
-
-    return made

@@ -101,6 +101,14 @@ def test_plain_links_lead_everywhere(shelf: Path, pages: Ask) -> None:
     assert not [path for path, page in found.items() if "://" in "".join(re.findall(r'(?:href|src)="([^"]*)', page))]
 
 
+def test_what_has_no_side_file_is_explained_once(shelf: Path, pages: Ask) -> None:
+    for name in ("b", "c"):
+        (shelf / f"{name}.jsonl").write_text('{"text": "one"}\n')
+    page = pages(shelf).get("/shelf").text
+    assert page.count("no side file</p>") >= 2
+    assert page.count("nothing tells a changed bit") == 1
+
+
 def test_samples_by_index_share_and_key(shelf: Path, pages: Ask) -> None:
     client = pages(shelf / "a.jsonl")
     assert "line 90" in client.get("/d/a.jsonl/samples?at=75%").text

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import textwrap
 from collections.abc import Callable, Iterator
 
-from penstock._optional import require
 from penstock._printable import printable, printable_lines
 from penstock.view.draw.words import count, plural, seconds
 from penstock.view.facts.json_tree import JsonNode, json_lines
@@ -18,7 +16,6 @@ BEGINS, OFF, OFF_END = "▌", "⟦", "⟧"
 _DIM, _BOLD, _END = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 PICTURE_ROWS, TEXT_ROWS = 12, 12
 _SHORT, _NUMBERS, _LINE = 60, 12, 200
-_HALF = "\u2580"
 
 
 def window(run: TokenRun, *, color: bool) -> Iterator[str]:
@@ -66,13 +63,13 @@ def line(shown: Panels) -> str:
     return _cut("{" + told + (f", … {shown.more:,} more" if shown.more > 0 else "") + "}")
 
 
-def sample(shown: Panels, width: int, picture_of: Callable[[Panel], bytes | None] | None = None) -> Iterator[str]:
+def sample(shown: Panels, width: int, drawn: Callable[[Panel], list[str]] | None = None) -> Iterator[str]:
     """A sample in lines: its key, the table of its parts, then what they hold.
 
     Args:
         shown: it.
         width: columns of the terminal.
-        picture_of: gives a small JPEG of a part; None: no pictures.
+        drawn: gives the lines of a picture; None: no pictures.
     """
     if shown.key is not None:
         yield printable(f"key  {shown.key}")
@@ -84,26 +81,9 @@ def sample(shown: Panels, width: int, picture_of: Callable[[Panel], bytes | None
     if shown.more > 0:
         yield f"  … {'at least ' if shown.of_is_least else ''}{shown.more:,} more parts"
     for one in shown.panels:
-        content = list(_in_full(one, width - 2, picture_of))
+        content = list(_in_full(one, width - 2, drawn))
         if content:
             yield from ("", printable(f"{one.name}:"), *(f"  {text}" for text in content))
-
-
-def picture(data: bytes, columns: int, rows: int) -> list[str]:
-    """Rows of coloured half blocks for a small picture: two of its pixels in a cell, in 24-bit colour."""
-    image = require("PIL.Image", extra="media").open(io.BytesIO(data)).convert("RGB")
-    scale = min(columns / image.width, 2 * rows / image.height)
-    width, height = max(1, round(image.width * scale)), max(2, 2 * round(image.height * scale / 2))
-    pixels = image.resize((width, height)).tobytes()
-
-    def colour(column: int, row: int) -> str:
-        place = 3 * (row * width + column)
-        return ";".join(map(str, pixels[place : place + 3]))
-
-    return [
-        "".join(f"\x1b[38;2;{colour(x, y)}m\x1b[48;2;{colour(x, y + 1)}m{_HALF}" for x in range(width)) + "\x1b[0m"
-        for y in range(0, height, 2)
-    ]
 
 
 def _inline(one: Panel) -> str:
@@ -170,10 +150,9 @@ def _measures(one: Panel) -> Iterator[str]:
         yield one.note
 
 
-def _in_full(one: Panel, width: int, picture_of: Callable[[Panel], bytes | None] | None) -> Iterator[str]:
+def _in_full(one: Panel, width: int, drawn: Callable[[Panel], list[str]] | None) -> Iterator[str]:
     if one.kind == "image":
-        data = None if picture_of is None else picture_of(one)
-        yield from [] if data is None else picture(data, width, PICTURE_ROWS)
+        yield from [] if drawn is None else drawn(one)
         return
     if one.tree is not None and one.tree.children:
         lines = [printable(text) for text in json_lines(one.tree)]

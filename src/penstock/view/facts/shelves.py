@@ -29,6 +29,9 @@ _SUFFIXES = (".pbin", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".arrow",
 _MARKS = ("index.json", ".nv-meta", "state.json", "dataset_dict.json", ".zgroup", "zarr.json", INSIDE, OF_METADATA)
 _WORK = "work"
 
+NO_SIDE_FILE = "no side file"
+"""Said of each dataset that has none; what that means is said once for a shelf."""
+
 
 @dataclass(frozen=True, slots=True)
 class OnShelf:
@@ -128,7 +131,7 @@ def _described(place: Place, name: str) -> OnShelf:
         size_bytes = manifest.size_bytes if manifest is not None else _size(place)
         samples: Figure = count_of(opened, size_bytes)
         if manifest is None:
-            warnings.append("no side file: nothing tells a changed bit")
+            warnings.append(NO_SIDE_FILE)
         tokens = getattr(opened.source, "num_tokens", None) if opened.is_tokens else None
         return OnShelf(shown, format, samples.value, tokens, size_bytes, splits_of(opened), tuple(warnings))
     except (PenstockError, OSError, ImportError) as error:
