@@ -221,3 +221,26 @@ def test_a_terminal_is_asked(tars: Path) -> None:
             os.waitpid(process, 0)
     assert shown.count(b"\x1b[c") == 1
     assert SIXEL.encode() in shown
+
+
+def test_explain_has_one_sample_at_a_time(tars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock.cli import cmd_explain
+
+    told: list[str] = []
+    chosen, read_out = cmd_explain._chosen, cmd_explain._read_out
+
+    def choose(*args: Any) -> Any:
+        for one in chosen(*args):
+            told.append("read")
+            yield one
+
+    def show(*args: Any, **more: Any) -> None:
+        told.append("shown")
+        read_out(*args, **more)
+
+    monkeypatch.setattr(cmd_explain, "_chosen", choose)
+    monkeypatch.setattr(cmd_explain, "_read_out", show)
+    recipe = tmp_path / "run.json"
+    recipe.write_text(json.dumps(ps.Shuffle(ps.open(tars), seed=1).recipe()))
+    assert run("explain", recipe, "--step", 0, "--global-batch", 3, "--world", 1, "--show").exit_code == 0
+    assert told == ["read", "shown"] * 3

@@ -16,6 +16,7 @@ import pytest
 from tests.view.pages.conftest import TOKENIZER, Ask
 
 import penstock as ps
+from penstock.formats.tokens.megatron.source import MegatronSource
 from penstock.view.facts import figures
 from penstock.view.pages import datasets
 from penstock.view.pages.patience import Late, Patience
@@ -221,3 +222,29 @@ def test_a_tar_of_very_many_parts(tmp_path: Path, pages: Ask) -> None:
     page = pages(tmp_path / "tars").get("/d/tars/samples").text
     assert len(page) < MOST_PAGE_BYTES
     assert "more parts" in page
+
+
+def test_a_billion_documents(tmp_path: Path, pages: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No page works out where each of them begins; the files are nearly all holes."""
+    count, first = 10**9, struct.pack("<3i", 5, 7, 9)
+    with (tmp_path / "a.idx").open("wb") as file:
+        file.write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, count, count + 1) + first)
+        lengths = 34
+        pointers, borders = lengths + 4 * count, lengths + 12 * count
+        file.truncate(borders + 8 * (count + 1))
+        file.seek(pointers)
+        file.write(struct.pack("<3q", 0, 10, 24))
+        file.seek(borders)
+        file.write(struct.pack("<4q", 0, 1, 2, 3))
+        file.seek(borders + 8 * count)
+        file.write(struct.pack("<q", count))
+    (tmp_path / "a.bin").write_bytes(np.arange(1, 22, dtype="u2").tobytes())
+    asked: list[object] = []
+    monkeypatch.setattr(MegatronSource, "_find_starts", asked.append)
+    client = pages(tmp_path / "a.bin")
+    front = client.get("/")
+    assert (front.status_code, "1,000,000,000" in front.text) == (200, True)
+    assert "as many ids as the file holds" in front.text
+    for page in ("samples", "samples?at=73%25", "sample/1", "sample/500000000", "tokens?index=1", "find?index=5"):
+        assert client.get(f"/d/a.bin/{page}").status_code == 200, page
+    assert asked == []

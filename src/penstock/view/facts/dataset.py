@@ -167,7 +167,7 @@ def _tokens(opened: Opened, manifest: Manifest | None, size_bytes: int | None) -
     except PenstockError:  # the number of samples says what is wrong
         rule = "not known: the index of documents can't be read"
     return TokenFacts(
-        count=Figure(source.num_tokens, "index"),
+        count=tokens_of(opened, size_bytes),
         token_bytes=source.dtype.itemsize,
         max_token_id=largest,
         eos_id=source.eos_id,
@@ -175,6 +175,24 @@ def _tokens(opened: Opened, manifest: Manifest | None, size_bytes: int | None) -
         tokenizer=None if manifest is None else manifest.tokenizer,
         tokenizer_digest=None if manifest is None else manifest.tokenizer_digest,
     )
+
+
+def tokens_of(opened: Opened, size_bytes: int | None) -> Figure:
+    """How many tokens there are, where that takes no long look.
+
+    Args:
+        opened: a dataset of tokens.
+        size_bytes: of it, where that is known: a small one is looked through.
+    """
+    source: Any = opened.source
+    try:
+        found = at_hand(lambda: int(source.num_tokens), size_bytes)
+    except PenstockError as error:
+        return Figure(None, describe_error(error))
+    if found is not None:
+        return Figure(found, "index")
+    most = getattr(source, "most_tokens", None)
+    return Figure(most, "not decoded yet: the index" if most is None else "as many ids as the file holds")
 
 
 def _fingerprint(source: Any, size_bytes: int | None) -> Figure:

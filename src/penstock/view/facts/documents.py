@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, TooLarge
+from penstock.view.facts.figures import at_hand
 from penstock.view.facts.opening import Opened
 from penstock.view.facts.run import MOST_NODES
 from penstock.view.facts.samples import read_whole
@@ -28,24 +30,39 @@ def document_tokens(opened: Opened, index: int, start: int, most: int = MOST_TOK
     """
     source: Any = opened.source
     try:
-        starts = source.doc_starts
-        count = len(starts) - 1
+        count = len(source)
     except ConfigError:
-        starts, count = None, None
-    if starts is not None and not 0 <= index < len(starts) - 1:
-        raise ConfigError("no such document", found=index, expected=f"0 to {len(starts) - 2:,}")
-    begin, end = (0, source.num_tokens) if starts is None else (int(starts[index]), int(starts[index + 1]))
-    length = end - begin
+        count = None
+    if count is not None and not 0 <= index < count:
+        raise ConfigError("no such document", found=index, expected=f"0 to {count - 1:,}")
+    length, read = _document(opened, None if count is None else index)
     start = min(max(0, start), length)
     stop = min(length, start + min(most, MOST_TOKENS))
-    run = tokens(
-        {"tokens": source.tokens(begin + start, begin + stop)}, texts=opened.vocabulary, eos_id=source.eos_id, most=most
-    )
+    run = tokens({"tokens": read(start, stop)}, texts=opened.vocabulary, eos_id=source.eos_id, most=most)
     shown = tuple(
         dataclasses.replace(one, place=start + one.place, begins=one.begins and start + one.place == 0)
         for one in run.tokens
     )
     return dataclasses.replace(run, tokens=shown, start=start, of=length), count
+
+
+def _document(opened: Opened, index: int | None) -> tuple[int, Callable[[int, int], Any]]:
+    """Tokens of a document, of all of them for None, and what reads a range of them.
+
+    Where documents begin is not worked out for one of them, unless that one is too large to be read at once.
+    """
+    source: Any = opened.source
+    if index is None:
+        return source.num_tokens, source.tokens
+    starts = at_hand(lambda: source.doc_starts, getattr(source, "size_bytes", None))
+    if starts is None:
+        try:
+            found = raw_sample(opened, index)["tokens"]
+            return len(found), lambda start, stop: found[start:stop]
+        except TooLarge:
+            starts = source.doc_starts
+    begin, end = map(int, starts[index : index + 2])
+    return end - begin, lambda start, stop: source.tokens(begin + start, begin + stop)
 
 
 def raw_sample(opened: Opened, index: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from penstock.check.summary import manifest_of
 from penstock.errors import NotFound, PenstockError
 from penstock.formats import sniff
 from penstock.store.place import Given, Place, place_of
-from penstock.view.facts.dataset import Split, count_of, splits_of
+from penstock.view.facts.dataset import Split, count_of, splits_of, tokens_of
 from penstock.view.facts.figures import Figure
 from penstock.view.facts.opening import RECIPES, open_target
 from penstock.work.folder import name_beside
@@ -132,7 +132,7 @@ def _described(place: Place, name: str) -> OnShelf:
         samples: Figure = count_of(opened, size_bytes)
         if manifest is None:
             warnings.append(NO_SIDE_FILE)
-        tokens = getattr(opened.source, "num_tokens", None) if opened.is_tokens else None
+        tokens = tokens_of(opened, size_bytes).value if opened.is_tokens else None
         return OnShelf(shown, format, samples.value, tokens, size_bytes, splits_of(opened), tuple(warnings))
     except (PenstockError, OSError, ImportError) as error:
         why = redact(str(getattr(error, "what", error)))[:300]

@@ -168,6 +168,11 @@ class MegatronSource:
         return self.ids.num_tokens
 
     @property
+    def most_tokens(self) -> int:
+        """As many ids as the `.bin` holds: `num_tokens`, unless sequences leave some out; the index is not read for it."""
+        return self._index.bin_bytes // self.header.kind.itemsize
+
+    @property
     def doc_starts(self) -> IntArray:
         """int64[n_docs + 1], read-only: first token of each document, and `num_tokens`.
 
@@ -281,8 +286,7 @@ class MegatronSource:
 
     @cached_property
     def _whole_file(self) -> FileIds:
-        count = self._index.bin_bytes // self.header.kind.itemsize
-        return self._file_ids(count)
+        return self._file_ids(self.most_tokens)
 
     @cached_property
     def ids(self) -> Ids:
