@@ -169,7 +169,7 @@ class MegatronSource:
 
     @property
     def most_tokens(self) -> int:
-        """As many ids as the `.bin` holds: `num_tokens`, unless sequences leave some out; the index is not read for it."""
+        """As many ids as the `.bin` holds: `num_tokens`, unless sequences leave some out; no index is read for it."""
         return self._index.bin_bytes // self.header.kind.itemsize
 
     @property
