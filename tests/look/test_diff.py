@@ -202,3 +202,18 @@ def test_requests_do_not_grow_with_samples(times: int, tmp_path: Path) -> None:
     with FileServer({"a.jsonl": path.read_bytes()}) as server:
         assert ps.diff(f"{server.url}/a.jsonl", path).equal
         assert len(server.gets()) <= 12
+
+
+def test_columns_that_became_parts_of_tars_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with ps.create(tmp_path / "mds", format="mds", columns={"id": "int", "w": "float64"}) as writer:
+        for number in range(3):
+            writer.write({"id": number, "w": number / 2})
+    ps.convert(tmp_path / "mds", tmp_path / "tars", to="webdataset")
+    with pytest.raises(SystemExit) as ended:
+        main(["diff", str(tmp_path / "mds"), str(tmp_path / "tars")])
+    told = capsys.readouterr().out
+    assert ended.value.code == 1
+    assert "w is the part w.json of tars: `penstock convert TARS NEW --to mds`" in told
+    assert "w: 0.5" in told
+    ps.convert(tmp_path / "tars", tmp_path / "back", to="mds")
+    assert ps.diff(tmp_path / "mds", tmp_path / "back").equal

@@ -52,9 +52,22 @@ def _text(report: Any) -> str:
     for side, other in ((report.schema.a, report.schema.b), (report.schema.b, report.schema.a)):
         only = ", ".join(sorted(side.keys() - other.keys()))
         lines += [f"fields only in {'A' if side is report.schema.a else 'B'}: {only}"] if only else []
+    lines += _of_parts(set(report.schema.a), set(report.schema.b))
     for one in report.first_differences:
         for name, index, key, sample in (("A", one.index_a, one.key_a, one.a), ("B", one.index_b, one.key_b, one.b)):
             if index is not None:
                 shown = ", ".join(f"{field}: {value}" for field, value in (sample or {}).items())
                 lines.append(f"{name} {index:,}{f' ({key})' if key else ''}: {shown}")
     return "\n".join(lines)
+
+
+def _of_parts(a: set[str], b: set[str]) -> list[str]:
+    """What to do where fields differ by the suffix alone that tars give them."""
+    for whole, parts in ((a - b, b - a), (b - a, a - b)):
+        as_part = next((part for part in sorted(parts) if part.rpartition(".")[0] in whole), None)
+        if as_part is not None:
+            name = as_part.rpartition(".")[0]
+            return [
+                f"  {name} is the part {as_part} of tars: `penstock convert TARS NEW --to mds` gives it its name back"
+            ]
+    return []

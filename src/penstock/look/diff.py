@@ -297,5 +297,6 @@ def _short(value: Any) -> str:
     if isinstance(value, np.ndarray):
         more = " …" if value.size > _SHOWN_TOKENS else ""
         return f"{value.dtype.name}{list(value.shape)} {value.ravel()[:_SHOWN_TOKENS].tolist()}{more}"
+    value = value.item() if isinstance(value, np.generic) else value
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
