@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from results import results_page  # noqa: E402
 
 LINK = re.compile(r"(\[[^\]\n]*(?:\n[^\]\n]*)?\])\(([^)\s]+)\)")
 PICTURE = re.compile(r"!\[[^]]*\]\([^)]*penstock\.svg\)")
+NAME = re.compile(r"\bps\.[A-Za-z_]+")
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 PROJECT = ("ARCHITECTURE", "CONTRIBUTING", "SECURITY", "CHANGELOG")
 TUTORIALS = ("text-to-model", "images", "resume", "take-out", "come-from")
@@ -47,7 +49,7 @@ def main(target: Path) -> None:
     texts = {source: source.read_text() for source in places} | {HERE / "start.md": start}
     pages = {place: linked(texts[source], source, places) for source, place in places.items()}
     reference, reference_nav = reference_pages()
-    pages |= reference
+    pages = {place: text + names_of_page(place, text, reference) for place, text in pages.items()} | reference
     pages["measured.md"] = results_page(ROOT / "bench/results.json")
     decisions = sorted(place for place in pages if place.startswith("decisions/"))
     pages["decisions/index.md"] = _decisions_page(decisions, pages)
@@ -112,6 +114,15 @@ def linked(text: str, source: Path, places: dict[Path, str]) -> str:
 
     parts = FENCE.split(text)
     return "".join(part if part.startswith("```") else LINK.sub(one, part) for part in parts)
+
+
+def names_of_page(place: str, text: str, reference: Collection[str]) -> str:
+    """What stands at the end of a tutorial or guide: the page of each public name in it, where its arguments are."""
+    if not place.startswith(("tutorial/", "guide/")):
+        return ""
+    names = [name for name in sorted({*NAME.findall(text)}) if f"reference/{name}.md" in reference]
+    links = ", ".join(f"[`{name}`](../reference/{name}.md)" for name in names)
+    return f"\n\n**All arguments:** {links}.\n" if links else ""
 
 
 def _nav(pages: dict[str, str], reference: list[Any]) -> list[Any]:

@@ -48,6 +48,14 @@ def test_links(site: dict[str, ModuleType]) -> None:
         pages.linked("[a](nowhere.md)", source, places)
 
 
+def test_names_in_a_tutorial_lead_to_their_arguments(site: dict[str, ModuleType]) -> None:
+    reference, _ = site["reference"].reference_pages()
+    text = (site["pages"].ROOT / "docs/tutorial/text-to-model.md").read_text()
+    assert "[`ps.Shuffle`](../reference/ps.Shuffle.md)" in site["pages"].names_of_page("tutorial/a.md", text, reference)
+    assert site["pages"].names_of_page("formats/a.md", text, reference) == ""
+    assert site["pages"].names_of_page("guide/a.md", "`ps.nothing`", reference) == ""
+
+
 def test_a_name_without_a_docstring(site: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
     made = types.ModuleType("bare_module")
     exec("class Bare:\n    'Has one.'\n    def method(self): ...\ndef nothing(): ...\n", vars(made))
