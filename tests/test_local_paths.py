@@ -44,6 +44,7 @@ KNOWN: dict[str, str] = {
     "cli/cmd_demo.py": "`local_path` came before",
     "cli/main.py": "the null device",
     "compat/energon/watchdog.py": _SCRATCH,
+    "compat/energon/worker.py": "`local_path` came before",
     "compat/modalities/commands/config.py": _MODALITIES,
     "compat/modalities/commands/data.py": _MODALITIES,
     "compat/modalities/commands/instruct.py": _MODALITIES,

@@ -313,7 +313,7 @@ def maker_of(dataset: EnergonDataset) -> BatchMaker:
     """What makes the dataset's batches."""
     # A group is a batch already, and a lane of groups is read one by one.
     step = (dataset.batch_size or 1) * dataset.worker_config.world_size
-    return BatchMaker(dataset.encoder, dataset.worker_config.seed_offset, dataset.batch_size is not None, step)
+    return BatchMaker(dataset.encoder, dataset.worker_config, dataset.batch_size is not None, step)
 
 
 def _watchdog(

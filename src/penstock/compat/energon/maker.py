@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from penstock.compat.energon.passes import Cut
 from penstock.compat.energon.stages import SAMPLE, Group
-from penstock.compat.energon.worker import begin, end
+from penstock.compat.energon.worker import WorkerConfig, begin, end
 from penstock.cook.cooking import position_of
 from penstock.errors import ConfigError
 
@@ -22,14 +22,14 @@ class BatchMaker:
 
     Args:
         encoder: its `batch` and `encode_batch`.
-        seed: of the run.
+        config: of the run.
         batches: False delivers single samples.
         samples_per_step: of all ranks, by which batches are counted.
     """
 
-    def __init__(self, encoder: Any, seed: int, batches: bool, samples_per_step: int) -> None:
+    def __init__(self, encoder: Any, config: WorkerConfig, batches: bool, samples_per_step: int) -> None:
         self._encoder = encoder
-        self._seed = seed
+        self._config = config
         self._batches = batches
         self._samples_per_step = samples_per_step
 
@@ -51,7 +51,7 @@ class BatchMaker:
     def batch(self, samples: list[Any], number: int | None = None) -> Any:
         """The batch of some samples; without a number of its own it is counted by the first one's position."""
         number = batch_number(samples, self._samples_per_step) if number is None else number
-        before = begin(self._seed, batch=number)
+        before = begin(self._config, batch=number)
         try:
             batch = self._encoder.batch(samples)
             made = batch if isinstance(batch, GeneratorType) else self._encoder.encode_batch(batch)

@@ -211,7 +211,7 @@ class Packer:
             if not self._packs:
                 yield from ready
                 continue
-            with working_on(self._work.seed, sample=_number(ready[0])):
+            with working_on(self._work.config, sample=_number(ready[0])):
                 packed = self._work.apply(encoder.pack_selected_samples, ready, _key(ready[0]))
             yield from packed
 
@@ -219,7 +219,7 @@ class Packer:
         encoder = self._work.encoder
         if not self._packs or not encoder.is_overridden("postencode_sample"):
             return (sample,)
-        with working_on(self._work.seed, sample=_number(sample)):
+        with working_on(self._work.config, sample=_number(sample)):
             return self._work.apply(encoder.postencode_sample, sample, _key(sample))
 
 

@@ -55,7 +55,7 @@ class Work:
         self.samples_per_step = (batch_size or 1) * config.world_size
         self.seed = config.seed_offset
         self.failures = Failures(config)
-        self._config = config
+        self.config = config
         self._steps: list[Any] = []
         self.encodes = encodes
         if not encodes:
@@ -72,7 +72,7 @@ class Work:
         self._bound: dict[Any, _Bound] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (Work, (self.encoder, self._config, self.batch_size, self.packs, self.encodes))
+        return (Work, (self.encoder, self.config, self.batch_size, self.packs, self.encodes))
 
     @property
     def identity(self) -> list[Any]:
@@ -104,7 +104,7 @@ class Work:
 
     def cook_all(self, samples: Iterable[Any], positions: Iterable[int], /) -> list[tuple[Any, ...]]:
         """What is made of each sample."""
-        before = begin(self.seed)
+        before = begin(self.config)
         try:
             return list(map(self._made, samples, positions, repeat(getattr(NOW, "batch", None))))
         finally:
@@ -113,7 +113,7 @@ class Work:
     def _made(self, sample: Any, position: int, batch: int | None) -> tuple[Any, ...]:
         key = (RESTORE_KIND, position)
         set_restore_key(sample, key)
-        NOW.at = self.seed, position, position // self.samples_per_step if batch is None else batch
+        NOW.at = self.config, position, position // self.samples_per_step if batch is None else batch
         try:
             made = self._cooked(sample)
             outputs: tuple[Any, ...] = tuple(made) if isinstance(made, GeneratorType) else (made,)

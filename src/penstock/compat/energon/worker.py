@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 from penstock._secrets import logger
 from penstock.compat.unused import say_unused
 from penstock.errors import ConfigError, PenstockError
+from penstock.store.resolve import local_path
 
 _log = logger("penstock.energon")
+
+NOW = threading.local()
+"""What a thread works on: its `at` is set around every call of a function of a task encoder."""
 
 Handler = Callable[[Exception, Any, "list[Any] | None"], None]
 """Exception, sample, sources: what is done with a sample that fails; it raises to end the run."""
@@ -41,6 +50,14 @@ def reraise_exception(e: Exception, sample: Any, sources: list[Any] | None = Non
     raise e
 
 
+class _Active:
+    """The config of the run that the calling thread works for, read from the class as from an object."""
+
+    def __get__(self, instance: Any, owner: Any = None) -> WorkerConfig | None:
+        at: At | None = getattr(NOW, "at", None)
+        return None if at is None else at[0]
+
+
 @dataclass(kw_only=True, eq=False)
 class WorkerConfig:
     """Ranks, workers and seeds: which process and thread reads which samples.
@@ -51,11 +68,17 @@ class WorkerConfig:
         num_workers: threads (or processes, see `get_loader`) that read ahead; 0 reads in the calling thread.
         data_parallel_group: torch group for `save_state_global` and `restore_state_global`.
         seed_offset: another order and other randomness.
-        worker_debug_path, worker_log_level: change nothing, which is logged: `Loader` metrics and `penstock explain`
-            show what was read.
+        worker_debug_path, worker_log_level: of `worker_log` and `should_log`; nothing else is written, which is logged:
+            `Loader` metrics and `penstock explain` show what was read.
         global_error_handler: called with every sample that fails.
         restore_error_handler: changes nothing, which is logged: nothing is read again at a restore.
+        active_worker_config: the config in use; None outside the functions of a task encoder.
+
+    Which thread or process reads a sample is left open here. Worker `n % num_workers` is said to make the n-th batch of
+    a rank, and its samples, as in the original, whoever does: so what depends on it is the same after a restore.
     """
+
+    active_worker_config: ClassVar[_Active] = _Active()
 
     rank: int
     world_size: int
@@ -117,25 +140,99 @@ class WorkerConfig:
 
         return require("torch.distributed", extra="torch").get_global_rank(self.data_parallel_group, self.rank)
 
+    @property
+    def active_worker_sample_index(self) -> int:
+        """As `TaskEncoder.current_sample_index`."""
+        return current(1, "active_worker_sample_index")
+
+    @property
+    def active_worker_batch_index(self) -> int:
+        """As `TaskEncoder.current_batch_index`."""
+        return current(2, "active_worker_batch_index")
+
+    def rank_worker_id(self) -> int:
+        """The worker that the calling function works as, below `num_workers`; 0 outside of a task encoder."""
+        at: At | None = getattr(NOW, "at", None)
+        if at is None:
+            return 0
+        number = at[1] if at[2] is None else at[2]
+        return (number or 0) % max(self.num_workers, 1)
+
+    def global_worker_id(self, override_local_worker_id: int | None = None) -> int:
+        """The worker's number among those of all ranks.
+
+        Args:
+            override_local_worker_id: a worker of this rank, in the place of the one that is active.
+        """
+        local = self.rank_worker_id() if override_local_worker_id is None else override_local_worker_id
+        return self.rank * self.num_workers + local
+
+    def worker_seed(self, override_local_worker_id: int | None = None) -> int:
+        """A seed below 2³² of the worker's own, the same number as the original's.
+
+        Args:
+            override_local_worker_id: as for `global_worker_id`.
+        """
+        worker = self.global_worker_id(override_local_worker_id) if self.num_workers else self.rank
+        return int.from_bytes(hashlib.sha1(f"{worker},{self.seed_offset}".encode()).digest()[-4:], "big")
+
+    def assert_worker(self) -> None:
+        """Does nothing: whoever calls is a worker."""
+
+    def worker_activate(
+        self, sample_index: int, override_global_rank: int | None = None, cache_pool: Any = None
+    ) -> None:
+        """Work on a sample from now on, for functions that are called by hand; `worker_deactivate` ends it.
+
+        Raises:
+            ConfigError: a sample is worked on already, or another argument is given.
+        """
+        if override_global_rank is not None or cache_pool is not None:
+            what = "a sample has no rank and no pool of its own here"
+            raise ConfigError(what, hint="Give worker_activate the sample's index alone")
+        if getattr(NOW, "at", None) is not None:
+            raise ConfigError("a sample is worked on already", hint="Call worker_deactivate first")
+        begin(self, sample_index, sample_index)
+
+    def worker_deactivate(self) -> None:
+        """End what `worker_activate` began."""
+        end(None)
+
+    def should_log(self, level: int) -> bool:
+        """Whether `worker_log_level` is this high."""
+        return level <= self.worker_log_level
+
+    def worker_log(self, data: Mapping[str, Any]) -> None:
+        """Append a line of JSON to the file that `worker_debug_path` names, or to standard output where it names none.
+
+        `{worker_id}` and `{pid}` in the path are filled in; lines of an earlier run stay.
+        """
+        line = json.dumps(data)
+        if self.worker_debug_path is None:
+            sys.stdout.write(line + "\n")
+            return
+        path = str(self.worker_debug_path).format(worker_id=self.global_worker_id(), pid=os.getpid())
+        path = local_path(path, "the log of a worker")
+        log = Path(path)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
     def config(self) -> dict[str, Any]:
-        """What is decided by it, as plain JSON; of the group its ranks."""
+        """What is decided by it, as plain JSON; of the group its size."""
         group = self.data_parallel_group
-        if group is not None:
-            from penstock._optional import require
-
-            group = list(require("torch.distributed", extra="torch").get_process_group_ranks(group))
         shape = {"rank": self.rank, "world_size": self.world_size, "num_workers": self.num_workers}
-        return {**shape, "data_parallel_group": group}
+        return {**shape, "data_parallel_group": None if group is None else group.size()}
 
 
-NOW = threading.local()
-"""What a thread works on: its `at` is set around every call of a function of a task encoder."""
+At = tuple[WorkerConfig, int | None, int | None]
+"""Config of the run, number of the sample, number of the batch."""
 
 
 @contextmanager
-def working_on(seed: int, sample: int | None = None, batch: int | None = None) -> Generator[None]:
+def working_on(config: WorkerConfig, sample: int | None = None, batch: int | None = None) -> Generator[None]:
     """Set the sample and batch that the calls inside work on."""
-    before = begin(seed, sample, batch)
+    before = begin(config, sample, batch)
     try:
         yield
     finally:
@@ -153,10 +250,10 @@ def batch_index(number: int) -> Generator[None]:
         NOW.batch = before
 
 
-def begin(seed: int, sample: int | None = None, batch: int | None = None) -> Any:
+def begin(config: WorkerConfig, sample: int | None = None, batch: int | None = None) -> Any:
     """Set the sample and batch that calls from now on work on; returns the previous ones, for `end`."""
     before = getattr(NOW, "at", None)
-    NOW.at = seed, sample, batch
+    NOW.at = config, sample, batch
     return before
 
 
@@ -167,16 +264,16 @@ def end(before: Any) -> None:
 
 def seed_now() -> tuple[int, int]:
     """Seed of the run, and the number of the sample, or else of the batch, that is worked on."""
-    at: tuple[int, int | None, int | None] | None = getattr(NOW, "at", None)
+    at: At | None = getattr(NOW, "at", None)
     if at is None:
         return 0, 0
-    return at[0], at[1] if at[1] is not None else at[2] or 0
+    return at[0].seed_offset, at[1] if at[1] is not None else at[2] or 0
 
 
 def current(what: int, name: str) -> int:
     """Number of the sample (1) or batch (2) that is worked on."""
-    at: tuple[int, int | None, int | None] | None = getattr(NOW, "at", None)
-    found = None if at is None else at[what]
+    at: At | None = getattr(NOW, "at", None)
+    found: int | None = None if at is None else at[1] if what == 1 else at[2]
     if found is None:
         raise ConfigError(f"{name} is known only inside the functions of a task encoder that work on one")
     return found

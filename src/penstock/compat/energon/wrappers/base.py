@@ -96,7 +96,7 @@ class Calls:
 
     def __init__(self, function: Callable[..., Any], config: WorkerConfig, tolerance: int | None) -> None:
         self._function = function
-        self._seed = config.seed_offset
+        self._config = config
         self._tolerance = getattr(function, "__failure_tolerance__", tolerance)
         self._failures = Failures(config)
         self.name = name_of(function)
@@ -109,7 +109,7 @@ class Calls:
             lane: that it is of.
             number: of the call in its lane.
         """
-        with working_on(self._seed, sample=number * lane.count + lane.number, batch=getattr(NOW, "batch", None) or 0):
+        with working_on(self._config, sample=number * lane.count + lane.number, batch=getattr(NOW, "batch", None) or 0):
             try:
                 found = self._function(argument)
                 made = tuple(found) if isinstance(found, GeneratorType) else (found,)

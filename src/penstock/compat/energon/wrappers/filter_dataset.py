@@ -36,9 +36,8 @@ class FilterDataset(BaseWrapperDataset[T_sample]):
         """Place: calls so far, and the place below."""
         calls, below = (0, None) if place is None else place
         walk = Walk(self.dataset, lane, below)
-        seed = self.worker_config.seed_offset
         for sample in walk:
-            with working_on(seed, calls * lane.count + lane.number, getattr(NOW, "batch", None) or 0):
+            with working_on(self.worker_config, calls * lane.count + lane.number, getattr(NOW, "batch", None) or 0):
                 taken = self.filter_fn(sample)
             calls += 1
             if taken:
