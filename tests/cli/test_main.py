@@ -194,6 +194,37 @@ def test_a_reader_that_goes_away_is_no_error(packed: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("flags", [[], ["--debug"]])
+def test_a_reader_that_is_gone_before_the_command_writes(packed: Path, flags: list[str]) -> None:
+    """Written as it is made, not at the end alone."""
+    code = "import os, sys; os.environ['PYTHONUNBUFFERED'] = '1'; from penstock.cli.main import main; input(); main()"
+    command = [sys.executable, "-u", "-c", code, "head", str(packed), "-n", "3", *flags]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        running.stdout.close()
+        assert running.stdin is not None
+        running.stdin.write("go\n")
+        running.stdin.close()
+        assert running.stderr is not None
+        told = running.stderr.read()
+    assert (running.returncode, told) == (0, "")
+
+
+def test_another_pipe_that_breaks_is_an_error(
+    packed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr("penstock.check.summarise", broken)
+    with pytest.raises(SystemExit) as ended:
+        main(["info", str(packed)])
+    assert ended.value.code not in (0, 1)
+    assert "Broken pipe" in capsys.readouterr().err
+
+
 def test_an_interrupt_says_so(
     packed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

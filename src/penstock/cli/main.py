@@ -55,6 +55,10 @@ class LazyCommands(click.Group):
                 formatter.write_dl([(name.ljust(width), what) for name, what in commands.items()])
 
 
+class _Broken(Exception):
+    """A pipe broke, which click would end with status 1 and no word; its cause says more."""
+
+
 def _reporting(command: click.Command, name: str) -> click.Command:
     """The command, which says every 30 seconds that it is at work, and at an interrupt what is kept."""
     invoke = command.invoke
@@ -67,6 +71,8 @@ def _reporting(command: click.Command, name: str) -> click.Command:
                 return invoke(context)
             except KeyboardInterrupt as interrupt:
                 raise KeyboardInterrupt(str(interrupt) or kept_by(name)) from None
+            except BrokenPipeError as error:
+                raise _Broken from error
 
     vars(command)["invoke"] = watched  # of this copy alone
     return command
@@ -95,11 +101,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except SystemExit:
         raise
     except BaseException as error:  # a panic in Rust is no Exception
-        if debug:
-            raise
+        if isinstance(error, _Broken) and error.__cause__ is not None:
+            error = error.__cause__
         if isinstance(error, BrokenPipeError) and _is_output_closed():
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             sys.exit(0)
+        if debug:
+            raise error
         failure, status = _understand(error, arguments)
         if status not in (INTERRUPTED, OUR_FAULT) and not isinstance(error, click.UsageError):
             status = 1 if _is_energon(arguments) else status
