@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import socket
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ import pytest
 import penstock as ps
 from penstock._regular import open_descriptor, open_regular, read_regular, require_regular_path, require_regular_tree
 from penstock.cli.cmd_explain import _read_state
+from penstock.cli.main import main
 from penstock.compat.modalities.commands.config import load_config
 from penstock.convert.rows import TableRows
-from penstock.errors import PenstockError, UnsafeData
+from penstock.errors import ConfigError, PenstockError, UnsafeData
 from penstock.formats import get_format
 from penstock.prepare.energon.run import prepare_webdataset
 from penstock.prepare.tokens.pipeline import pack
@@ -30,6 +32,7 @@ from penstock.reshape.merge import merge
 from penstock.store.local import LocalStore
 from penstock.store.mapped import MappedFile
 from penstock.store.place import place_of
+from penstock.store.put import put
 from penstock.types import OpenOptions
 
 TOKENS = {"pbin": "set.pbin", "megatron": "set", "flat-tokens": "set.zarr"}
@@ -229,3 +232,61 @@ def test_a_pipe_among_the_files_of_a_library(tmp_path: Path) -> None:
     (tmp_path / "a" / "b" / "1").symlink_to(outside)
     with pytest.raises(UnsafeData, match="a pipe"):
         require_regular_tree(str(tmp_path))
+
+
+def stand(kind: str, path: Path) -> None:
+    """Something that no file may take the place of."""
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        if os.geteuid():
+            pytest.skip("makes a device")
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    else:
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(os.path.relpath(path))
+
+
+KINDS = ("pipe", "device", "socket")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_file_takes_the_place_of_what_is_none(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the store puts files, so that no writer has to remember it."""
+    monkeypatch.chdir(tmp_path)
+    path, late = tmp_path / "one", tmp_path / "late"
+    stand(kind, path)
+    before = os.lstat(path)
+    with pytest.raises(ConfigError, match="no regular file"):
+        put(LocalStore(), str(path), b"x")
+    staged = LocalStore().stage(str(late), overwrite=True)
+    stand(kind, late)  # while it is written
+    with pytest.raises(ConfigError, match="no regular file"):
+        staged.commit()
+    assert os.path.samestat(os.lstat(path), before)
+    assert not stat.S_ISREG(os.lstat(late).st_mode)
+    assert sorted(os.listdir(tmp_path)) == ["late", "one"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("command", ["shuffle_jsonl_data", "create_shuffled_jsonl_chunk"])
+def test_modalities_commands_leave_a_device(
+    tmp_path: Path, kind: str, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--file_existence_policy override` of a device made a file of it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n' * 3)
+    (tmp_path / "list.txt").write_text("a.jsonl\n")
+    with pytest.raises(SystemExit):
+        main(["modalities", "data", "create_raw_index", "a.jsonl"])
+    stand(kind, tmp_path / "out")
+    options = {
+        "shuffle_jsonl_data": "--input_data_path a.jsonl --output_data_path out --seed 1",
+        "create_shuffled_jsonl_chunk": "--input_file_list_path list.txt --input_data_root_path . "
+        "--output_chunk_file_path out --chunk_id 0 --num_chunks 1 --global_seed 7",
+    }
+    with pytest.raises(SystemExit) as ended:
+        main(["modalities", "data", command, *options[command].split(), "--file_existence_policy", "override"])
+    assert ended.value.code == ConfigError.exit_status
+    assert "no regular file" in capsys.readouterr().err
+    assert not stat.S_ISREG(os.lstat("out").st_mode)

@@ -7,13 +7,14 @@ import ctypes
 import errno
 import os
 import re
+import stat
 from typing import Any
 
 from penstock._regular import not_regular
 from penstock.errors import ConfigError, NotFound
 from penstock.store._named import named, raised
 from penstock.store._replaced import Owned, is_staged_name, require_replaceable
-from penstock.store._status import is_folder, is_link, is_there
+from penstock.store._status import is_folder, is_link, is_there, status_of
 
 _STEP_BYTES = 1 << 20
 _COPY_BYTES = 1 << 26
@@ -177,6 +178,14 @@ def output_exists(path: str, standing: str | None = None) -> ConfigError:
     """
     hint = "Name another output, or pass overwrite (--overwrite)"
     return ConfigError("the output exists", path=path, found=None if standing == path else standing, hint=hint)
+
+
+def require_replaceable_file(path: str) -> None:
+    """Raise `ConfigError` where what stands there is no file that another may take the place of: a pipe, a device."""
+    found = status_of(os.lstat, path)
+    if found is not None and not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
+        what = "the output is a folder" if stat.S_ISDIR(found.st_mode) else "the output is no regular file"
+        raise ConfigError(what, path=path, hint="Name a file")
 
 
 def read_range(os_module: Any, fd: int, start_bytes: int, length_bytes: int) -> bytes:

@@ -18,6 +18,7 @@ from penstock.store._files import (
     publish_folder,
     read_range,
     remove_tree,
+    require_replaceable_file,
     start_writeback,
     sync_folder,
 )
@@ -191,6 +192,7 @@ class LocalStaged:
 
     def _publish(self) -> None:
         if self._overwrite:
+            require_replaceable_file(self.path)
             self._os.rename(self._temp, self.path)
             return
         try:

@@ -39,6 +39,7 @@ from penstock.store._files import (
     read_range,
     remove_tree,
     require_no_url,
+    require_replaceable_file,
     sync_folder,
 )
 from penstock.store._leftovers import (
@@ -147,7 +148,9 @@ class LocalStore:
         """Start a file, making missing folders; raises `ConfigError` where it exists and `overwrite` is false."""
         require_no_url(path)
         self.require_target(path)
-        if not overwrite and is_there(path):
+        if overwrite:
+            require_replaceable_file(path)
+        elif is_there(path):
             self.sweep(path)
             raise output_exists(path)
         return LocalStaged(self._os, path, overwrite=overwrite, kept=self._kept)
