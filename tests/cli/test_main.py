@@ -123,6 +123,28 @@ def test_doctor_names_versions_folders_and_settings(
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("PENSTOCK_CACHE", "s3://b/x", "s3://b/x: the cache folder is a path of this machine. Set PENSTOCK_CACHE"),
+        ("XDG_CACHE_HOME", "s3://b/x", "s3://b/x/penstock: the cache folder is a path of this machine"),
+        ("PENSTOCK_CACHE", "/dev/null", "/dev/null: the cache folder is no folder"),
+        ("PENSTOCK_REMOTE_TRIES", "x", "PENSTOCK_REMOTE_TRIES can't be this: found 'x'"),
+        ("PENSTOCK_CACHE_BYTES", "-3", "PENSTOCK_CACHE_BYTES can't be this"),
+    ],
+)
+def test_doctor_says_what_is_to_be_mended(
+    variable: str, value: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("PENSTOCK_CACHE", raising=False)
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(SystemExit) as ended:
+        main(["doctor"])
+    assert ended.value.code == 0
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("to mend"))
+    assert told in row
+
+
 def test_exit_codes_differ() -> None:
     statuses = [status for status, _ in exit_codes()]
     assert len(set(statuses)) == len(statuses)

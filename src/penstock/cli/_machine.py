@@ -15,8 +15,9 @@ from penstock import __version__, executors, formats
 from penstock._plug_ins import imported
 from penstock._secrets import redact
 from penstock._settings import SECRETS, SETTINGS, has_settings_file, said_by, settings_path
-from penstock.errors import PenstockError
+from penstock.errors import ConfigError, PenstockError
 from penstock.formats._plugged import of_plug_in
+from penstock.store._remote_options import RemoteOptions, whole_number
 from penstock.store.derived import cache_folder
 from penstock.store.tidy import cache_use
 
@@ -28,7 +29,7 @@ ENGINES = ("gigatoken", "tokenizers")
 
 def facts() -> dict[str, Any]:
     """Versions, cores, limits, folders and settings of this machine."""
-    cache, here, set_ = cache_folder(), os.getcwd(), {one.variable: _set(one.variable) for one in SETTINGS}
+    here, set_ = os.getcwd(), {one.variable: _set(one.variable) for one in SETTINGS}
     versions: dict[str, str | None] = {"penstock": __version__, "python": platform.python_version()}
     versions |= {one: version_of(one) for one in PACKAGES}
     return {
@@ -41,18 +42,48 @@ def facts() -> dict[str, Any]:
             "processes": _limit(resource.RLIMIT_NPROC),
         },
         "folder": {"path": here, "file_system": file_system_of(here)},
-        "cache": {
-            "path": cache,
-            "file_system": file_system_of(cache),
-            "size_bytes": sum(one.size_bytes for one in cache_use()),
-            "free_bytes": shutil.disk_usage(_existing(cache)).free,
-        },
+        "cache": _cache(),
+        "faults": faults(),
         "plug_ins": plug_ins(),
         "engines": [one for one in ENGINES if versions[one]],
         "settings_file": {"path": settings_path(), "is_there": has_settings_file()},
         "settings": {name: value for name, (value, _) in set_.items()},
         "settings_from": {name: where for name, (_, where) in set_.items() if where is not None},
     }
+
+
+def _cache() -> dict[str, Any]:
+    """The cache folder; Nones where it can't be one, which `faults` says."""
+    try:
+        path = cache_folder()
+    except PenstockError:
+        return dict.fromkeys(("path", "file_system", "size_bytes", "free_bytes"))
+    return {
+        "path": path,
+        "file_system": file_system_of(path),
+        "size_bytes": sum(one.size_bytes for one in cache_use()),
+        "free_bytes": shutil.disk_usage(_existing(path)).free,
+    }
+
+
+def faults() -> list[str]:
+    """What can't be as it is set, each with what to do."""
+    found: list[str] = []
+    for check in (_require_cache, RemoteOptions.from_environment, lambda: whole_number("PENSTOCK_CACHE_BYTES")):
+        try:
+            check()
+        except PenstockError as error:
+            found.append(str(error))
+    return found
+
+
+def _require_cache() -> None:
+    path = cache_folder()
+    above, hint = _existing(path), "Set PENSTOCK_CACHE to a folder of your own"
+    if not os.path.isdir(above):
+        raise ConfigError("the cache folder is no folder", path=path, found=above, hint=hint)
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise ConfigError("the cache folder can't be written to", path=path, found=above, hint=hint)
 
 
 def _set(variable: str) -> tuple[str | None, str | None]:

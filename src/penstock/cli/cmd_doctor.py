@@ -29,8 +29,10 @@ def _text(found: dict[str, Any]) -> str:
     rows += [("cores", str(found["cores"])), ("open files", _limit(found["limits"]["open_files"]))]
     rows += [("memory a process", _limit(found["limits"]["memory_bytes"], human_bytes))]
     rows += [("this folder", f"{found['folder']['path']} on {found['folder']['file_system']}")]
-    rows += [("cache", f"{cache['path']} on {cache['file_system']}, {human_bytes(cache['size_bytes'])}")]
-    rows += [("free there", human_bytes(cache["free_bytes"]))]
+    if cache["path"] is not None:
+        rows += [("cache", f"{cache['path']} on {cache['file_system']}, {human_bytes(cache['size_bytes'])}")]
+        rows += [("free there", human_bytes(cache["free_bytes"]))]
+    rows += [("to mend", fault) for fault in found["faults"]]
     file = found["settings_file"]
     rows += [("settings file", f"{file['path'] or 'none'}{'' if file['is_there'] else ', which is not there'}")]
     told = found["settings_from"]

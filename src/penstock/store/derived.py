@@ -58,14 +58,11 @@ def at_hand_only() -> Generator[None]:
 
 def cache_folder() -> str:
     """The folder for everything that can be computed or fetched again; raises `ConfigError` for a URL."""
-    given = setting("PENSTOCK_CACHE")
-    if given:
-        if "://" in given:  # a folder of that name would be made here
-            raise ConfigError(
-                "the cache folder is a path of this machine", path=given, hint="Set PENSTOCK_CACHE to one"
-            )
-        return given
-    return os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "penstock")
+    usual = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "penstock")
+    given = setting("PENSTOCK_CACHE") or usual
+    if "://" in given:  # a folder of that name would be made here
+        raise ConfigError("the cache folder is a path of this machine", path=given, hint="Set PENSTOCK_CACHE to one")
+    return given
 
 
 def upload_folder() -> str:
