@@ -19,6 +19,7 @@ from penstock.errors import ConfigError, PenstockError
 from penstock.formats._plugged import of_plug_in
 from penstock.store._remote_options import RemoteOptions, whole_number
 from penstock.store.derived import cache_folder
+from penstock.store.local import LocalStore
 from penstock.store.tidy import cache_use
 
 PACKAGES = ("torch", "numpy", "tokenizers", "gigatoken", "zstandard", "pyarrow", "zarr", "obstore", "ray")
@@ -80,7 +81,7 @@ def faults() -> list[str]:
 def _require_cache() -> None:
     path = cache_folder()
     above, hint = _existing(path), "Set PENSTOCK_CACHE to a folder of your own"
-    if not os.path.isdir(above):
+    if not LocalStore().is_folder(above):
         raise ConfigError("the cache folder is no folder", path=path, found=above, hint=hint)
     if not os.access(above, os.W_OK | os.X_OK):
         raise ConfigError("the cache folder can't be written to", path=path, found=above, hint=hint)
