@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from penstock._limits import MOST_FILES_DEEP, MOST_NAMES, MOST_NODES
+from penstock.compat.modalities.commands.config import load_config
 from penstock.errors import ConfigError, FormatError, PenstockError, TooLarge
 from penstock.formats.samples.webdataset import braces, nvmeta
 from penstock.formats.samples.webdataset.braces import Budget, expand
@@ -126,6 +127,22 @@ def test_as_deep_as_allowed(tmp_path: Path) -> None:
     read_metadataset(metadatasets(tmp_path, MOST_FILES_DEEP, 1), "train")
     with pytest.raises(TooLarge, match=r"inside of too many others.*m0\.yaml → … → "):
         read_metadataset(metadatasets(tmp_path, MOST_FILES_DEEP + 1, 1), "train")
+
+
+def test_merge_keys_of_a_config_are_counted_before_they_are_copied(tmp_path: Path) -> None:
+    lines = ["a0: &a0 {x: 1}"]
+    lines += [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}" for n in range(1, 7)]  # 10^6 in a6
+    path = tmp_path / "c.yaml"
+    path.write_text("\n".join([*lines[:6], "b: {<<: *a5}"]))
+    assert load_config(path)["b"] == {"x": 1}
+    for more in (
+        "\n".join(lines),
+        "\n".join([*lines[:6], *(f"b{n}: {{<<: *a5}}" for n in range(10))]),
+        "a: &a {<<: *a}",
+    ):
+        path.write_text(more)
+        with pytest.raises(ConfigError, match="not YAML"):
+            load_config(path)
 
 
 DEEP = {

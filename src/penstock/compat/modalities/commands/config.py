@@ -31,6 +31,7 @@ from penstock.store.resolve import local_path
 Key = str | int
 
 _MOST_BYTES = 1 << 24
+_MERGE = "tag:yaml.org,2002:merge"
 _MOST_VALUES = 1 << 20
 _MOST_DEPTH = 60
 _NUMBERS = ("LOCAL_RANK", "RANK", "WORLD_SIZE")
@@ -95,14 +96,28 @@ def _loader() -> type[yaml.SafeLoader]:
     class Loader(yaml.SafeLoader):
         """OmegaConf's YAML: no dates, more floats, no key twice."""
 
+        put_in = 0
+
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
-            for place, key in enumerate(keys):
-                if key in keys[:place]:
+            keys: set[Any] = set()
+            for key in (key.value for key, _ in node.value if key.tag != _MERGE and isinstance(key.value, str)):
+                if key in keys:
                     raise yaml.constructor.ConstructorError(
                         None, None, f"the key {key!r} stands twice", node.start_mark
                     )
+                keys.add(key)
             return super().construct_mapping(node, deep=deep)
+
+        def flatten_mapping(self, node: yaml.MappingNode) -> None:
+            """What `<<` puts in, counted before it is copied: ten lines can stand for 10^9 values."""
+            given = [one for key, one in node.value if key.tag == _MERGE]
+            parts = [part for one in given for part in (one.value if isinstance(one, yaml.SequenceNode) else [one])]
+            for part in {id(one): one for one in parts if isinstance(one, yaml.MappingNode)}.values():
+                self.flatten_mapping(part)
+            self.put_in += sum(len(one.value) for one in parts)
+            if self.put_in > _MOST_VALUES:
+                raise yaml.constructor.ConstructorError(None, None, "<< puts in too much", node.start_mark)
+            super().flatten_mapping(node)
 
     Loader.yaml_implicit_resolvers = {
         first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":float"))]
