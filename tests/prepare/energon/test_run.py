@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError, Unsupported
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError, Unsupported
 from penstock.formats.samples.media_index import MediaFilter, MediaRow
 from penstock.formats.samples.webdataset.shards import ShardTable
 from penstock.prepare.energon import index as indexing
@@ -212,6 +212,24 @@ def test_without_splits_it_asks(root: Path) -> None:
     with pytest.raises(ConfigError, match="split"):
         prepare_webdataset(root)
     assert not (root / ".nv-meta").exists()
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("name", ["", "index.sqlite", "index.keys", "index.uuid", ".info.yaml"])
+@pytest.mark.parametrize("put", [Path.mkdir, _pipe, lambda path: path.symlink_to("nowhere")])
+def test_what_stands_in_the_way_is_said_before_anything_is_made(root: Path, name: str, put: Any) -> None:
+    way = root / ".nv-meta" / name
+    if name or put == Path.mkdir:
+        way.parent.mkdir(exist_ok=True) if name else way.mkdir(exist_ok=True)
+        way = way if name else way / "split.yaml"
+    put(way)
+    before = sorted(root.rglob("*"))
+    with pytest.raises(PenstockError):
+        prepare_webdataset(root, split_ratio=[1, 0, 0])
+    assert sorted(root.rglob("*")) == before
 
 
 def test_prepared_is_refused(root: Path) -> None:

@@ -10,11 +10,14 @@ from typing import Any
 from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, NotFound, Unsupported
 from penstock.formats.samples.webdataset.find import PeekedSample, find_shards, peek
+from penstock.formats.samples.webdataset.key_index import KEYS
 from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
     INFO_JSON,
     INFO_YAML,
     SPLIT_YAML,
+    SQLITE,
+    UUID,
     encode_splits,
     meta_path,
     read_info,
@@ -24,8 +27,10 @@ from penstock.formats.samples.webdataset.nvmeta import (
 from penstock.formats.samples.webdataset.splits import Assignment, by_patterns, by_ratio
 from penstock.store.object_folder import require_finished
 from penstock.store.place import Given, Place, dataset_at
+from penstock.store.powers import FolderStore
 from penstock.store.state import FileState, states_of
 
+MADE = (SQLITE, KEYS, UUID, SPLIT_YAML, DATASET_YAML, INFO_YAML, INFO_JSON)
 MOST_SHARDS = 10_000
 _TINY_BYTES = 16 << 20
 _MANY_SHARDS = 100
@@ -136,6 +141,29 @@ def plan_in(dataset: Place, exclude: str | None = None) -> EnergonPlan:
         there[DATASET_YAML],
         tuple(_oddities([state.size_bytes for state in states])),
     )
+
+
+def require_room(folder: Place) -> None:
+    """That nothing but files stands where those of the metadata go: nothing is made before that is known.
+
+    Raises:
+        ConfigError: something else does.
+        UnsafeData: a pipe, a device, or a link out of the folder.
+    """
+    if not isinstance(folder.store, FolderStore):
+        return  # an object is a file, whatever it is called
+    meta = Place(folder.store, meta_path(folder.path, UUID).rpartition("/")[0])
+    if meta.exists() and not meta.is_folder():
+        raise ConfigError("a file stands where the folder of the metadata goes", path=meta.path, hint="Move it away")
+    for name in MADE:
+        file = Place(folder.store, meta_path(folder.path, name))
+        if file.is_folder():
+            raise ConfigError("a folder stands where a file goes", path=file.path, hint="Move it away")
+        try:
+            file.store.get(file.path, 0, 1)  # what can't be read is refused here, as is a link of a folder above
+        except NotFound:
+            if file.exists():  # a link that leads nowhere
+                raise
 
 
 def require_random_access(dataset: Place, shards: Sequence[str]) -> None:

@@ -23,14 +23,11 @@ from penstock.abc import Executor, Staged
 from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats.samples.media_index import MediaFilter
-from penstock.formats.samples.webdataset.key_index import KEYS
 from penstock.formats.samples.webdataset.nvmeta import (
-    DATASET_YAML,
     DONE,
     ENERGON_VERSION,
     INFO_JSON,
     INFO_YAML,
-    SPLIT_YAML,
     SQLITE,
     UUID,
     Info,
@@ -41,6 +38,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
 )
 from penstock.prepare.energon.index import Indexes, make_indexes, run_task
 from penstock.prepare.energon.plan import (
+    MADE,
     DatasetOptions,
     EnergonPlan,
     MetaFiles,
@@ -49,6 +47,7 @@ from penstock.prepare.energon.plan import (
     plan_meta,
     plan_webdataset,
     require_random_access,
+    require_room,
 )
 from penstock.prepare.energon.request import Asked, How, PrepareSummary, Progress, Request
 from penstock.prepare.energon.scan import MediaReader, ShardTask, scan_task
@@ -125,6 +124,7 @@ def prepare_webdataset(
     asked = Asked(split_ratio, split_parts, exclude, dataset, shuffle_tars=shuffle_tars, overwrite=overwrite)
     folder = dataset_at(path, follow_links=follow_links).bare()
     require_writable(folder.store, folder.path)
+    require_room(folder)
     return _prepare_again(folder, asked, how) if tar_index_only else _prepare_anew(folder, asked, how)
 
 
@@ -271,9 +271,7 @@ def _once(plan: EnergonPlan, asked: Any) -> Once[PrepareSummary]:
         return dataclasses.replace(summary, shard_counts=counts)
 
     what = {"command": "prepare", "asked": asked, "shards": digest(plan.shards, plan.sizes)}
-    files = [
-        meta_path(plan.path, name) for name in (SQLITE, KEYS, UUID, SPLIT_YAML, DATASET_YAML, INFO_YAML, INFO_JSON)
-    ]
+    files = [meta_path(plan.path, name) for name in MADE]
     return Once(store, meta_path(plan.path, INFO_JSON), what, files, published)
 
 
