@@ -61,12 +61,15 @@ UNREAD = {
 
 
 def _unread(tree: ast.AST, owner: str = "") -> Iterator[str]:
-    """Parameters of public functions that their bodies never read: `del` is no reading. Python calls `__exit__`."""
+    """Parameters of public functions that their bodies never read: `del` is no reading. Python calls some itself."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.ClassDef):
             yield from _unread(node, f"{owner}{node.name}.")
         elif isinstance(node, ast.FunctionDef) and (not node.name.startswith("_") or node.name.startswith("__")):
-            if any(getattr(one, "id", None) == "overload" for one in node.decorator_list) or node.name == "__exit__":
+            if any(getattr(one, "id", None) == "overload" for one in node.decorator_list) or node.name in (
+                "__exit__",
+                "__get__",
+            ):
                 continue
             given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
             inside = [one for line in node.body for one in ast.walk(line) if isinstance(one, ast.Name)]
