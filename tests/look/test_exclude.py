@@ -212,9 +212,10 @@ def test_where_nothing_may_be_written_a_list_goes_elsewhere(
 
     with monkeypatch.context() as patch:
         patch.setattr(exclude_list, "hold_lock", refuse)
-        with pytest.raises(ConfigError, match=r"--list FILE .*--excludes FILE") as raised:
+        with pytest.raises(OSError, match=r"not here.*--list FILE .*--excludes FILE") as raised:
             take_out(path, 1)
-    assert raised.value.path == f"{path}.penstock.exclude.jsonl"
+    assert raised.value.filename == f"{path}.penstock.exclude.jsonl"
+    assert raised.value.errno == number
 
 
 def test_lists_are_no_data(tmp_path: Path) -> None:

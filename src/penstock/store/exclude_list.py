@@ -213,20 +213,21 @@ def change_list(place: Place, change: Callable[[tuple[Entry, ...]], Sequence[Ent
     return ExcludeList(after, place.path)
 
 
+_ELSEWHERE = (
+    "Keep the list elsewhere: --list FILE (list=); who opens the data then names it: --excludes FILE (excludes=)"
+)
+
+
 @contextlib.contextmanager
 def _held(lock: str, path: str) -> Generator[None]:
-    """The lock of a list; raises `ConfigError` where nothing may be written beside the data."""
+    """The lock of a list; where nothing may be written beside the data, the `OSError` says where else."""
     with contextlib.ExitStack() as held:
         try:
             held.enter_context(hold_lock(lock))
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise
-            hint = (
-                "Keep it elsewhere: --list FILE (list=); who opens the data then names it: --excludes FILE (excludes=)"
-            )
-            what = "no exclude list can be written beside these data"
-            raise ConfigError(what, path=path, found=error.strerror, hint=hint) from None
+            raise OSError(error.errno, f"{error.strerror}. {_ELSEWHERE}", path) from None
         yield
 
 
