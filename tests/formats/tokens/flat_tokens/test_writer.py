@@ -235,10 +235,11 @@ def test_nothing_is_written_into_a_group_of_its_own(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="lies in a flat-tokens group"):
             ps.create(outer / "train", format="flat-tokens", overwrite=overwrite)
     shutil.copytree(outer, tmp_path / "b.zarr")
-    shutil.copytree(tmp_path / "b.zarr", outer / "train")  # who writes there without us has a side file of its own
-    write_side_file(outer / "train")
+    shutil.copytree(tmp_path / "b.zarr", outer / "train")  # who writes there without us gets no side file
+    with pytest.raises(ConfigError, match="lies in a flat-tokens group"):
+        write_side_file(outer / "train")
     assert side.read_bytes() == before
-    assert Path(f"{outer}/train.penstock").exists()
+    assert ps.open(outer / "train")[0]["tokens"].tolist() == [1, 0]
 
 
 def test_consolidated_metadata_refuse_a_new_split(tmp_path: Path) -> None:

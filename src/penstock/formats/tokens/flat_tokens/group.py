@@ -304,10 +304,17 @@ def _unfit(path: str, found: object, expected: str) -> Problem:
 # --- side file ---------------------------------------------------------------------------------------------------
 
 
+def require_outside_groups(store: Store, path: str) -> None:
+    """Raise `ConfigError` for what lies in a group that holds tokens itself: its side file would be that group's."""
+    outer = path.rstrip("/").rpartition("/")[0]
+    if outer and holds_group(store, outer) and holds_array(store, outer):
+        raise ConfigError("the output lies in a flat-tokens group", path=path, found=outer, hint="Name another output")
+
+
 def side_place(store: Store, path: str) -> tuple[str, str | None]:
-    """`(side file, part)` of a single array group: beside the group of the splits that it is one of."""
+    """`(side file, part)` of a single array group: beside the outermost group, never inside one."""
     folder, _, name = path.rstrip("/").rpartition("/")
-    if folder and holds_group(store, folder) and not holds_array(store, folder):
+    if folder and holds_group(store, folder):
         return f"{folder}.penstock", name
     return f"{path.rstrip('/')}.penstock", None
 

@@ -18,6 +18,7 @@ from penstock.formats.tokens.flat_tokens.group import (
     edge_files,
     group_binding,
     read_group,
+    require_outside_groups,
     side_part,
     side_place,
 )
@@ -41,6 +42,7 @@ def write_flat_manifest(store: Store, path: str, options: OpenOptions, *, replac
         FormatError: the data are damaged, or contradict the side file that is there and `replace` is false.
     """
     path = path.rstrip("/") or path
+    require_outside_groups(store, path)
     folders = groups_at(store, path, options.split)
     side_path = side_place(store, folders[0])[0]
     before = load_manifest(store, side_path, to_write=True)

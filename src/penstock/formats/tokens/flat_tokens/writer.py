@@ -31,6 +31,7 @@ from penstock.formats.tokens.flat_tokens.group import (
     holds_group,
     own_files,
     read_group,
+    require_outside_groups,
     side_part,
     side_place,
     splits_in,
@@ -345,9 +346,7 @@ def _dataset_format(store: Store, path: str) -> int | None:
 
 def _require_replaceable(store: Store, path: str, *, overwrite: bool) -> None:
     """That nothing but flat-tokens data is ever replaced, or added to."""
-    outer = path.rpartition("/")[0]
-    if outer and holds_group(store, outer) and holds_array(store, outer):
-        raise ConfigError("the output lies in a flat-tokens group", path=path, found=outer, hint="Name another output")
+    require_outside_groups(store, path)
     if not _is_taken(store, path) or holds_array(store, path) or splits_in(store, path):
         return
     folders = [path, *(f"{path}/{one}" for one in SPLITS)]
