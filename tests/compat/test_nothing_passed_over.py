@@ -50,6 +50,8 @@ UNREAD = {
     "energon/encoder.py:TaskEncoder.batch_group_criterion:sample": "a hook; the default puts all samples in one group",
     "energon/stores.py:FileStore.__getitem__:key": "abstract: a store of the program's own has it",
     "energon/stores.py:MockLazy.get:sample": "a mock has no source to add",
+    "energon/worker.py:_Active.__get__:instance": "a descriptor's signature; what is active is of the thread",
+    "energon/worker.py:_Active.__get__:owner": "as of the instance",
     "energon/worker.py:reraise_exception:sample": "a handler's signature; the error names it already, by a note",
     "energon/worker.py:reraise_exception:sources": "as of the sample",
     "streaming/base/format/mds/encodings.py:Encoding.decode:data": "abstract: an encoding of the program's own has it",
@@ -61,15 +63,12 @@ UNREAD = {
 
 
 def _unread(tree: ast.AST, owner: str = "") -> Iterator[str]:
-    """Parameters of public functions that their bodies never read: `del` is no reading. Python calls some itself."""
+    """Parameters of public functions that their bodies never read: `del` is no reading. Python calls `__exit__`."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.ClassDef):
             yield from _unread(node, f"{owner}{node.name}.")
         elif isinstance(node, ast.FunctionDef) and (not node.name.startswith("_") or node.name.startswith("__")):
-            if any(getattr(one, "id", None) == "overload" for one in node.decorator_list) or node.name in (
-                "__exit__",
-                "__get__",
-            ):
+            if any(getattr(one, "id", None) == "overload" for one in node.decorator_list) or node.name == "__exit__":
                 continue
             given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
             inside = [one for line in node.body for one in ast.walk(line) if isinstance(one, ast.Name)]

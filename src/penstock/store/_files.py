@@ -180,9 +180,14 @@ def output_exists(path: str, standing: str | None = None) -> ConfigError:
     return ConfigError("the output exists", path=path, found=None if standing == path else standing, hint=hint)
 
 
-def require_replaceable_file(path: str) -> None:
-    """Raise `ConfigError` where what stands there is no file that another may take the place of: a pipe, a device."""
-    found = status_of(os.lstat, path)
+def require_replaceable_file(path: str, *, follow_links: bool = False) -> None:
+    """Raise `ConfigError` where what stands there is no file that another may take the place of: a pipe, a device.
+
+    Args:
+        path: of the file to be.
+        follow_links: look at what a link leads to; else it is the link itself that is replaced.
+    """
+    found = status_of(os.stat if follow_links else os.lstat, path)
     if found is not None and not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
         what = "the output is a folder" if stat.S_ISDIR(found.st_mode) else "the output is no regular file"
         raise ConfigError(what, path=path, hint="Name a file")

@@ -194,7 +194,8 @@ def change_list(place: Place, change: Callable[[tuple[Entry, ...]], Sequence[Ent
     Others who change it at the same time wait: none of their entries is lost.
 
     Raises:
-        ConfigError: it is not on this machine, or nothing may be written where it lies.
+        ConfigError: it is not on this machine.
+        OSError: nothing may be written where it lies.
         Corrupt: the list that is there can't be read; it stays.
     """
     if not isinstance(place.store, LocalStore):

@@ -20,9 +20,10 @@ from penstock._limits import MOST_NAME_BYTES
 from penstock.abc import Staged, Store
 from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
 from penstock.store._claims import JoinedClaim, LocalClaim
+from penstock.store._files import require_replaceable_file
 from penstock.store._remote_claims import RemoteClaim, is_at_work, sweep_claim
 from penstock.store._replaced import Owned, folders_of, listed, refuse_unlisted, unlisted_files
-from penstock.store._status import is_file, is_folder, is_link, is_there, leads_somewhere, status_of
+from penstock.store._status import is_folder, is_link, is_there, leads_somewhere, status_of
 from penstock.store._sweep import sweep_folder, sweep_output
 from penstock.store.exclude_list import require_no_list
 from penstock.store.local import LocalStore, output_exists
@@ -464,6 +465,5 @@ def _require_no_place(path: str, real: str) -> None:
 
 def require_file_or_none(store: Store, path: str) -> None:
     """That a file may be put at `path`; raises `ConfigError` where a folder, or no regular file, stands there."""
-    if isinstance(store, LocalStore) and leads_somewhere(path) and not is_file(path):
-        what = "the output is a folder" if is_folder(path) else "the output is no regular file"
-        raise ConfigError(what, path=path, hint="Name a file")
+    if isinstance(store, LocalStore):
+        require_replaceable_file(path, follow_links=True)
