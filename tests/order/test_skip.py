@@ -93,6 +93,7 @@ def test_stand_ins_are_never_left_out() -> None:
 
 def test_horizon_holds_what_came_before() -> None:
     skip = Skip(stream(), [(10, 20), (50, 60)])
+    assert skip.horizon(0) == ({}, {"stream": 0})
     assert skip.horizon(10) == ({}, {"stream": 10})
     assert skip.horizon(11) == ({"kind": "skip", "ranges": [[10, 20]]}, {"stream": 21})
     assert skip.horizon(40)[0] == {"kind": "skip", "ranges": [[10, 20]]}

@@ -118,7 +118,7 @@ class Skip(Generic[T]):
 
     def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
         """What decides the positions `[0, stop)`: the ranges before them, and the stream's positions so far."""
-        reached = self.inner_one(stop - 1) + 1
+        reached = self.inner_one(stop - 1) + 1 if stop else 0
         before = [list(pair) for pair in self.ranges if pair[0] < reached]
         return ({"kind": "skip", "ranges": before} if before else {}), {"stream": reached}
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.errors import ConfigError
 from penstock.mix import Blend, Stages
 from penstock.order import Skip
+from penstock.order.permutation import MAX_SIZE
 from penstock.recipe.context import Context
 from penstock.recipe.keys import unknown
 from penstock.recipe.values import WEIGHT, check_value, number_of
 
+_STEPS = re.compile(r"([1-9][0-9]{0,17}) steps?")
 LENGTH: dict[str, Any] = {
-    "anyOf": [{"type": ["integer", "null"], "minimum": 1}, {"type": "string", "pattern": "^[1-9][0-9]* steps?$"}]
+    "anyOf": [{"type": ["integer", "null"], "minimum": 1}, {"type": "string", "pattern": f"^{_STEPS.pattern}$"}]
 }
 _STAGE = {
     "type": "object", "properties": {"length": LENGTH, "weights": {"type": "object", "additionalProperties": WEIGHT}},
@@ -26,14 +29,14 @@ def length_of(given: Any, context: Context, what: str) -> int | None:
     """The length of a stage in samples of all ranks: of "N steps", as many as so many steps of the recipe have."""
     if not isinstance(given, str):
         return given
-    number, _, unit = given.partition(" ")
-    if unit.strip() not in ("step", "steps") or not number.isascii() or not number.isdigit() or not int(number):
+    found = _STEPS.fullmatch(given)
+    if found is None:
         expected = "samples of all ranks (64000), or steps (2000 steps)"
         raise ConfigError(f"{what} is no length", path=context.path, found=repr(given)[:80], expected=expected)
     if context.global_batch is None:
         hint = "Write batch: {global_batch: N} beside the stream, or the length in samples"
         raise ConfigError(f"{what} is in steps, and the recipe has no global batch", path=context.path, hint=hint)
-    return int(number) * context.global_batch
+    return int(found[1]) * context.global_batch
 
 
 def scheduled(context: Context, streams: Mapping[str, Any], node: Mapping[str, Any]) -> Stages:
@@ -50,7 +53,7 @@ def scheduled(context: Context, streams: Mapping[str, Any], node: Mapping[str, A
     what = f"{context.at or 'the recipe'}.schedule"
     seed, lanes, mixed = node.get("seed"), node.get("lanes") or 1, node.get("mixed_tokenizers", False)
     if any(number_of(one["weight"]) != 1 for one in node["children"]):
-        hint = "Leave weight out of the children"
+        hint = "Leave weight out of the children, or give each 1"
         raise ConfigError(f"{what} has the weights, and children too", path=context.path, hint=hint)
     if seed is None or lanes != 1:
         found = "no seed" if seed is None else f"lanes: {lanes}"
@@ -65,6 +68,10 @@ def scheduled(context: Context, streams: Mapping[str, Any], node: Mapping[str, A
         left = {name: Skip(ordered[name], [(0, read[name])]) if read[name] else ordered[name] for name in weights}
         blend = Blend(left, weights, seed, mixed_tokenizers=mixed)
         length = length_of(entry.get("length"), context, f"{what}[{place}].length")
+        if (length or 0) > MAX_SIZE:
+            raise ConfigError(
+                "the stages are too long", path=context.path, found=length, expected=f"at most {MAX_SIZE}"
+            )
         stages.append((length, blend))
         for name, count in blend.reads(length or 0).items():
             read[name] += count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
@@ -27,6 +28,9 @@ _WORDS = {
     "object": "a map",
     "null": "null",
 }
+
+_ENDLESS = re.compile(r"[eE][+-]?\d{4}")
+"""An exponent whose power of ten would be written out: 1e99999999."""
 
 WEIGHT: dict[str, Any] = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "minLength": 1}]}
 
@@ -111,6 +115,8 @@ def _wrong(value: Any, expected: str, what: str, path: str | None) -> ConfigErro
 def number_of(value: Any) -> Any:
     """A weight as it was given: a number, or a fraction as text."""
     try:
+        if isinstance(value, str) and _ENDLESS.search(value):
+            raise ValueError
         return Fraction(value) if isinstance(value, str) else value
     except ValueError:
-        raise ConfigError("this is no number", found=repr(value)) from None
+        raise ConfigError("this is no number", found=repr(value)[:80]) from None
