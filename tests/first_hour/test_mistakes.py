@@ -111,6 +111,7 @@ MISTAKES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     # Paths that lead nowhere.
     ("info corpus.json", 9, ("Did you mean 'corpus.jsonl'?",)),
     ("info 'nope*.jsonl'", 9, ("No file fits this pattern",)),
+    ("plan 'corp*.jsonl'", 9, ("Files fit this pattern; name one path here",)),
     ("info '$DATA/corpus.jsonl'", 9, ("No shell has replaced the variable",)),
     ("pack '~/corpus.jsonl' -o o.pbin --tokenizer t.json", 9, ("no shell replaces ~",)),
     ("info 'C:\\data\\x.jsonl'", 9, ("a path of Windows",)),

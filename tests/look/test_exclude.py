@@ -136,6 +136,7 @@ def test_a_list_that_can_not_be_read_is_an_error_that_names_it(tmp_path: Path, h
         with pytest.raises((Corrupt, ConfigError), match="exclude list") as raised:
             read(path)
         assert raised.value.path == str(listed)
+    assert not [*tmp_path.rglob("*.lock")]
 
 
 def _exclude(path: str, index: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections.abc import Iterator
@@ -90,7 +91,8 @@ def path_hint(path: str) -> str:
     if re.match(r"(s3|gs|az|https?)/{1,2}", path):
         return "A URL begins with its scheme and ://"
     if any(one in path for one in "*?["):
-        return "No file fits this pattern"
+        fits = next(glob.iglob(path), None) is not None
+        return "Files fit this pattern; name one path here" if fits else "No file fits this pattern"
     return _near_path(path) or "Check the path"
 
 

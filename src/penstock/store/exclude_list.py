@@ -25,6 +25,7 @@ import io
 import os
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -201,16 +202,13 @@ def change_list(place: Place, change: Callable[[tuple[Entry, ...]], Sequence[Ent
     if not isinstance(place.store, LocalStore):
         what = "an exclude list is written on this machine: rival writers would lose each other's entries elsewhere"
         raise ConfigError(what, path=place.path, hint="Name a file here with --list (list=), and copy it")
-    lock = f"{place.path}.lock"
-    with _held(lock, place.path):
+    with _held(f"{place.path}.lock", place.path):
         before = read_list(place.store, place.path).entries if place.exists() else ()
         after = tuple(change(before))
         if after and after != before:
             put(place.store, place.path, encode_list(after, place.path))
         elif before and not after:
             place.store.delete(place.path)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(lock)
     return ExcludeList(after, place.path)
 
 
@@ -221,10 +219,11 @@ _ELSEWHERE = (
 
 @contextlib.contextmanager
 def _held(lock: str, path: str) -> Generator[None]:
-    """The lock of a list; where nothing may be written beside the data, the `OSError` says where else."""
+    """The lock of a list, gone at the end; where nothing may be written beside it, the `OSError` says where else."""
     with contextlib.ExitStack() as held:
         try:
             held.enter_context(hold_lock(lock))
+            held.callback(Path(lock).unlink, missing_ok=True)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise
