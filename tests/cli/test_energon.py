@@ -11,6 +11,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from tests.cli.called import called
@@ -188,6 +189,15 @@ def test_lint_says_where_and_why(folder: Path, run: Run) -> None:
     assert "json" in bad["found"]
     assert found["samples"] == {"train": 2}
     assert "no such split" in run("energon", "lint", folder, "--split-parts", "test,nothing", status=1)
+
+
+def test_lint_of_a_layout_that_is_named(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "train.bin"
+    np.arange(12, dtype=np.uint16).tofile(path)
+    assert "layout" in run("lint", path, "--format", "raw-tokens", "--eos-id", 11, status=10)
+    said = run("lint", path, "--format", "raw-tokens", "--layout", "uint16", "--eos-id", 11)
+    assert said.startswith(f"{path}: clean; read 1 samples")
+    assert "layout" in run("lint", path, "--format", "raw-tokens", "--layout", "nope", status=10)
 
 
 def test_lint_says_a_cause_once(tmp_path: Path, run: Run) -> None:

@@ -24,6 +24,7 @@ from penstock.look import exclude as exclude_module
 from penstock.look.exclude import excluded_samples
 from penstock.store import exclude_list
 from penstock.store.exclude_list import NO_LIST
+from penstock.store.local import LocalStore
 
 ROWS: list[dict[str, Any]] = [{"id": 100 + n, "text": f"text {n}", "meta": {"n": n}} for n in range(17)]
 GONE = (3, 7, 16)
@@ -182,7 +183,7 @@ def test_what_lies_side_by_side_is_read_once(tmp_path: Path, suffix: str, monkey
                 writer.write({"tokens": np.array([number, 0], np.uint16)} if suffix == ".pbin" else {"id": number})
         looked: list[object] = []
         with monkeypatch.context() as patch:
-            for name in ("samples_of", "digests_of"):
+            for name in ("samples_at", "digests_of"):
                 real = getattr(exclude_module, name)
                 patch.setattr(exclude_module, name, counting(real, looked))
             assert ps.exclude(path, indices=range(1, count - 1), reason="r").added == count - 2
@@ -191,6 +192,23 @@ def test_what_lies_side_by_side_is_read_once(tmp_path: Path, suffix: str, monkey
         assert [one.key for one in entries] == [None if suffix == ".pbin" else str(one.index) for one in entries]
         assert len({one.digest for one in entries}) == count - 2
     assert reads == {300: 1, 3000: 1}
+
+
+def test_what_lies_apart_is_read_by_few_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file was opened for each of them."""
+    calls: dict[tuple[int, int], int] = {}
+    for count, apart in ((300, 2), (3000, 2), (300, 9), (3000, 9)):
+        path = tmp_path / f"{count}-{apart}.jsonl"
+        path.write_text("".join(f'{{"id":{number}}}\n' for number in range(count)))
+        read: list[object] = []
+        with monkeypatch.context() as patch:
+            for name in ("get", "get_ranges"):
+                patch.setattr(LocalStore, name, counting(getattr(LocalStore, name), read))
+            assert ps.exclude(path, indices=range(0, count, apart), reason="r").added == -(-count // apart)
+        calls[count, apart] = len(read)
+        assert [one.key for one in excluded_samples(path).entries] == [*map(str, range(0, count, apart))]
+    assert calls[3000, 2] == calls[300, 2]
+    assert calls[3000, 9] == calls[300, 9]
 
 
 def test_a_list_that_nobody_would_read_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

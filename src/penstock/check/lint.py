@@ -52,6 +52,8 @@ def lint(
     dataset_config: str = DATASET_YAML,
     split_config: str | None = None,
     format: str | None = None,
+    layout: str | None = None,
+    eos_id: int | None = None,
     trust: bool = False,
     follow_links: bool = False,
     progress: Progress | None = None,
@@ -64,6 +66,8 @@ def lint(
         dataset_config: name of the file in `.nv-meta` that says what samples are.
         split_config: name of the file there that says which shards a split has.
         format: format name; found by sniffing where it is None.
+        layout: historical layout, where it is ambiguous.
+        eos_id: of tokens: the id that ends each document, where the format does not say it.
         trust: run code that comes with the data.
         follow_links: read files through links that lead out of the dataset's folder.
         progress: called with the number of samples read, and of how many.
@@ -73,7 +77,7 @@ def lint(
         ConfigError: no such split, or configs for data that have none.
         UnsafeData: samples are made by code that comes with the data, and `trust` is false.
     """
-    given = OpenOptions(trust=trust, follow_links=follow_links)
+    given = OpenOptions(layout=layout, eos_id=eos_id, trust=trust, follow_links=follow_links)
     place = dataset_at(path, follow_links=follow_links)
     chosen = find_format(place, format, given)
     store, checked = place.store, replace(given, trust=False)

@@ -15,6 +15,8 @@ from penstock.cli._output import counted, emit, follow_links_option, json_option
 @click.option("--dataset-config", default="dataset.yaml", show_default=True, help="Says what samples are.")
 @click.option("--split-config", help="Says which shards a split has; by default split.yaml.")
 @click.option("--format", "format_name", help="Format name, instead of finding it out.")
+@click.option("--layout", help="Historical layout, where it is ambiguous.")
+@click.option("--eos-id", type=int, help="Id that ends each document.")
 @click.option("--trust", is_flag=True, help="Run code that comes with the data, such as a sample_loader.py.")
 @click.option("--parallel", type=int, help="Taken from Energon; one process reads.")
 @follow_links_option

@@ -25,7 +25,7 @@ from penstock.formats.samples.folder.files import is_part, list_files, part_of, 
 from penstock.store.exclude_list import NO_LIST, Entry
 from penstock.store.place import Place
 from penstock.store.powers import CopyingStore
-from penstock.types import OpenOptions, Sample
+from penstock.types import IntArray, OpenOptions, Sample
 
 if TYPE_CHECKING:
     import json
@@ -125,10 +125,14 @@ class SourceRows:
 
     def read(self, start: int, stop: int, /) -> list[Sample]:
         """The samples `[start, stop)`."""
+        return self.read_at(np.arange(start, stop))
+
+    def read_at(self, indices: IntArray) -> list[Sample]:
+        """The samples at int64[n] `indices`."""
         if self._many is not None:
-            samples: list[Sample] = self._many(np.arange(start, stop))
+            samples: list[Sample] = self._many(indices)
         else:
-            samples = [self.source[index] for index in range(start, stop)]
+            samples = [self.source[index] for index in indices.tolist()]
         for sample in samples:
             for name in _OF_READERS:
                 sample.pop(name, None)

@@ -26,7 +26,7 @@ from penstock.formats._excluded import (
 )
 from penstock.look.digests import digest_at, digests_of
 from penstock.look.find import Wanted, find
-from penstock.look.samples import Dataset, open_dataset, samples_of, stretches
+from penstock.look.samples import Dataset, open_dataset, samples_at, samples_of, stretches
 from penstock.reshape.filter import read_indices
 from penstock.store.exclude_list import NO_LIST, Entry, ExcludeList, change_list, list_if_there
 from penstock.store.place import Given, Place, dataset_at, place_of
@@ -346,18 +346,17 @@ def _taken_off(place: Place, keys: Sequence[str], gone: Found, split: str | None
 
 
 def _seen(dataset: Dataset, found: Found) -> Iterator[tuple[int, tuple[str | None, str]]]:
-    """Index → key and digest; what lies side by side is read at once, and nothing that is not asked for."""
+    """Index → key and digest; nothing that is not asked for is read."""
     order, wanted = np.array(sorted(found), np.int64), Wanted(None, None, None, None, None)
+    if dataset.tokens is None:
+        for index, sample in samples_at(dataset, order):
+            key = wanted.key_of(sample) if found[index] is None else found[index]
+            yield index, (key, digest_at(dataset, index, sample, with_keys=True).hex())
+        return
     for near in np.split(order, np.flatnonzero(np.diff(order) != 1) + 1) if len(order) else ():
         first, stop = int(near[0]), int(near[-1]) + 1
-        if dataset.tokens is not None:
-            for index, (upper, lower) in enumerate(digests_of(dataset, first, stop, with_keys=True).tolist(), first):
-                yield index, (found[index], f"{upper:016x}{lower:016x}")
-            continue
-        for start, samples in samples_of(dataset, first, stop):
-            for index, sample in enumerate(samples, start):
-                key = wanted.key_of(sample) if found[index] is None else found[index]
-                yield index, (key, digest_at(dataset, index, sample, with_keys=True).hex())
+        for index, (upper, lower) in enumerate(digests_of(dataset, first, stop, with_keys=True).tolist(), first):
+            yield index, (found[index], f"{upper:016x}{lower:016x}")
 
 
 def _require_of(listed: Listed, entries: Sequence[Entry]) -> None:

@@ -141,23 +141,57 @@ def samples_of(dataset: Dataset, start: int, stop: int) -> Iterator[tuple[int, l
         FormatError: a sample is damaged.
     """
     lines = dataset.lines
-    if lines is not None:
-        for at, end in runs(lines, start, stop):
-            data, lengths = read_run(lines, at, end)
-            view, ends = data.data, np.cumsum(lengths).tolist()
-            begins = [0, *ends[:-1]]
-            cut = enumerate(zip(begins, ends, strict=True), at)
-            yield at, [dict(fields_of(bytes(view[a : b - 1]), dataset.place, index)) for index, (a, b) in cut]
+    if lines is None:
+        for indices, samples in _rows_at(dataset, np.arange(start, stop)):
+            yield int(indices[0]), samples
         return
-    readers, step = [SourceRows(one) for one in dataset.readers], 1
-    while start < stop:
-        end = min(stop, start + step)
-        columns = [one.read(start, end) for one in readers]
+    for at, end in runs(lines, start, stop):
+        data, lengths = read_run(lines, at, end)
+        view, ends = data.data, np.cumsum(lengths).tolist()
+        begins = [0, *ends[:-1]]
+        cut = enumerate(zip(begins, ends, strict=True), at)
+        yield at, [dict(fields_of(bytes(view[a : b - 1]), dataset.place, index)) for index, (a, b) in cut]
+
+
+def samples_at(dataset: Dataset, indices: IntArray) -> Iterator[tuple[int, Sample]]:
+    """`(index, sample)` of these alone, in their order; not for documents of tokens.
+
+    One call of the store or of the source reads many; memory and errors as of `samples_of`.
+    """
+    lines = dataset.lines
+    if lines is None:
+        for near, samples in _rows_at(dataset, indices):
+            yield from zip(near.tolist(), samples, strict=True)
+        return
+    for block in np.split(indices, range(_STRETCH_SAMPLES, len(indices), _STRETCH_SAMPLES)):
+        starts, lengths = lines.ranges(block)
+        totals = np.cumsum(lengths)
+        for near in np.split(np.arange(len(block)), np.flatnonzero(np.diff(totals // _RUN_BYTES)) + 1):
+            first, stops = starts[near], starts[near] + lengths[near] - 1  # without the line end
+            texts = _texts(lines.place, first.tolist(), stops.tolist())
+            for index, text in zip(block[near].tolist(), texts, strict=True):
+                yield index, dict(fields_of(text, dataset.place, index))
+
+
+def _texts(place: Place, starts: list[int], stops: list[int]) -> list[bytes]:
+    """The bytes from each start to its stop: by one read where most of what it reads is wanted."""
+    low, high = min(starts), max(stops)
+    if high - low > 2 * sum(stops) - 2 * sum(starts):
+        return place.store.get_ranges(place.path, list(zip(starts, stops, strict=True)))
+    (data,) = place.store.get_ranges(place.path, [(low, high)])
+    return [data[start - low : stop - low] for start, stop in zip(starts, stops, strict=True)]
+
+
+def _rows_at(dataset: Dataset, indices: IntArray) -> Iterator[tuple[IntArray, list[Sample]]]:
+    readers, step, start = [SourceRows(one) for one in dataset.readers], 1, 0
+    while start < len(indices):
+        near = indices[start : start + step]
+        columns = [one.read_at(near) for one in readers]
         samples = [{name: value for part in row for name, value in part.items()} for row in zip(*columns, strict=True)]
-        yield start, samples
+        yield near, samples
         size_bytes = sum(_size_of(value) for sample in samples for value in sample.values())
-        most = _RUN_BYTES * (end - start) // max(1, size_bytes)
-        step, start = max(1, min(_MOST_SAMPLES, 2 * step, most)), end
+        most = _RUN_BYTES * len(near) // max(1, size_bytes)
+        step, start = max(1, min(_MOST_SAMPLES, 2 * step, most)), start + len(near)
 
 
 def documents_of(source: TokenSource, start: int, stop: int) -> Iterator[tuple[int, list[TokenArray]]]:
