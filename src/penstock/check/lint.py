@@ -91,6 +91,12 @@ def lint(
         flavor = {"flavor": "energon"} if chosen.name == "jsonl" else {}
         opened = chosen.open(store, place.path, replace(given, **flavor))
         sources = dict.fromkeys(splits or ("",), opened)  # such data have no splits: each name is all of them
+    findings += _read_all(sources, chosen.name, progress)
+    return LintReport(os.fspath(path), {split: len(source) for split, source in sources.items()}, tuple(findings))
+
+
+def _read_all(sources: dict[str, Source[Sample]], format: str, progress: Progress | None) -> list[Finding]:
+    """What is wrong with samples, each cause once."""
     total, done = sum(map(len, sources.values())), 0
     causes: dict[str, list[Any]] = {}  # what is wrong → the finding of the first sample, and how many
     for split, source in sources.items():
@@ -99,13 +105,12 @@ def lint(
             if fault is not None:
                 cause = _cause(source, index, fault)
                 if cause not in causes:
-                    causes[cause] = [_finding(source, index, split, chosen.name, fault), 0]
+                    causes[cause] = [_finding(source, index, split, format, fault), 0]
                 causes[cause][1] += 1
             done += 1
             if progress is not None and (done % _STEP == 0 or done == total):
                 progress(done, total)
-    findings += [_of_all(first, count) for first, count in causes.values()]
-    return LintReport(os.fspath(path), {split: len(source) for split, source in sources.items()}, tuple(findings))
+    return [_of_all(first, count) for first, count in causes.values()]
 
 
 def _open_splits(
