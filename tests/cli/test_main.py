@@ -131,6 +131,7 @@ def test_doctor_names_versions_folders_and_settings(
         ("PENSTOCK_CACHE", "/dev/null", "/dev/null: the cache folder is no folder"),
         ("PENSTOCK_REMOTE_TRIES", "x", "PENSTOCK_REMOTE_TRIES can't be this: found 'x'"),
         ("PENSTOCK_CACHE_BYTES", "-3", "PENSTOCK_CACHE_BYTES can't be this"),
+        ("PENSTOCK_CACHE_BYTE", "3", "PENSTOCK_CACHE_BYTE is read by nobody. Did you mean PENSTOCK_CACHE_BYTES?"),
     ],
 )
 def test_doctor_says_what_is_to_be_mended(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,6 +75,18 @@ def test_places_are_those_of_the_bytes(made: dict[str, Path]) -> None:
     [one] = ps.find(made["a.jsonl"], key="103").found
     start, _, stop = (one.place or "").removeprefix("bytes ").partition("-")
     assert json.loads(Path(one.path).read_bytes()[int(start) : int(stop)]) == ROWS[3]
+
+
+def test_places_in_compressed_files(made: dict[str, Path], tmp_path: Path) -> None:
+    text = made["a.jsonl"].read_bytes()
+    (tmp_path / "b").mkdir()
+    for name in ("0.jsonl.gz", "1.jsonl.gz"):
+        (tmp_path / "b" / name).write_bytes(gzip.compress(text))
+    first, second = ps.find(tmp_path / "b", key="103").found
+    assert (Path(first.path).name, Path(second.path).name) == ("0.jsonl.gz", "1.jsonl.gz")
+    assert first.place == second.place
+    start, _, stop = (second.place or "").removeprefix("bytes ").removesuffix(", unpacked").partition("-")
+    assert json.loads(text[int(start) : int(stop)]) == ROWS[3]
 
 
 def test_workers_change_nothing(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,20 @@ def test_by_the_map_of_pack(tmp_path: Path, name: str, blank: bool) -> None:
     assert lengths_of(output) == [expected[kept.index(4)], expected[kept.index(7)]]
 
 
+def test_what_was_packed_of_a_folder_is_known_whole(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The other files of the folder were looked for beside it, and said to be gone."""
+    (tmp_path / "in").mkdir()
+    for name, count in (("a", 12), ("b", 13)):
+        write(tmp_path / "in" / f"{name}.jsonl", count)
+    pack(tmp_path / "in", str(tmp_path / "c.pbin"), keep_map=True)
+    report = ps.exclude(tmp_path / "in", indices=[16], reason="r", also=[tmp_path / "c.pbin"])
+    assert [one.added for one in report.also] == [1]
+    assert not caplog.messages
+    (tmp_path / "in" / "a.jsonl").write_text('{"text": "other"}\n')
+    ps.exclude(tmp_path / "in", indices=[2], reason="r", also=[tmp_path / "c.pbin"])
+    assert "so not known whether they held these samples too: a.jsonl" in caplog.text
+
+
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_pack_keeps_excluded_lines_and_their_entries(tmp_path: Path, name: str) -> None:
     path, output = write(tmp_path / "a.jsonl", blank=True), str(tmp_path) + "/" + name

@@ -12,6 +12,7 @@ from importlib import metadata
 from typing import Any
 
 from penstock import __version__, executors, formats
+from penstock._naming import nearest
 from penstock._plug_ins import imported
 from penstock._secrets import redact
 from penstock._settings import SECRETS, SETTINGS, has_settings_file, said_by, settings_path
@@ -75,6 +76,11 @@ def faults() -> list[str]:
             check()
         except PenstockError as error:
             found.append(str(error))
+    known = [one.variable for one in SETTINGS]
+    for variable in sorted(os.environ):
+        if variable.startswith("PENSTOCK_") and variable not in known:
+            close = nearest(variable, known)
+            found.append(f"{variable} is read by nobody" + (f". Did you mean {close}?" if close else ""))
     return found
 
 

@@ -16,12 +16,13 @@ from penstock._secrets import redacted_repr
 from penstock.abc import SupportsKeys
 from penstock.errors import ConfigError, NotFound
 from penstock.executors import AnyExecutor, make_executor
+from penstock.formats.jsonl.text import Text
 from penstock.look.samples import Dataset, Stretch, Target, documents_of, open_dataset, readable, samples_of, stretches
 from penstock.reshape.expression import compile_expression
 from penstock.reshape.field_names import names_in, require_fields
 from penstock.reshape.filter import Fits, fields_of, holds
 from penstock.reshape.rewrite import Progress
-from penstock.reshape.rows import LineRows, read_run, runs
+from penstock.reshape.rows import LineRows, Lines, read_run, runs
 from penstock.reshape.time_limit import Clock, each_at_most
 from penstock.store.exclude_list import ExcludeList
 from penstock.store.place import Given
@@ -42,7 +43,8 @@ class Found:
         index: in the dataset.
         key: its key, where it has one.
         path: the file that holds it, or the dataset where that is not known.
-        place: where in that file, such as `"bytes 120-348"`, the last one not included; None where it is not known.
+        place: where in that file, such as `"bytes 120-348"`, the last one not included, or `"bytes 120-348, unpacked"`
+            of what a compressed file holds; None where it is not known.
         excluded: an exclude list takes it out: nobody else is given it.
     """
 
@@ -192,20 +194,23 @@ def _by_index(dataset: Dataset, source: SupportsKeys, key: str) -> FindReport:
 
 def _found(dataset: Dataset, index: int, key: str | None) -> Found:
     place = place_of(dataset.source, index)
-    path, extents = dataset.place.path, place.extents or ()
     gone = dataset.excluded
     is_gone = gone is not None and bool(np.isin(index, gone, assume_unique=True))
     key = place.key if key is None else key
-    return Found(index, key, extents[0].path if extents else path, _shown(extents), is_gone)
+    return Found(index, key, *_shown(dataset, index, place.extents or ()), is_gone)
 
 
-def _shown(extents: tuple[Extent, ...]) -> str | None:
-    """From the first byte to the last one in the file of the first extent."""
+def _shown(dataset: Dataset, index: int, extents: tuple[Extent, ...]) -> tuple[str, str | None]:
+    """The file of the first extent, and from the first byte to the last one there."""
     here = [one for one in extents if one.path == extents[0].path]
-    if not here:
-        return None
-    first, stop = (one.offset_bytes for one in here), (one.offset_bytes + one.length_bytes for one in here)
-    return f"bytes {min(first)}-{max(stop)}"
+    if here:
+        first, stop = (one.offset_bytes for one in here), (one.offset_bytes + one.length_bytes for one in here)
+        return here[0].path, f"bytes {min(first)}-{max(stop)}"
+    if not isinstance(dataset.source, Lines) or not isinstance(dataset.source.text[0], Text):
+        return dataset.place.path, None
+    start, length = dataset.source.line_ranges()[index].tolist()
+    path, first = dataset.source.text[0].path_at(start)
+    return path, f"bytes {first}-{first + length}, unpacked"
 
 
 # --- reading -------------------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def _made_of(made: Dataset, sources: Sources, above: tuple[str, ...]) -> IntArra
         inputs = ", ".join(manifest.inputs)[:200]
         raise _unknown(path, f"its side file names other inputs, or {first.shown} changed: {inputs}")
     if gone := [one for one, place in places.items() if place is None]:
-        what = "%s: %s is not to be found as it was read: whether it held these samples too is not known"
+        what = "%s: not to be found as they were read, so not known whether they held these samples too: %s"
         _log.warning(what, path, ", ".join(gone)[:200])
     row_map = read_row_map(made.place, manifest)
     if row_map is None:
@@ -155,10 +155,10 @@ def _begins(
 
 
 def _found(name: str, digest: str, *near: Place) -> Place | None:
-    """An input, which lies beside one of these places, or in the folder above."""
+    """An input, which lies in one of these places, beside it, or in the folder above."""
     if any(part in ("", ".", "..") for part in name.split("/")):
         return None  # a side file is anybody's: it leads out of no folder
-    places = (folder.child(name) for one in near for folder in (one.folder(), one.folder().folder()))
+    places = (folder.child(name) for one in near for folder in (one, one.folder(), one.folder().folder()))
     return next((one for one in places if one.exists() and is_same(one, digest)), None)
 
 
