@@ -30,6 +30,7 @@ class Opening(TypedDict, total=False):
     tokens_column: str | None
     tokens_dtype: str | None
     one_document: bool
+    planes: str | None
 
 
 class Reshaping(Opening, total=False):
@@ -38,6 +39,7 @@ class Reshaping(Opening, total=False):
     maxcount: int | None
     maxsize: int | None
     pattern: str | None
+    drop_planes: bool
 
 
 class _Writers(TypedDict, total=False):
@@ -77,6 +79,7 @@ class Writing(_Writers, total=False):
     """What `penstock.create` takes; formats of plug-ins take what they say."""
 
     columns: Any
+    planes: Mapping[str, str] | None
 
 
 class Converting(_Writers, total=False):
@@ -93,6 +96,7 @@ class Converting(_Writers, total=False):
     tokens_column: str | None
     tokens_dtype: str | None
     one_document: bool
+    drop_planes: bool
 
 
 class Preparing(TypedDict, total=False):

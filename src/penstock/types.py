@@ -277,7 +277,8 @@ class OpenOptions:
     one that lies beside data of this machine; `mask_tokens` the id in the place of excluded documents' tokens. Both are
     seen to where datasets are opened: a format needs neither. So are `tokens_column`, the column of rows that holds
     documents of ids, and `tokens_dtype`, that of ids in bytes. `one_document` says that nothing tells where documents
-    are: they end at `eos_id`, or all is one; formats take it whose traits say that they may be `borderless`.
+    are: they end at `eos_id`, or all is one; formats take it whose traits say that they may be `borderless`. `planes`:
+    `"auto"` for those that lie beside tokens, None to leave them behind.
     """
 
     split: str | None = None
@@ -298,3 +299,4 @@ class OpenOptions:
     tokens_column: str | None = None
     tokens_dtype: str | None = None
     one_document: bool = False
+    planes: str | None = "auto"

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from penstock._kinds import is_token_source
+from penstock._planes import planes_of
 from penstock._resolved import samples_of
 from penstock.abc import Source, SupportsPlaces, TokenSource
 from penstock.errors import ConfigError, PenstockError
@@ -49,7 +50,8 @@ def summarise(path: str | os.PathLike[str], *, format: str | None = None, **opti
     `lengths`, see `length_summary`. `samples` and `lengths` are None where nothing says where documents begin. Memory:
     16 bytes a document.
 
-    Where samples are excluded also `excluded, exclude_list`. Where each sample has fields of its own also
+    Of tokens with planes also `planes`, name → dtype. Where samples are excluded also `excluded, exclude_list`. Where
+    each sample has fields of its own also
     `first_samples`: how many of the first 100 were read, and the share of them that has each field.
 
     Raises:
@@ -73,6 +75,8 @@ def summarise(path: str | os.PathLike[str], *, format: str | None = None, **opti
         found |= {"excluded": excluded_count(source), "exclude_list": excluded_list(source).path}
     if is_token_source(source):
         found |= _tokens(source, manifest, options.get("eos_id"))
+        planes = {name: str(one.dtype) for name, one in planes_of(source).items()}
+        found |= {"planes": planes} if planes else {}
     else:
         found["samples"] = len(source)
     whole = stored(source)

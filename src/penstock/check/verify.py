@@ -16,6 +16,7 @@ from penstock.errors import ConfigError, PenstockError, UnsafeData, Unsupported
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats import files_at, find_format
 from penstock.formats._door import open_at, open_options
+from penstock.formats._planes import base_at, check_planes
 from penstock.formats._side_checks import Run
 from penstock.store.cache import CachedStore
 from penstock.store.exclude_list import SUFFIX, ExcludeList
@@ -77,7 +78,19 @@ def _told(
     except UnsafeData as error:  # a link out of the folder, met before anything could be said of the data
         where = str(error.path or place.path)
         found.append(Finding(f"{chosen.name}.unsafe", "error", where, None, error.what, None, error.hint))
-    return [*found, *_of_list(chosen, place, given)]
+    return [*found, *_of_list(chosen, place, given), *_of_planes(chosen, place, given, depth)]
+
+
+def _of_planes(chosen: Format, place: Place, given: OpenOptions, depth: Depth) -> list[Finding]:
+    """The findings of planes beside tokens; of data that can't be opened the format's check has told already."""
+    base = base_at(chosen.name, place.store, place.path)
+    if base is None or given.planes is None or given.split is not None:
+        return []
+    try:
+        source: Any = chosen.open(place.store, place.path, given)
+        return list(check_planes(place.store, base, chosen.name, source, full=depth == "full"))
+    except (PenstockError, OSError):
+        return []
 
 
 def _of_list(chosen: Format, place: Place, given: OpenOptions) -> Iterator[Finding]:

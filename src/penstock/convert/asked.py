@@ -28,7 +28,7 @@ Samples = Source[Sample] | Iterable[Sample]
 
 _OF_TOKENS = ("tokens_column", "tokens_dtype", "one_document")
 _OF_SOURCE = ("layout", "flavor", "raw", "trust", "follow_links", "eos_id", "read", "excludes", *_OF_TOKENS)
-_OF_DATASETS = ("split", "layout", "flavor", "raw", *_OF_TOKENS)
+_OF_DATASETS = ("split", "layout", "flavor", "raw", "planes", *_OF_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,10 @@ def understand(
     _require_columns(columns)
     _require_values(options)
     count = _count_workers(workers)
-    of_source, of_target = _sides({name: value for name, value in options.items() if value is not None}, chosen)
+    given = {name: value for name, value in options.items() if value is not None}
+    bare = {"planes": None} if given.pop("drop_planes", False) else {}
+    of_source, of_target = _sides(given, chosen)
+    of_source |= bare
     source, source_format = _source(source, format, of_source.get("layout"), tables=not chosen.traits.tokens)
     if chosen.name == "jsonl" != source_format and "flavor" in of_source:
         of_target["flavor"] = of_source.pop("flavor")
@@ -197,9 +200,11 @@ def _require_taken(source: Place | Samples, format: str, of_source: Mapping[str,
     elif format == TABLE:
         refused, why = [name for name in of_source if name in _OF_DATASETS], "a file of a table has no such options"
     else:
-        chosen = {name: value for name, value in of_source.items() if name in ("split", "layout", *_OF_TOKENS)}
+        chosen = {
+            name: value for name, value in of_source.items() if name in ("split", "layout", "planes", *_OF_TOKENS)
+        }
         return require_taken(get_format(format), source.path, OpenOptions(**chosen))
-    if any(of_source[name] for name in refused):
+    if any(of_source[name] or name == "planes" for name in refused):
         raise ConfigError(why, found=", ".join(refused), hint="Leave them out")
 
 

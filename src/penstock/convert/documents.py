@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock._kinds import is_token_source
+from penstock._planes import Plane, planes_of
 from penstock.abc import SupportsRuns, TokenSource, Writer
 from penstock.codec.hashes import DocumentDigest
 from penstock.codec.joined_digest import JoinedDigest, is_joinable
@@ -16,6 +17,7 @@ from penstock.convert.eos import EosRule
 from penstock.convert.output import Advance, Output, ReadBack, Written
 from penstock.convert.plan import TokenPlan
 from penstock.errors import Corrupt
+from penstock.formats._planed_writer import PlanedWriter
 from penstock.formats._token_column import ColumnTokens
 from penstock.formats.tokens.common import document_runs
 from penstock.types import IntArray, Manifest
@@ -37,9 +39,15 @@ def write_tokens(plan: TokenPlan, output: Output, advance: Advance) -> Written:
         return Written(None, None)
     with output.create() as writer:
         try:
-            done = 0
+            done = written_tokens = 0
             for tokens, doc_lengths in runs_of(plan.source, plan.rule, plan.shown):
-                _write_run(writer, tokens, doc_lengths)
+                if isinstance(writer, PlanedWriter):
+                    stop = written_tokens + len(tokens)
+                    values = {name: one.read(written_tokens, stop) for name, one in planes_of(plan.source).items()}
+                    writer.write_planed_run(tokens, doc_lengths, values)
+                else:
+                    _write_run(writer, tokens, doc_lengths)
+                written_tokens += len(tokens)
                 done += len(doc_lengths)
                 advance(done, f"of {len(plan.source):,}")
         except KeyboardInterrupt:
@@ -68,7 +76,17 @@ def verify_tokens(plan: TokenPlan, output: Output, written: Written) -> ReadBack
         raise Corrupt(
             "the converted dataset reads back differently", path=output.place.path, found=found, expected=expected
         )
+    _verify_planes(planes_of(plan.source), planes_of(source), source.num_tokens, output.place.path)
     return ReadBack(len(source), found, size_bytes, source.num_tokens, source.dtype.itemsize)
+
+
+def _verify_planes(given: Mapping[str, Plane], found: Mapping[str, Plane], num_tokens: int, path: str) -> None:
+    """Compare every value; raises `Corrupt`."""
+    for name, one in given.items():
+        for start in range(0, num_tokens, RUN_TOKENS):
+            stop = min(num_tokens, start + RUN_TOKENS)
+            if name not in found or found[name].read(start, stop).tobytes() != one.read(start, stop).tobytes():
+                raise Corrupt(f"the plane {name} of the converted dataset reads back differently", path=path)
 
 
 def _joined_digest(source: TokenSource) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.abc import Writer
 from penstock.convert.rows import Dataset
 from penstock.errors import NotFound
 from penstock.formats import files_at, get_format
+from penstock.formats._planed_writer import create_planed, settle_planes
 from penstock.store.outputs import claimed, sweep_killed
 from penstock.store.place import Place
 from penstock.store.unfinished import has_mark, remove_mark, set_mark
@@ -72,6 +73,7 @@ class Output:
         overwrite: replace what is there.
         what: all that decides its bytes, as plain JSON; None where that can't be known again.
         split: the part of it that is written alone: others may be written at the same time.
+        planes: name → dtype of the planes that its documents have.
     """
 
     dataset: Dataset
@@ -79,6 +81,7 @@ class Output:
     overwrite: bool
     what: dict[str, Any] | None
     split: str | None = None
+    planes: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def place(self) -> Place:
@@ -104,12 +107,16 @@ class Output:
             self.dataset.open()
         except NotFound:
             return False
+        settle_planes(get_format(self.dataset.format), self.place.store, self.place.path)
         sweep_killed(self.place.store, files_at(self.dataset.format, self.place.path))
         return True
 
     def create(self) -> Writer:
         """The one writer of it."""
         chosen = get_format(self.dataset.format)
+        if self.planes:
+            args = (self.place.store, self.place.path, self.options, self.planes)
+            return create_planed(chosen, *args, overwrite=self.overwrite)
         return chosen.create(self.place.store, self.place.path, self.options, overwrite=self.overwrite)
 
     def publish(self, commit: Callable[[], Manifest]) -> Manifest:

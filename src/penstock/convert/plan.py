@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from penstock._kinds import TokenParts, is_token_source
+from penstock._planes import DROP, planes_of
 from penstock.abc import TokenSource
 from penstock.codec.tokens import TOKEN_BYTES, token_bytes_for_id, token_bytes_for_vocab
 from penstock.convert.asked import Asked
@@ -20,6 +21,7 @@ from penstock.executors import HERE, AnyExecutor
 from penstock.formats import get_format
 from penstock.formats._excluding import stored
 from penstock.formats._kept import carried_list, excluded_count, kept, left_out, whole_of
+from penstock.formats._planes import base_of
 from penstock.formats._token_column import ColumnTokens, usual_column
 from penstock.formats.tokens.folder.side import NAME as FOLDER
 from penstock.store.exclude_list import NO_LIST, Entry
@@ -121,16 +123,36 @@ def plan_tokens(asked: Asked) -> TokenPlan:
         target, FOLDER if asked.file_tokens else to, OpenOptions(split=split, read="pread", excludes=NO_LIST)
     )
     lost: tuple[str, ...] = tuple(getattr(opened, "only_here", ()))
-    output = Output(written, options, asked.overwrite, what, split)
+    output = Output(written, options, asked.overwrite, what, split, _planes(opened, place, asked))
     here = isinstance(asked.executor, str) and asked.executor in HERE
     by_parts = bool(asked.file_tokens or asked.sharing.joins or asked.sharing.restart or not here)
     begun = work_folder(asked.target, inside=asked.file_tokens is not None).is_there()
     by_parts = by_parts or (asked.workers or 1) > 1 or begun
+    if output.planes:
+        _require_one_writer(output.planes, place, by_parts=by_parts)
     width, recorded = _tried(to, options, asked.target) if by_parts else (0, {})
     shared = _shared(what, asked)
     how = (width, recorded, asked.workers, asked.executor, asked.sharing, shared, by_parts)
     about = (opened, place.path, asked.rule, output, lost, asked.kept)
     return TokenPlan(*about, dataset, to, asked.file_tokens, *how, excluded, carried.entries)
+
+
+def _planes(opened: TokenSource, place: Place, asked: Asked) -> dict[str, str]:
+    """Name → dtype of the planes that go along; raises `ConfigError` where an EOS rule would need values of them."""
+    found = {name: str(one.dtype) for name, one in planes_of(opened).items()}
+    if found and asked.rule.action != "keep":
+        what = "planes have no values for EOS tokens that are added, and tokens are as the planes know them"
+        raise ConfigError(what, path=place.path, found=f"--eos {asked.rule.action}", hint=DROP)
+    if found and base_of(asked.to.name, asked.target.path) is None:
+        what = f"the format {asked.to.name!r} has no place for planes"
+        raise ConfigError(what, path=place.path, found=", ".join(found), hint=DROP)
+    return found
+
+
+def _require_one_writer(planes: Mapping[str, str], place: Place, *, by_parts: bool) -> None:
+    if by_parts:
+        what = "documents with planes are written by one process: not in shares, by workers or as token files"
+        raise ConfigError(what, path=place.path, found=", ".join(planes), hint=DROP)
 
 
 def _shared(what: Mapping[str, Any], asked: Asked) -> Plan:

@@ -11,6 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from penstock._kinds import is_token_source
+from penstock._planes import require_no_planes
 from penstock.abc import Source
 from penstock.convert.asked import Asked, can_be_shared
 from penstock.convert.columns import GROUPED, PART_FORMATS, TEXT_FORMATS, RowMaker, choose_columns
@@ -179,6 +180,7 @@ def _input(asked: Asked) -> tuple[Input, list[Sample]]:
         _require_samples(first)
         return Input("samples", None, None, itertools.chain(first, run)), first
     rows = dataset.rows()
+    require_no_planes(_source_of(rows), "a conversion to samples", shown)
     kept_list = {"keep_excluded": [ExcludeList(tuple(carried)).digest]} if carried else left_out(_source_of(rows))
     about = (_excluded(rows), _inputs(source, rows), kept_list, carried)
     return Input(shown, dataset, rows, (), *about), _first(rows)

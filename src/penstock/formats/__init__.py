@@ -21,6 +21,7 @@ from penstock.formats._by_name import find_by_name as _find_by_name
 from penstock.formats._door import open_at as _open_at
 from penstock.formats._door import without_excluded as _without_excluded
 from penstock.formats._last_files import require_no_writer as _require_no_writer
+from penstock.formats._planed_writer import create_planed as _create_planed
 from penstock.formats._plugged import of_plug_in as _of_plug_in
 from penstock.formats._read_only import instead_of as _instead_of
 from penstock.formats._unrecognised import unrecognised as _unrecognised
@@ -211,9 +212,19 @@ def _require_tokens_read(chosen: Format, path: str, options: OpenOptions) -> Non
         raise ConfigError(what, path=path, found="one_document", hint=hint)
 
 
+def _require_planes_read(chosen: Format, path: str, options: OpenOptions) -> None:
+    if options.planes not in ("auto", None):
+        what, hint = "planes are found beside the data, or left behind", "Leave planes= out, or give None"
+        raise ConfigError(what, path=path, found=f"planes={options.planes!r}", hint=hint)
+    if options.planes is None and not (chosen.traits.tokens or options.tokens_column):
+        what, hint = f"data of the format {chosen.name!r} have no planes", "Leave --drop-planes (planes=) out"
+        raise ConfigError(what, path=path, found="planes=None", hint=hint)
+
+
 def require_taken(chosen: Format, path: str, options: OpenOptions) -> None:
     """That data of a format can follow the options for opening them; raises `ConfigError`."""
     _require_tokens_read(chosen, path, options)
+    _require_planes_read(chosen, path, options)
     for option, (trait, needs) in _NEEDS.items():
         if trait == "tokens" and options.tokens_column is not None:
             continue
@@ -231,7 +242,7 @@ def open_source(
     columns: list[str] | tuple[str, ...] | None = None, read: ReadMode = "auto", validate_hash: str | None = None,
     follow_links: bool = False, excludes: str | os.PathLike[str] | ExcludeList | None = None,
     mask_tokens: int | None = None, tokens_column: str | None = None, tokens_dtype: str | None = None,
-    one_document: bool = False,
+    one_document: bool = False, planes: str | None = "auto",
 ) -> Source[Sample]:  # fmt: skip
     """Open a dataset in any known format.
 
@@ -261,6 +272,7 @@ def open_source(
         tokens_column: rows as documents of tokens: the column of lists of ids, such as `"input_ids"`.
         tokens_dtype: dtype of the ids where that column holds bytes, such as `"int64"`.
         one_document: rows, or raw tokens, tell no borders: documents end at each `eos_id`, or all is one.
+        planes: None leaves the planes of tokens, such as loss masks, behind.
 
     Raises:
         NotFound: nothing is at `path`, or `excludes`.
@@ -284,6 +296,7 @@ def open_source(
         tokens_column=tokens_column,
         tokens_dtype=tokens_dtype,
         one_document=one_document,
+        planes=planes,
     )
     if not isinstance(path, str | os.PathLike):
         return _open_list([os.fspath(one) for one in path], format, options)
@@ -333,7 +346,8 @@ def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False
         path: where the dataset will be; nothing is visible there before the block ends without an exception.
         format: format name.
         overwrite: replace what is there.
-        options: options of the format, such as `token_bytes=` and `eos_id=` of `pbin`.
+        options: options of the format, such as `token_bytes=` and `eos_id=` of `pbin`; of tokens also `planes=`, name →
+            dtype of what comes with each document: `{"loss_mask": "bool"}`.
 
     Raises:
         ConfigError: the output exists, an option is unknown, or a slash at the end says folder of a file.
@@ -351,6 +365,9 @@ def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False
             f"a slash names a folder, and a dataset of the format {format!r} is a file", path=path, hint=hint
         )
     store, root = resolve(path)
+    planes = options.pop("planes", None)
+    if planes:
+        return _create_planed(chosen, store, root, options, planes, overwrite=overwrite)
     return chosen.create(store, root, options, overwrite=overwrite)
 
 

@@ -9,6 +9,7 @@ from penstock.abc import Format, Source, Store
 from penstock.errors import ConfigError
 from penstock.formats._excluded import exclusions_of
 from penstock.formats._excluding import excluding
+from penstock.formats._planed import with_planes
 from penstock.formats._token_column import as_tokens
 from penstock.types import OpenOptions, Sample
 
@@ -32,7 +33,8 @@ def open_at(chosen: Format, store: Store, path: str, options: OpenOptions) -> So
         FormatError: the data are not what their format says; or a list that can't be read, or is of other data.
         ConfigError: options that the data can't follow; one file of a folder that has a list.
     """
-    return without_excluded(chosen, store, path, options, chosen.open(store, path, options))
+    source = with_planes(chosen, store, path, options, chosen.open(store, path, options))
+    return without_excluded(chosen, store, path, options, source)
 
 
 def without_excluded(

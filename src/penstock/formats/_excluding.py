@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from penstock._hidden import Hidden
 from penstock._index import as_index, as_indices
 from penstock._kinds import is_token_source
+from penstock._planes import Plane, planes_of
 from penstock._resolved import samples_of
 from penstock._secrets import redact
 from penstock._tree import brief, html, tree
@@ -274,6 +275,11 @@ class ExcludingTokens:
             mask_id = self.stored_source.eos_id or 0
         return Hidden(first[some], stop[some], np.full(int(some.sum()), mask_id, np.int64))
 
+    @property
+    def planes(self) -> dict[str, Plane]:
+        """The planes of the tokens; 0 where these are of excluded documents."""
+        return {name: _HiddenPlane(one, self.hidden) for name, one in planes_of(self.stored_source).items()}
+
     def stored_tokens(self) -> tuple[TokenSource, Hidden]:
         """The tokens as they are stored, for borders alone, and which of them are hidden."""
         return self.stored_source, self.hidden
@@ -319,6 +325,28 @@ class ExcludingTokens:
         source: Any = self.stored_source
         blocks, flags = source.gather_flagged(starts, length, out)
         return self.hidden.cover_windows(blocks, starts), flags
+
+
+@dataclass(frozen=True, slots=True)
+class _HiddenPlane:
+    """A plane that is 0 where tokens are hidden."""
+
+    plane: Plane
+    hidden: Hidden
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.plane.dtype
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        return self._seen(self.plane.read(start, stop)[None], np.array([start]))[0]
+
+    def gather(self, starts: IntArray, length: int) -> NDArray[Any]:
+        return self._seen(self.plane.gather(starts, length), starts)
+
+    def _seen(self, values: NDArray[Any], starts: IntArray) -> NDArray[Any]:
+        mask = self.hidden.mask(starts, values.shape[1])
+        return values if mask is None else np.where(mask, np.zeros(1, values.dtype), values)
 
 
 def _tokens_again(source: TokenSource, found: Exclusions) -> ExcludingTokens:

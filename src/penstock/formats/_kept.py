@@ -5,17 +5,19 @@ Memory: 8 bytes an excluded sample, and of tokens 8 bytes a document.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock._digest import digest
 from penstock._hidden import Hidden
 from penstock._index import as_index, as_indices
 from penstock._places import place_of
+from penstock._planes import Plane, planes_of
 from penstock._resolved import samples_of
 from penstock._tree import brief, html, tree
 from penstock.abc import Source
@@ -201,7 +203,10 @@ class KeptTokens:
 
     def __getitem__(self, index: int, /) -> Sample:
         start, stop = self.doc_starts[as_index(index, len(self)) :][:2].tolist()
-        return {"tokens": self.tokens(start, stop)}
+        return {
+            "tokens": self.tokens(start, stop),
+            **{name: one.read(start, stop) for name, one in self.planes.items()},
+        }
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
         """The documents at `indices`: int64[k]; a list of arrays where their lengths differ."""
@@ -209,13 +214,22 @@ class KeptTokens:
 
     def tokens(self, start: int, stop: int) -> TokenArray:
         """uint[stop - start]: tokens in `[start, stop)` of what is kept."""
+        return self.joined(self.whole.tokens, start, stop)
+
+    def joined(self, read: Callable[[int, int], NDArray[Any]], start: int, stop: int) -> NDArray[Any]:
+        """[stop - start]: what `read` gives for the tokens `[start, stop)` of what is kept, by places in the whole."""
         gaps, added = self._gaps
         inside = gaps[(gaps > start) & (gaps < stop)].tolist()
-        runs: list[TokenArray] = []
+        runs: list[NDArray[Any]] = []
         for first, end in zip([start, *inside], [*inside, stop], strict=True):
             by = int(added[np.searchsorted(gaps, first, side="right")])
-            runs.append(self.whole.tokens(first + by, end + by))
+            runs.append(read(first + by, end + by))
         return runs[0] if len(runs) == 1 else np.concatenate(runs)
+
+    @property
+    def planes(self) -> dict[str, Plane]:
+        """The planes of what is kept."""
+        return {name: _KeptPlane(one, self) for name, one in planes_of(self.whole).items()}
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
         """uint[len(starts), length]: one window a row; into `out` where given."""
@@ -250,6 +264,27 @@ class KeptTokens:
         missing = np.zeros(len(gaps), np.int64)
         np.add.at(missing, which, lengths)
         return gaps, np.concatenate([[0], np.cumsum(missing)])
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptPlane:
+    """A plane of the tokens that are kept."""
+
+    plane: Plane
+    source: KeptTokens
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.plane.dtype
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        return self.source.joined(self.plane.read, start, stop)
+
+    def gather(self, starts: IntArray, length: int) -> NDArray[Any]:
+        values = np.empty((len(starts), length), self.dtype)
+        for row, start in enumerate(starts.tolist()):
+            values[row] = self.read(start, start + length)
+        return values
 
 
 def _of_making(whole: Any) -> Manifest | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any, TypeVar, cast, overload
@@ -17,6 +17,7 @@ from penstock._hidden import NO_RUNS, Hidden, join_hidden, stored_tokens
 from penstock._index import as_index, as_indices
 from penstock._kinds import is_token_source
 from penstock._places import extents_of_tokens, keys_of, place_of, token_extents
+from penstock._planes import Plane, planes_of
 from penstock._resolved import excluded_of, prefetch_of, prefetch_parts, samples_of
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, SupportsDocumentFlags, SupportsKeys, TokenSource
@@ -61,6 +62,7 @@ def Concat(sources: Sequence[Any], *, mixed_tokenizers: bool = False) -> ConcatS
     if not all(is_token_source(source) for source in sources):
         return ConcatSource(tuple(sources), mixed_tokenizers=mixed_tokenizers)
     _check_equal("token widths", [str(source.dtype) for source in sources])
+    _check_equal("planes", [_planes_said(source) for source in sources])
     return ConcatTokens(tuple(sources), ConcatSource(tuple(sources)))
 
 
@@ -320,6 +322,11 @@ class ConcatTokens:
         """Columns of the documents at `indices`: int64[k], in that order."""
         return self._rows.get_batch(indices)
 
+    @property
+    def planes(self) -> dict[str, Plane]:
+        """The planes that all sources have, each as one."""
+        return {name: _JoinedPlane(name, self) for name in planes_of(self.sources[0])}
+
     def tokens(self, start: int, stop: int) -> TokenArray:
         """uint[stop - start]: tokens in `[start, stop)`; a copy only where they cross a border."""
         if not 0 <= start <= stop <= self.num_tokens:
@@ -333,7 +340,7 @@ class ConcatTokens:
         """uint[len(starts), length]: one window a row; into `out` where given; one call to each source."""
         if out is None:
             out = np.empty((len(starts), length), dtype=self.dtype)
-        return self._gather(lambda child: self.sources[child].gather, starts, out)
+        return self.gather_by(lambda child: self.sources[child].gather, starts, out)
 
     def place_of(self, index: int, /) -> Place:
         """What the document's own source knows of it."""
@@ -374,7 +381,9 @@ class ConcatTokens:
     def _gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
         """bool[len(starts), length]: whether each token of each window is the first of a document."""
         flags: Any = self.sources  # all of them have it: see __init__
-        return self._gather(lambda child: flags[child].gather_starts, starts, np.empty((len(starts), length), np.bool_))
+        return self.gather_by(
+            lambda child: flags[child].gather_starts, starts, np.empty((len(starts), length), np.bool_)
+        )
 
     @cached_property
     def _as_stored(self) -> tuple[ConcatTokens, Hidden]:
@@ -394,7 +403,7 @@ class ConcatTokens:
         runs = pieces(self._token_starts, start, stop)
         return tuple(chain(*(token_extents(self.sources[child], low, high) or () for child, low, high in runs)))
 
-    def _gather(
+    def gather_by(
         self, reader: Callable[[int], Callable[[IntArray, int], NDArray[V]]], starts: IntArray, out: NDArray[V]
     ) -> NDArray[V]:
         """Rows of `out` read by the sources' own readers; rows that cross a border piece by piece."""
@@ -413,6 +422,33 @@ class ConcatTokens:
                 out[row, filled : filled + high - low] = reader(child)(np.array([low]), high - low)[0]
                 filled += high - low
         return out
+
+
+@dataclass(frozen=True, slots=True)
+class _JoinedPlane:
+    """A plane of several token sources, each after those before."""
+
+    name: str
+    source: ConcatTokens
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._of(0).dtype
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        return self.gather(np.array([start]), stop - start)[0]
+
+    def gather(self, starts: IntArray, length: int) -> NDArray[Any]:
+        values = np.empty((len(starts), length), self.dtype)
+        return self.source.gather_by(lambda child: self._of(child).gather, starts, values)
+
+    def _of(self, child: int) -> Plane:
+        return planes_of(self.source.sources[child])[self.name]
+
+
+def _planes_said(source: Any) -> str | None:
+    """Names and dtypes of a source's planes, in the order of names."""
+    return ", ".join(f"{name}: {one.dtype}" for name, one in sorted(planes_of(source).items())) or "none"
 
 
 def pieces(begins: IntArray, start: int, stop: int) -> list[tuple[int, int, int]]:

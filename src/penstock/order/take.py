@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, TypeVar, cast, overload
 
@@ -15,6 +16,7 @@ from penstock._hidden import NO_RUNS, Hidden, stored_tokens
 from penstock._index import as_index, as_indices
 from penstock._kinds import is_token_source
 from penstock._places import extents_of_tokens, keys_of, place_of, token_extents
+from penstock._planes import Plane, planes_of
 from penstock._resolved import excluded_of, prefetch_of, samples_of
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, SupportsDocumentFlags, SupportsKeys, TokenSource
@@ -248,6 +250,11 @@ class TakenTokens:
         """Columns of the documents at `indices`: int64[k], in that order."""
         return self._rows.get_batch(indices)
 
+    @property
+    def planes(self) -> dict[str, Plane]:
+        """The source's planes, of these tokens."""
+        return {name: _TakenPlane(one, self) for name, one in planes_of(self.source).items()}
+
     def tokens(self, start: int, stop: int) -> TokenArray:
         """uint[stop - start]: tokens in `[start, stop)`."""
         if not 0 <= start <= stop <= self.num_tokens:
@@ -279,6 +286,11 @@ class TakenTokens:
     __str__ = tree
     _repr_html_ = html
 
+    @property
+    def first_token(self) -> int:
+        """Place of the first one in the source."""
+        return self._tokens_taken()[0]
+
     def _gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
         """bool[len(starts), length]: whether each token of each window is the first of a document."""
         source = cast(SupportsDocumentFlags, self.source)
@@ -309,3 +321,22 @@ class TakenTokens:
             starts = self.source.doc_starts
             self._range = int(starts[self._rows.start]), int(starts[self._rows.stop])
         return self._range
+
+
+@dataclass(frozen=True, slots=True)
+class _TakenPlane:
+    """A plane of the tokens that are taken."""
+
+    plane: Plane
+    source: TakenTokens
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.plane.dtype
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        begin = self.source.first_token
+        return self.plane.read(begin + start, begin + stop)
+
+    def gather(self, starts: IntArray, length: int) -> NDArray[Any]:
+        return self.plane.gather(starts + self.source.first_token, length)

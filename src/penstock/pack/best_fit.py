@@ -21,6 +21,7 @@ from penstock._hidden import stored_tokens
 from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
 from penstock._places import token_extents
+from penstock._planes import Plane, add_planes, plane_fields
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError
@@ -159,7 +160,9 @@ class PackedWindows:
     @property
     def schema(self) -> Schema:
         """`tokens` and the label columns."""
-        return Schema(fields(str(self.source.dtype), self.packing.length, start_zero=False))
+        length = self.packing.length
+        labels = fields(str(self.source.dtype), length, start_zero=False)
+        return Schema((*labels, *plane_fields(self.source, length, labels=True)))
 
     @property
     def preferred_mode(self) -> str:
@@ -206,7 +209,16 @@ class PackedWindows:
         for piece in () if hidden is None else np.flatnonzero(hidden.has(starts)).tolist():
             loss_mask[row[piece], column[piece] : column[piece] + lengths[piece]] = False
         labels = {"inputs": tokens, "targets": targets, "loss_mask": loss_mask}
-        return {"tokens": tokens, **labels, **segments(begins, used)}
+
+        def take(plane: Plane, of_targets: bool) -> NDArray[Any]:
+            values = np.zeros(shape, plane.dtype)
+            counts = lengths + more - 1 if of_targets else lengths
+            firsts = zip(row.tolist(), column.tolist(), (starts + of_targets).tolist(), counts.tolist(), strict=True)
+            for r, c, start, count in firsts:
+                values[r, c : c + count] = plane.read(start, start + count)
+            return values
+
+        return add_planes({"tokens": tokens, **labels, **segments(begins, used)}, self.source, take, labels=True)
 
     def place_of(self, index: int, /) -> Place:
         """Documents and file ranges of the tokens in a window."""

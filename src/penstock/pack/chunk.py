@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock._digest import digest
 from penstock._hidden import stored_tokens, without_loss
 from penstock._index import as_index, as_indices
 from penstock._places import token_extents
+from penstock._planes import Plane, add_planes, has_input_planes, of_inputs, plane_fields, planes_of
 from penstock._recycled import Recycled
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, TokenSource
@@ -125,7 +127,8 @@ class Windows:
                 expected=f"at least {self._read_tokens} for length {packing.length}",
             )
         self._len = (total - self._read_tokens) // self._stride + 1
-        self._needs_starts = packing.labels is not None and needs_starts(packing.names, packing.labels)
+        needs = packing.labels == "start-zero" and has_input_planes(source)
+        self._needs_starts = packing.labels is not None and (needs or needs_starts(packing.names, packing.labels))
         self._eos_id = _eos_id(source, packing.eos_id) if self._needs_starts else None
 
     @property
@@ -133,9 +136,10 @@ class Windows:
         """`tokens`, and the label columns."""
         dtype, length = str(self.source.dtype), self.packing.length
         if self.packing.labels is None:
-            return Schema((Field("tokens", "tokens", dtype, (length,)),))
+            return Schema((Field("tokens", "tokens", dtype, (length,)), *plane_fields(self.source, length)))
         found = {one.name: one for one in fields(dtype, length, start_zero=self.packing.labels == "start-zero")}
-        return Schema(tuple(found[name] for name in self.packing.names))
+        labels = (found[name] for name in self.packing.names)
+        return Schema((*labels, *plane_fields(self.source, length, labels=True)))
 
     @property
     def preferred_mode(self) -> str:
@@ -160,7 +164,9 @@ class Windows:
         index = as_index(index, self._len)
         if self.packing.labels is None:
             start = index * self._stride
-            return {"tokens": self.source.tokens(start, start + self._read_tokens)}
+            stop = start + self._read_tokens
+            planes = {name: one.read(start, stop) for name, one in planes_of(self.source).items()}
+            return {"tokens": self.source.tokens(start, stop), **planes}
         return first_row(self.get_batch(np.array([index], dtype=np.int64)))
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
@@ -221,7 +227,8 @@ class Windows:
     def _columns(self, indices: IntArray, out: TokenArray | None) -> Batch:
         starts = indices * self._stride
         if self.packing.labels is None:
-            return {"tokens": self.source.gather(starts, self._read_tokens, out)}
+            batch = {"tokens": self.source.gather(starts, self._read_tokens, out)}
+            return add_planes(batch, self.source, lambda plane, _: plane.gather(starts, self._read_tokens))
         exact = None if self.packing.labels == "shift" else starts
         source, hidden = stored_tokens(self.source)  # borders are those of all documents
         begins: BoolArray | None = None
@@ -239,8 +246,18 @@ class Windows:
             blocks = hidden.cover_windows(blocks, starts)
             mask = hidden.mask(starts, self._read_tokens) if "loss_mask" in names else None
         if exact is not None:
-            return without_loss(start_zero(blocks, begins, names, self._new), mask)
-        return without_loss(shifted(blocks, begins, names, self._new), None if mask is None else mask[:, 1:])
+            batch = without_loss(start_zero(blocks, begins, names, self._new), mask)
+
+            def take(plane: Plane, of_targets: bool) -> NDArray[Any]:
+                values = plane.gather(starts, self.packing.length)
+                return values if of_targets else of_inputs(values, begins)
+
+            return add_planes(batch, self.source, take, labels=True)
+        batch = without_loss(shifted(blocks, begins, names, self._new), None if mask is None else mask[:, 1:])
+        length = self.packing.length
+        return add_planes(
+            batch, self.source, lambda plane, of_targets: plane.gather(starts + of_targets, length), labels=True
+        )
 
     def _document_starts(
         self, source: TokenSource, starts: IntArray, blocks: TokenArray, exact: IntArray | None

@@ -19,6 +19,7 @@ from penstock._hidden import stored_tokens, without_loss
 from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
 from penstock._places import token_extents
+from penstock._planes import add_planes, plane_fields, planes_of
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError
@@ -97,8 +98,8 @@ class MegatronWindows:
         """`tokens`, and the label columns."""
         dtype, length = str(self.source.dtype), self.packing.length
         if self.packing.labels is None:
-            return Schema((Field("tokens", "tokens", dtype, (length,)),))
-        return Schema(fields(dtype, length, start_zero=False))
+            return Schema((Field("tokens", "tokens", dtype, (length,)), *plane_fields(self.source, length)))
+        return Schema((*fields(dtype, length, start_zero=False), *plane_fields(self.source, length, labels=True)))
 
     @property
     def preferred_mode(self) -> str:
@@ -137,7 +138,8 @@ class MegatronWindows:
     def __getitem__(self, index: int, /) -> Sample:
         start, stop = self._range(index)
         if self.packing.labels is None:
-            return {"tokens": self.source.tokens(start, stop)}
+            planes = {name: one.read(start, stop) for name, one in planes_of(self.source).items()}
+            return {"tokens": self.source.tokens(start, stop), **planes}
         return first_row(self._columns(np.array([start], dtype=np.int64)))
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
@@ -179,13 +181,16 @@ class MegatronWindows:
         return start, start + self.packing.length
 
     def _columns(self, starts: IntArray) -> Batch:
-        blocks = self.source.gather(starts, self._read_tokens)
+        blocks, length = self.source.gather(starts, self._read_tokens), self.packing.length
         if self.packing.labels is None:
-            return {"tokens": blocks}
+            return add_planes({"tokens": blocks}, self.source, lambda plane, _: plane.gather(starts, length))
         batch = shifted(blocks, flags_between(self.source.doc_starts, starts, self._read_tokens))
         hidden = stored_tokens(self.source)[1]
-        mask = None if hidden is None else hidden.mask(starts + 1, self.packing.length)
-        return without_loss(batch, mask)
+        mask = None if hidden is None else hidden.mask(starts + 1, length)
+        batch = without_loss(batch, mask)
+        return add_planes(
+            batch, self.source, lambda plane, of_targets: plane.gather(starts + of_targets, length), labels=True
+        )
 
     def _plan(self) -> IntArray:
         starts = block_starts(self.source.doc_starts, self.packing.length, self._read_tokens)

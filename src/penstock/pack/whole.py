@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock._digest import digest
 from penstock._hidden import stored_tokens
 from penstock._index import as_index, as_indices
 from penstock._places import token_extents
+from penstock._planes import Plane, add_planes, plane_fields
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError
 from penstock.pack.labels import fields, first_row, segments
-from penstock.types import Batch, IntArray, Place, Sample, Schema, TokenArray
+from penstock.types import Batch, IntArray, Place, Sample, Schema
 
 VERSION = "whole-1"
 
@@ -69,7 +71,9 @@ class WholeDocuments:
     @property
     def schema(self) -> Schema:
         """`tokens` and the label columns."""
-        return Schema(fields(str(self.source.dtype), self.packing.length, start_zero=False))
+        length = self.packing.length
+        labels = fields(str(self.source.dtype), length, start_zero=False)
+        return Schema((*labels, *plane_fields(self.source, length, labels=True)))
 
     @property
     def preferred_mode(self) -> str:
@@ -96,18 +100,27 @@ class WholeDocuments:
         doc_starts = self.source.doc_starts
         starts = doc_starts[indices]
         read = np.minimum(doc_starts[indices + 1] - starts, length + 1)
-        blocks = self._gather(starts, read)
+        blocks = np.full((len(starts), length + 1), self.packing.pad_id, dtype=self.source.dtype)
+        blocks = self._gather(self.source.gather, self.source.tokens, blocks, starts, read)
         columns = np.arange(length)
         no_starts = np.zeros((len(indices), length), dtype=np.bool_)
         hidden = stored_tokens(self.source)[1]
         read_on = read if hidden is None else np.where(hidden.has(starts), 0, read)
-        return {
+        batch = {
             "tokens": blocks[:, :-1],
             "inputs": blocks[:, :-1],
             "targets": blocks[:, 1:],
             "loss_mask": columns < read_on[:, None] - 1,
             **segments(no_starts, np.minimum(read, length)),
         }
+
+        def take(plane: Plane, of_targets: bool) -> NDArray[Any]:
+            values = self._gather(
+                plane.gather, plane.read, np.zeros((len(starts), length + 1), plane.dtype), starts, read
+            )
+            return values[:, 1:] if of_targets else values[:, :-1]
+
+        return add_planes(batch, self.source, take, labels=True)
 
     def place_of(self, index: int, /) -> Place:
         """The document, and the file ranges of the tokens in the window."""
@@ -146,17 +159,22 @@ class WholeDocuments:
     __str__ = tree
     _repr_html_ = html
 
-    def _gather(self, starts: IntArray, read: IntArray) -> TokenArray:
-        """uint[k, length + 1]: `read` tokens from each of `starts`, then padding."""
+    def _gather(
+        self,
+        gather: Callable[[IntArray, int], NDArray[Any]],
+        run: Callable[[int, int], NDArray[Any]],
+        blocks: NDArray[Any],
+        starts: IntArray,
+        read: IntArray,
+    ) -> NDArray[Any]:
+        """[k, length + 1]: `read` values from each of `starts`, then what `blocks`, of one value, hold already."""
         width = self.packing.length + 1
-        blocks = np.full((len(starts), width), self.packing.pad_id, dtype=self.source.dtype)
         fits = starts + width <= self.source.num_tokens
         rows = np.flatnonzero(fits)
         if rows.size:
-            whole = self.source.gather(starts[rows], width)
-            whole[np.arange(width) >= read[rows, None]] = self.packing.pad_id
-            blocks[rows] = whole
+            whole = gather(starts[rows], width)
+            blocks[rows] = np.where(np.arange(width) < read[rows, None], whole, blocks[rows])
         for row in np.flatnonzero(~fits).tolist():  # only documents in the last `width` tokens of the source
             start, count = int(starts[row]), int(read[row])
-            blocks[row, :count] = self.source.tokens(start, start + count)
+            blocks[row, :count] = run(start, start + count)
         return blocks

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._kinds import is_token_source
+from penstock._planes import require_no_planes
 from penstock._resolved import excluded_of
 from penstock.abc import Store, TokenSource
 from penstock.codec.joined_digest import documents_in
@@ -403,15 +404,17 @@ def open_rows(
         format: its format; found by sniffing where it is None.
         store: where it is; follows from the path where it is None.
         keep_excluded: these too; see `TakenOut.carried`.
-        options: what `penstock.open` takes.
+        options: what `penstock.open` takes; `drop_planes` leaves the planes of tokens behind.
 
     Raises:
         NotFound: nothing is there.
+        ConfigError: tokens with planes.
         Unsupported: a format of neither documents, lines nor samples in shards.
     """
     place = dataset_at(given, store, follow_links=options.get("follow_links", False))
     # Not mapped: what is read once, from one end to the other, then takes no memory.
-    known = open_options({"read": "pread", **options})
+    bare: dict[str, Any] = {"planes": None} if options.pop("drop_planes", False) else {}
+    known = open_options({"read": "pread", **options, **bare})
     chosen = find_format(place, format, known)
     seen = open_at(chosen, place.store, place.path, known)
     require_list_named(chosen, place.store, place.path, known, seen)
@@ -419,6 +422,7 @@ def open_rows(
     if keep_excluded:
         seen, taken_out = source, TakenOut(carried=carried_list(seen))
     if is_token_source(source):
+        require_no_planes(source, "this verb", place.path)
         return TokenRows(kept(seen), place, chosen.name, taken_out)
     if isinstance(source, Lines):
         return LineRows(_left(source.line_ranges(), taken_out), Place(*source.text), "jsonl", source, taken_out)

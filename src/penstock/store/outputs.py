@@ -101,7 +101,7 @@ def claim_files(store: Store, data: str, *others: str, side: str) -> Claim:
 
 
 def require_own_side_file(store: Store, side: str) -> None:
-    """That a side file takes the place of one, whole or damaged, and no exclude list names the data that go.
+    """That a side file takes the place of one, whole or damaged, and no exclude list or planes are of the data that go.
 
     Raises:
         ConfigError: another thing stands there, or where the next one is kept until the data are replaced; or the name
@@ -115,6 +115,10 @@ def require_own_side_file(store: Store, side: str) -> None:
         if store.exists(one) and (_is_folder(store, one) or store.get(one, 0, 1) not in (b"", b"{")):
             raise ConfigError("what stands in the place of the side file is another thing", path=one, hint=_ELSEWHERE)
     require_no_list(store, side)
+    planes = side.removesuffix(".penstock") + ".planes"
+    if isinstance(store, LocalStore) and store.exists(planes):
+        what, hint = "data with planes are not replaced", f"Name another output, or remove {planes} first"
+        raise ConfigError(what, path=side.removesuffix(".penstock"), found=planes, hint=hint)
 
 
 def sweep_killed(store: Store, paths: Iterable[str]) -> None:

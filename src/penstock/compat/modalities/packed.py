@@ -246,7 +246,7 @@ class CombinedDataset(Dataset):
 
 def _opened(path: str) -> Any:
     """A packed file; documents of its exclude list are errors, and their tokens masked."""
-    return open_at(get_format("pbin"), LocalStore(), path, OpenOptions())
+    return open_at(get_format("pbin"), LocalStore(), path, OpenOptions(planes=None))
 
 
 def _check_block_size(block_size: int) -> None:

@@ -284,4 +284,5 @@ def recipe_of(format: str, path: str, options: OpenOptions, **params: Any) -> di
     """`recipe()` of a source: format, path and what it was opened with; `params` that are None are left out."""
     given = {**params, "eos_id": options.eos_id, "follow_links": options.follow_links or None}
     known = {name: value for name, value in given.items() if value is not None}
-    return {"kind": "open", "format": format, "path": redact(path), **known}
+    bare = {"planes": None} if options.planes is None else {}
+    return {"kind": "open", "format": format, "path": redact(path), **known, **bare}

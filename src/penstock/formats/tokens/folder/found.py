@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
 from penstock._digest import digest
+from penstock._planes import DROP
 from penstock._pool import Pool
 from penstock.abc import Store, TokenSource
 from penstock.errors import ConfigError, Corrupt, NotFound, TooLarge, Unsupported
@@ -100,9 +101,26 @@ def find_token_files(store: Store, given: str | Sequence[str], options: OpenOpti
     for first, second in pairwise(files):
         if first == second:
             raise ConfigError("a file is named twice", path=first, hint="Name each file once, or its folder")
+    if options.planes is not None:
+        _require_no_planes(store, format, files)
     source = FoundFiles(store, format, tuple(files), options)
     source.require_vocabulary()
     return source
+
+
+def _require_no_planes(store: Store, format: str, files: Sequence[str]) -> None:
+    """That none of these has planes, which a source of many files does not carry; raises `ConfigError`."""
+    end = ".idx.planes" if format == "megatron" else ".planes"
+    if not isinstance(store, LocalStore):
+        return
+    bases = {path.removesuffix(".idx").removesuffix(".bin") if format == "megatron" else path for path in files}
+    for folder in sorted({os.path.dirname(path) for path in files}):
+        with os.scandir(folder or ".") as entries:
+            named = [os.path.join(folder, one.name) for one in entries if one.name.endswith(end)]
+        found = next((one for one in sorted(named) if one.removesuffix(end) in bases), None)
+        if found is not None:
+            what, hint = "several token files as one source can't take planes along", f"Open each by itself. {DROP}"
+            raise ConfigError(what, path=found, hint=hint)
 
 
 class FoundFiles:

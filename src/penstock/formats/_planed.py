@@ -1,0 +1,133 @@
+"""Token sources with planes: documents have them as fields, and windows take them along."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock._columns import column
+from penstock._digest import digest
+from penstock._index import as_index, as_indices
+from penstock._planes import plane_fields
+from penstock._tree import brief, html, tree
+from penstock.abc import Format, Source, Store, TokenSource
+from penstock.formats._planes import PlaneFile, base_at, listed_planes, open_planes
+from penstock.types import Batch, IntArray, OpenOptions, Sample, Schema, TokenArray
+
+_POWERS = (
+    *("place_of", "prefetch", "gather_starts", "gather_flagged", "token_extent", "block_files", "storage_blocks"),
+    *("details", "expect_parts"),
+)
+"""Methods that are as the tokens' own; None where these have none."""
+
+
+def with_planes(chosen: Format, store: Store, path: str, options: OpenOptions, source: Any) -> Any:
+    """A source with the planes that lie beside its data; itself where there are none, or they are left behind.
+
+    Raises:
+        Corrupt, Truncated: planes of other tokens, a missing or torn one.
+    """
+    base = base_at(chosen.name, store, path)
+    if options.planes is None or base is None or options.split is not None:
+        return source
+    entries = listed_planes(store, base, source)
+    return (
+        PlanedTokens(source, open_planes(store, base, entries, source.num_tokens, options.read)) if entries else source
+    )
+
+
+class PlanedTokens:
+    """A token source with planes.
+
+    Attributes:
+        bare: the tokens alone.
+        planes: plane by name.
+    """
+
+    def __init__(self, bare: TokenSource, planes: Mapping[str, PlaneFile]) -> None:
+        self.bare = bare
+        self.planes = dict(planes)
+        for name in _POWERS:
+            setattr(self, name, getattr(bare, name, None))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (PlanedTokens, (self.bare, self.planes))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "bare":
+            raise AttributeError(name)
+        return getattr(self.bare, name)
+
+    @property
+    def schema(self) -> Schema:
+        """`tokens`, and the planes."""
+        return Schema((*self.bare.schema.fields, *plane_fields(self, None)))
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the tokens' fingerprint, and of the planes'."""
+        return digest("planes-1", self.bare.fingerprint, [[one.entry.name, one.entry.dtype, one.entry.digest]
+                                                          for one in self.planes.values()])  # fmt: skip
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the ids."""
+        return self.bare.dtype
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in all."""
+        return self.bare.num_tokens
+
+    @property
+    def doc_starts(self) -> IntArray:
+        """int64[n_docs + 1]: as of the tokens."""
+        return self.bare.doc_starts
+
+    @property
+    def eos_id(self) -> int | None:
+        """As of the tokens."""
+        return self.bare.eos_id
+
+    def __len__(self) -> int:
+        return len(self.bare)
+
+    def __getitem__(self, index: int, /) -> Sample:
+        start, stop = self.doc_starts[as_index(index, len(self)) :][:2].tolist()
+        planes = {name: plane.read(start, stop) for name, plane in self.planes.items()}
+        return {"tokens": self.bare.tokens(start, stop), **planes}
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """The documents at `indices`: int64[k]; a list of arrays where their lengths differ."""
+        chosen = as_indices(indices, len(self))
+        starts = self.doc_starts
+        ranges = list(zip(starts[chosen].tolist(), starts[chosen + 1].tolist(), strict=True))
+        planes = {name: column([one.read(*ends) for ends in ranges]) for name, one in self.planes.items()}
+        return {**self.bare.get_batch(chosen), **planes}
+
+    def tokens(self, start: int, stop: int) -> TokenArray:
+        """uint[stop - start]: tokens `[start, stop)`."""
+        return self.bare.tokens(start, stop)
+
+    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
+        """uint[len(starts), length]: one window a row; into `out` where given."""
+        return self.bare.gather(starts, length, out)
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """None: these are data on disk."""
+        return self.bare.children()
+
+    def recipe(self) -> dict[str, Any]:
+        """As of the tokens: what opens them finds the planes."""
+        return self.bare.recipe()
+
+    def summary(self) -> str:
+        """One line: as of the tokens, and the planes' names."""
+        bare: Any = self.bare
+        return f"{bare.summary()}  planes={','.join(self.planes)}"
+
+    __repr__ = brief
+    __str__ = tree
+    _repr_html_ = html

@@ -1,0 +1,286 @@
+"""Writing tokens with planes: both become visible together; see `penstock.formats._planes`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from penstock.abc import Format, Staged, Store, SupportsRuns, Writer
+from penstock.codec.tokens import as_tokens
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Unsupported
+from penstock.formats._planes import (
+    EDGE_TOKENS,
+    INDEX,
+    PlaneEntry,
+    base_at,
+    binding_of,
+    binding_of_source,
+    decode_planes,
+    encode_planes,
+    plane_path,
+    require_planes,
+)
+from penstock.formats._writers import leave, require_open
+from penstock.store.outputs import output_path, require_own_side_file, sweep_output
+from penstock.store.powers import NamedLate
+from penstock.store.put import aborting, put
+from penstock.store.side_file import NEXT, promote
+from penstock.types import Batch, IntArray, Manifest, OpenOptions, Sample
+
+_COPY_BYTES = 1 << 24
+_PLACES = "pbin, megatron, or flat-tokens as a whole"
+
+
+def create_planed(
+    chosen: Format, store: Store, path: str, options: Mapping[str, Any], planes: Mapping[str, str], *, overwrite: bool
+) -> PlanedWriter:
+    """A writer for a dataset of tokens with planes.
+
+    Args:
+        chosen: format of the tokens.
+        store: where it will be.
+        path: its path.
+        options: of the format's own writer.
+        planes: name → dtype, such as `{"loss_mask": "bool"}`.
+        overwrite: replace what is there.
+
+    Raises:
+        Unsupported: a format that has no place for planes, or a split of a dataset.
+        ConfigError: a name or dtype that a plane can't have; and what the format's own writer refuses.
+    """
+    require_planes(planes, path)
+    base = base_at(chosen.name, store, output_path(store, path))
+    if base is None or options.get("split") is not None:
+        what = f"{'a split' if base is not None else f'the format {chosen.name!r}'} has no place for planes"
+        raise Unsupported(what, path=path, found=", ".join(planes), expected=_PLACES)
+    writer = chosen.create(store, path, options, overwrite=overwrite)
+    if store.exists(base):  # of data that stay where this fails, nothing beside them may go
+        try:
+            settle_planes(chosen, store, path)
+            require_own_side_file(store, f"{base}.penstock")
+        except BaseException:
+            writer.abort()
+            raise
+    try:
+        return PlanedWriter(store, base, writer, planes)
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def drop_unfinished(store: Store, base: str) -> None:
+    """Remove planes whose tokens never came: a writer was killed before. Called by who holds the output."""
+    waiting = base + INDEX + NEXT
+    with contextlib.suppress(NotFound, Corrupt):
+        for entry in decode_planes(store.get(waiting), waiting).planes:
+            with contextlib.suppress(NotFound):
+                store.delete(plane_path(base, entry))
+    with contextlib.suppress(NotFound):
+        store.delete(waiting)
+
+
+def settle_planes(chosen: Format, store: Store, path: str) -> None:
+    """Give the index of planes its final name where its writer was killed before it could; tokens are there."""
+    base = base_at(chosen.name, store, path)
+    if base is None or not store.exists(base + INDEX + NEXT):
+        return
+    source: Any = chosen.open(store, path, OpenOptions(read="pread"))
+    found = decode_planes(store.get(base + INDEX + NEXT), base + INDEX + NEXT)
+    if (found.num_tokens, found.binding) == (source.num_tokens, binding_of_source(source)):
+        promote(store, base + INDEX + NEXT)
+
+
+class _PlaneWriter:
+    """One plane as it is written."""
+
+    __slots__ = ("dtype", "hasher", "left", "staged")
+
+    def __init__(self, staged: Staged, dtype: str) -> None:
+        self.staged = staged
+        self.dtype = dtype
+        self.hasher = xxhash.xxh3_128()
+        self.left = np.empty(0, np.bool_)  # of bits, those that fill no byte yet
+
+    def write(self, values: NDArray[Any]) -> None:
+        if self.dtype == "bool":
+            bits = np.concatenate([self.left, values])
+            whole = len(bits) // 8 * 8
+            self._append(np.packbits(bits[:whole], bitorder="little"))
+            self.left = bits[whole:]
+        else:
+            self._append(np.ascontiguousarray(values, np.dtype(self.dtype).newbyteorder("<")))
+
+    def finish(self, name: str) -> PlaneEntry:
+        if len(self.left):
+            self._append(np.packbits(self.left, bitorder="little"))
+        return PlaneEntry(name, self.dtype, self.staged.tell(), self.hasher.hexdigest())
+
+    def _append(self, data: NDArray[Any]) -> None:
+        raw = data.tobytes()
+        self.staged.write(raw)
+        self.hasher.update(raw)
+
+
+class PlanedWriter:
+    """Streams documents and their planes; see `penstock.abc.Writer`. Made by `penstock.create(…, planes=…)`.
+
+    Takes `{"tokens": integers [n], name: values [n], …}`. Memory: that of the format's own writer.
+    """
+
+    def __init__(self, store: Store, base: str, writer: Writer, planes: Mapping[str, str]) -> None:
+        self._store = store
+        self._path = self._base = base
+        self._writer = writer
+        self._open = True
+        self._num_tokens = 0
+        self._first = self._last = np.empty(0, np.uint32)
+        self._planes: dict[str, _PlaneWriter] = {}
+        drop_unfinished(store, base)
+        try:
+            for name, dtype in planes.items():
+                sweep_output(store, f"{base}.plane.{name}-new")
+                staged = store.stage(f"{base}.plane.{name}-new", overwrite=True)
+                self._planes[name] = _PlaneWriter(staged, dtype)
+        except BaseException:
+            self._abort_planes()
+            raise
+
+    def write(self, sample: Sample, /) -> None:
+        """Add one document: `{"tokens": integers [n], name: values [n], …}`."""
+        self.write_batch({name: [value] for name, value in sample.items()})
+
+    def write_batch(self, batch: Batch, /) -> None:
+        """Add documents: of each column a list of arrays, or one [k, n].
+
+        Raises:
+            ConfigError: another field than tokens and planes, a missing one, or values of another length or kind.
+            TooLarge: an id or a value does not fit.
+        """
+        require_open(self._open, self._path)
+        if batch.keys() != {"tokens", *self._planes}:
+            found, expected = ", ".join(map(str, batch)), ", ".join(["tokens", *self._planes])
+            raise ConfigError("a document has other fields", path=self._path, found=found, expected=expected)
+        documents = [as_tokens(value) for value in batch["tokens"]]
+        lengths = np.array([len(one) for one in documents], np.int64)
+        planes: dict[str, NDArray[Any]] = {}
+        for name, writer in self._planes.items():
+            values = [np.asarray(value) for value in batch[name]]
+            shapes = [one.shape for one in values]
+            wrong = next((n for n, (a, b) in enumerate(zip(shapes, lengths.tolist(), strict=False)) if a != (b,)), None)
+            if len(values) != len(documents) or wrong is not None:
+                what = f"the plane {name} is of another length than the tokens"
+                found = f"{len(values)} documents" if wrong is None else f"shape {shapes[wrong]} in document {wrong}"
+                expected = f"{len(documents)} documents" if wrong is None else f"({lengths[wrong]},)"
+                raise ConfigError(what, path=self._path, found=found, expected=expected)
+            filled = [one for one in values if len(one)]
+            joined = np.concatenate(filled) if filled else np.empty(0, writer.dtype)
+            planes[name] = joined
+        filled = [one for one in documents if len(one)]
+        self.write_planed_run(np.concatenate(filled) if filled else np.empty(0, np.uint8), lengths, planes)
+
+    def write_planed_run(
+        self, tokens: NDArray[Any], doc_lengths: IntArray, planes: Mapping[str, NDArray[Any]], /
+    ) -> None:
+        """Add documents that lie back to back.
+
+        Args:
+            tokens: integers [n_tokens].
+            doc_lengths: int64[n_docs]; their sum is `len(tokens)`.
+            planes: name → values [n_tokens].
+        """
+        require_open(self._open, self._path)
+        stored = {name: _as_stored(name, planes[name], one.dtype, self._path) for name, one in self._planes.items()}
+        if any(len(one) != len(tokens) for one in stored.values()):
+            raise ConfigError("planes of another length than the tokens", path=self._path, expected=len(tokens))
+        if isinstance(self._writer, SupportsRuns):
+            self._writer.write_run(tokens, doc_lengths)
+        else:
+            self._writer.write_batch({"tokens": np.split(tokens, np.cumsum(doc_lengths)[:-1])})
+        try:
+            for name, one in self._planes.items():
+                one.write(stored[name])
+        except BaseException:
+            self.abort()
+            raise
+        self._num_tokens += len(tokens)
+        if len(self._first) < EDGE_TOKENS:
+            self._first = np.concatenate([self._first, tokens[: EDGE_TOKENS - len(self._first)]]).astype(np.uint32)
+        self._last = np.concatenate([self._last, tokens[-EDGE_TOKENS:]])[-EDGE_TOKENS:].astype(np.uint32)
+
+    def commit(self) -> Manifest:
+        """Publish the planes, their index, then the tokens, durably; see `penstock.formats._planes`."""
+        require_open(self._open, self._path)
+        self._open = False
+        waiting = self._base + INDEX + NEXT
+        made: list[str] = []
+        try:
+            entries = tuple(one.finish(name) for name, one in self._planes.items())
+            for entry in entries:
+                made.append(plane_path(self._base, entry))
+                self._publish(self._planes[entry.name].staged, made[-1])
+            index = encode_planes(self._num_tokens, binding_of(self._num_tokens, self._first, self._last), entries)
+            put(self._store, waiting, index)
+            manifest = self._writer.commit()
+        except BaseException:
+            self._writer.abort()
+            self._abort_planes()
+            if not self._store.exists(self._base):
+                self._drop([waiting, *made])
+            raise
+        promote(self._store, waiting)
+        return manifest
+
+    def abort(self) -> None:
+        """Leave nothing."""
+        self._open = False
+        self._abort_planes()
+        self._writer.abort()
+
+    def __enter__(self) -> Self:
+        return self
+
+    __exit__ = leave
+
+    def _publish(self, staged: Staged, path: str) -> None:
+        if isinstance(staged, NamedLate):
+            if not staged.commit_as(path):  # a writer of the same values was killed: its file is as good
+                staged.abort()
+            return
+        with aborting(self._store.stage(path, overwrite=True)) as copy:
+            for start_bytes in range(0, staged.tell(), _COPY_BYTES):
+                copy.write(staged.read_at(start_bytes, min(_COPY_BYTES, staged.tell() - start_bytes)))
+            copy.commit()
+        staged.abort()
+
+    def _abort_planes(self) -> None:
+        for one in self._planes.values():
+            one.staged.abort()
+
+    def _drop(self, paths: list[str]) -> None:
+        for path in paths:
+            with contextlib.suppress(PenstockError, OSError):
+                self._store.delete(path)
+
+
+def _as_stored(name: str, values: NDArray[Any], dtype: str, path: str) -> NDArray[Any]:
+    """Values of a plane in its dtype; raises `ConfigError` where that would change one."""
+    given = np.asarray(values)
+    if given.dtype == dtype or not len(given):
+        return given.astype(dtype, copy=False)
+    kinds = {"b": "biu", "u": "biu", "i": "biu", "f": "biuf"}[np.dtype(dtype).kind]
+    if given.ndim == 1 and given.dtype.kind in kinds:
+        with np.errstate(over="ignore"):
+            stored = given.astype(dtype)
+        fits = np.isfinite(stored) == np.isfinite(given) if dtype.startswith("float") else stored == given
+        if fits.all():
+            return stored
+        place = int(np.flatnonzero(~fits)[0])
+        what, found = f"a value does not fit the plane {name}", f"{given[place]} at token {place}"
+        raise ConfigError(what, path=path, found=found, expected=dtype)
+    what = f"values of another kind than the plane {name} holds"
+    raise ConfigError(what, path=path, found=f"{given.dtype}", expected=dtype)

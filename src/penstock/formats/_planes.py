@@ -1,0 +1,306 @@
+"""Planes on disk: `<data>.plane.<name>-<8 digits of its digest>`, listed in the small index `<data>.planes`.
+
+`<data>` is the file or folder that makes a dataset visible: a packed file, a Megatron `.idx`, a zarr group. A plane
+holds one value a token, back to back, little-endian in its natural width; of `bool` eight a byte, the first in the
+lowest bit. The index is one JSON document:
+
+| key | content |
+|---|---|
+| `version` | 1 |
+| `num_tokens` | values of each plane |
+| `binding` | xxh3-128 of that number (u64) and of the first and the last 2,048 ids (u32): of which tokens they are |
+| `planes` | of each `name`, `dtype`, `size_bytes`, and `digest`: xxh3-128 of its file |
+| `check` | xxh3-128 of the document without it |
+
+It is `<data>.planes.next` until its tokens are visible: published before them, renamed after them. A reader takes the
+one of both that fits the tokens. So a writer that is killed anywhere leaves tokens and planes, or neither.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from penstock.abc import Store, TokenSource
+from penstock.errors import ConfigError, Corrupt, Denied, NotFound, Truncated, Unsupported
+from penstock.formats.tokens.common import TokenFile, checked_starts
+from penstock.store.local import LocalStore
+from penstock.store.side_file import NEXT
+from penstock.types import Finding, IntArray, ReadMode
+
+DTYPES = ("bool", "uint8", "uint16", "uint32", "int8", "int16", "int32", "int64", "float16", "float32")
+"""What values may be."""
+
+INDEX = ".planes"
+EDGE_TOKENS = 2048
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
+_TAKEN = frozenset((
+    *("tokens", "inputs", "targets", "segment_ids", "positions", "cu_seqlens", "max_seqlen", "is_seq_start", "valid"),
+    *("substituted", "text", "key"),
+))  # fmt: skip
+_MOST_BYTES = 1 << 20
+_READ_BYTES = 1 << 24
+_RESTORE = "Restore it; or open the bare tokens: planes=None (--drop-planes)"
+
+
+class PlaneEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A plane as an index lists it."""
+
+    name: str
+    dtype: str
+    size_bytes: int
+    digest: str
+
+
+class _Index(msgspec.Struct, forbid_unknown_fields=True):
+    version: int
+    num_tokens: int
+    binding: str
+    planes: tuple[PlaneEntry, ...]
+    check: str
+
+
+def require_planes(planes: Mapping[str, str], path: str) -> None:
+    """That planes may have these names and dtypes; raises `ConfigError`."""
+    for name, dtype in planes.items():
+        if not _NAME.match(name) or name in _TAKEN:
+            what = "a plane can't have this name"
+            raise ConfigError(what, path=path, found=repr(name), expected="letters, digits and _, no name of a column")
+        if dtype not in DTYPES:
+            raise ConfigError(f"the plane {name} can't hold this", path=path, found=dtype, expected=", ".join(DTYPES))
+
+
+def base_of(format: str, path: str) -> str | None:
+    """What makes a dataset visible, beside which its planes lie; None for formats that have none."""
+    bare = path.rstrip("/") or path
+    if format == "megatron":
+        return bare.removesuffix(".idx").removesuffix(".bin") + ".idx"
+    return bare if format in ("pbin", "flat-tokens") else None
+
+
+def base_at(format: str, store: Store, path: str) -> str | None:
+    """`base_of` where the data are: of a link, what it leads to."""
+    base = base_of(format, path)
+    is_link = base is not None and isinstance(store, LocalStore) and os.path.islink(base)
+    return os.path.realpath(base) if is_link and base is not None else base
+
+
+def plane_path(base: str, entry: PlaneEntry) -> str:
+    """Where the file of a plane is."""
+    return f"{base}.plane.{entry.name}-{entry.digest[:8]}"
+
+
+def size_of(dtype: str, num_tokens: int) -> int:
+    """Bytes of a plane of so many tokens."""
+    return -(-num_tokens // 8) if dtype == "bool" else num_tokens * np.dtype(dtype).itemsize
+
+
+# --- the index ----------------------------------------------------------------------------------------------------
+
+
+def binding_of(num_tokens: int, first: NDArray[Any], last: NDArray[Any]) -> str:
+    """Short digest by which planes are known to belong to tokens: of their first and last `EDGE_TOKENS` ids."""
+    hasher = xxhash.xxh3_128(num_tokens.to_bytes(8, "little"))
+    for ids in (first, last):
+        hasher.update(np.ascontiguousarray(ids, "<u4").tobytes())
+    return hasher.hexdigest()
+
+
+def binding_of_source(source: TokenSource) -> str:
+    """The same of tokens that are there: two small reads."""
+    total = source.num_tokens
+    edge = min(EDGE_TOKENS, total)
+    return binding_of(total, source.tokens(0, edge), source.tokens(total - edge, total))
+
+
+def encode_planes(num_tokens: int, binding: str, planes: tuple[PlaneEntry, ...]) -> bytes:
+    """The bytes of an index."""
+    said = _Index(1, num_tokens, binding, planes, "")
+    said.check = _check(said)
+    return msgspec.json.format(msgspec.json.encode(said), indent=1) + b"\n"
+
+
+def decode_planes(data: bytes, path: str) -> _Index:
+    """The index in a file; raises `Corrupt` where it is cut, changed, or none."""
+    try:
+        found = msgspec.json.decode(data, type=_Index)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _damaged(path, str(error)) from None
+    if found.version != 1:
+        raise Unsupported("an index of planes of another version", path=path, found=found.version, expected=1)
+    if found.check != _check(found):
+        raise _damaged(path, "other content than was written")
+    for one in found.planes:
+        fits = _NAME.match(one.name) and one.dtype in DTYPES and re.match(r"[0-9a-f]{32}\Z", one.digest)
+        if not fits or one.size_bytes != size_of(one.dtype, found.num_tokens):
+            raise _damaged(path, f"the plane {one.name!r}: {one.dtype}, {one.size_bytes} bytes")
+    return found
+
+
+def _check(found: _Index) -> str:
+    plain = (found.version, found.num_tokens, found.binding, found.planes)
+    return xxhash.xxh3_128_hexdigest(msgspec.json.encode(plain))
+
+
+def _damaged(path: str, found: str) -> Corrupt:
+    return Corrupt("the index of planes can't be read", path=path, found=found, hint=_RESTORE)
+
+
+def _read_index(store: Store, path: str) -> _Index | None:
+    with contextlib.suppress(NotFound, Denied):
+        if store.size(path) > _MOST_BYTES:
+            raise _damaged(path, "a file of more than 1 MiB")
+        return decode_planes(store.get(path), path)
+    return None
+
+
+def listed_planes(store: Store, base: str, source: TokenSource) -> tuple[PlaneEntry, ...]:
+    """The planes of tokens that are there, as the index that fits these lists them; none where there is no index.
+
+    Raises:
+        Corrupt: an index that can't be read, or is of other tokens.
+    """
+    path = base + INDEX
+    final, waiting = _read_index(store, path), _read_index(store, path + NEXT)
+    if final is None and waiting is None:
+        return ()
+    binding = binding_of_source(source)
+    for one in (final, waiting):
+        if one is not None and (one.num_tokens, one.binding) == (source.num_tokens, binding):
+            return one.planes
+    if final is None:
+        return ()  # a writer was killed before its tokens came
+    found = f"{final.num_tokens} tokens" if final.num_tokens != source.num_tokens else "other ids at an edge"
+    expected = f"{source.num_tokens} tokens, as the data hold" if "other" not in found else None
+    raise Corrupt("the index of planes is of other tokens", path=path, found=found, expected=expected, hint=_RESTORE)
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneFile:
+    """A plane in its file; see `penstock._planes.Plane`. Thread-safe, picklable.
+
+    Attributes:
+        entry: as the index lists it.
+        num_tokens: its values.
+        file: they, of `bool` the bytes that hold them.
+    """
+
+    entry: PlaneEntry
+    num_tokens: int
+    file: TokenFile
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the values."""
+        return np.dtype(self.entry.dtype)
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """[stop - start]: the values of tokens `[start, stop)`; raises `IndexError`."""
+        if self.entry.dtype != "bool":
+            return self.file.tokens(start, stop)
+        if not 0 <= start <= stop <= self.num_tokens:
+            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
+        first = start // 8
+        bits = np.unpackbits(self.file.tokens(first, max(first, -(-stop // 8))), bitorder="little")
+        return bits[start - first * 8 : stop - first * 8].view(np.bool_)
+
+    def gather(self, starts: IntArray, length: int) -> NDArray[Any]:
+        """[len(starts), length]: one window a row; raises `IndexError`."""
+        if self.entry.dtype != "bool":
+            return self.file.gather(starts, length)
+        starts = checked_starts(starts, length, self.num_tokens)
+        width = min(length // 8 + 2, self.file.num_tokens)
+        first = np.minimum(starts // 8, self.file.num_tokens - width)
+        bits = np.unpackbits(self.file.gather(first, width), axis=1, bitorder="little")
+        columns = (starts - first * 8)[:, None] + np.arange(length)
+        return np.take_along_axis(bits, columns, axis=1).view(np.bool_)
+
+
+def open_planes(
+    store: Store, base: str, entries: tuple[PlaneEntry, ...], num_tokens: int, read: ReadMode
+) -> dict[str, PlaneFile]:
+    """Planes by name.
+
+    Raises:
+        Corrupt: a file is missing.
+        Truncated: one of another size than the index says.
+    """
+    found: dict[str, PlaneFile] = {}
+    for entry in entries:
+        path = plane_path(base, entry)
+        problem = _problem(store, path, entry)
+        if problem is not None:
+            raise problem
+        stored = np.dtype("u1" if entry.dtype == "bool" else entry.dtype).newbyteorder("<")
+        count = entry.size_bytes // stored.itemsize
+        found[entry.name] = PlaneFile(entry, num_tokens, TokenFile(store, path, 0, count, stored, read))
+    return found
+
+
+def _problem(store: Store, path: str, entry: PlaneEntry) -> Corrupt | Truncated | None:
+    try:
+        size_bytes = store.size(path)
+    except NotFound:
+        return Corrupt(f"the plane {entry.name} is missing", path=path, hint=_RESTORE)
+    if size_bytes != entry.size_bytes:
+        what = f"the plane {entry.name} is of another size than its index says"
+        return Truncated(what, path=path, found=size_bytes, expected=entry.size_bytes, hint=_RESTORE)
+    return None
+
+
+# --- checking -----------------------------------------------------------------------------------------------------
+
+
+def plane_digest(store: Store, path: str, tick: Callable[[], object] = lambda: None) -> str:
+    """xxh3-128 of a file. Memory: 16 MiB."""
+    hasher = xxhash.xxh3_128()
+    for start_bytes in range(0, store.size(path), _READ_BYTES):
+        hasher.update(store.get(path, start_bytes, _READ_BYTES))
+        tick()
+    return hasher.hexdigest()
+
+
+def check_planes(store: Store, base: str, format: str, source: TokenSource, *, full: bool) -> Iterator[Finding]:
+    """What is wrong with the planes of tokens, and with files beside them that look like planes; never raises."""
+    try:
+        entries = listed_planes(store, base, source)
+    except (Corrupt, Unsupported) as error:
+        found = None if error.found is None else str(error.found)
+        yield Finding(f"{format}.planes", "error", str(error.path), None, f"{error.what}: {found}", None, _RESTORE)
+        return
+    for entry in entries:
+        path = plane_path(base, entry)
+        problem = _problem(store, path, entry)
+        if problem is not None:
+            expected = None if problem.expected is None else str(problem.expected)
+            yield Finding(f"{format}.plane", "error", path, None, problem.what, expected, _RESTORE)
+        elif full and (digest := plane_digest(store, path)) != entry.digest:
+            what = f"the plane {entry.name} holds other bytes: {digest}"
+            yield Finding(f"{format}.plane", "error", path, None, what, entry.digest, _RESTORE)
+    known = {plane_path(base, one) for one in entries}
+    for path in plane_files(store, base):
+        if path not in known:
+            fix = "Restore the index that lists it, or remove it"
+            yield Finding(f"{format}.plane-unlisted", "error", path, None, "a plane that no index lists", None, fix)
+
+
+def plane_files(store: Store, base: str) -> list[str]:
+    """Files of this machine beside data that are called like their planes."""
+    folder, _, name = base.rpartition("/")
+    if not isinstance(store, LocalStore):
+        return []
+    start = f"{name}.plane."
+    with os.scandir(folder or ("/" if base.startswith("/") else ".")) as found:
+        return sorted(f"{folder}/{one.name}" if folder else one.name for one in found if one.name.startswith(start))

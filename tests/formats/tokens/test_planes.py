@@ -1,0 +1,359 @@
+"""Planes beside tokens: written and seen together, checked, carried by windows and conversions, refused elsewhere."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.check.summary import summarise
+from penstock.errors import ConfigError, Corrupt, Truncated, Unsupported
+from penstock.formats._planes import DTYPES
+
+FORMATS = ("pbin", "megatron", "flat-tokens")
+SUFFIX = {"pbin": ".pbin", "megatron": "", "flat-tokens": ".zarr"}
+BASE = {"pbin": ".pbin", "megatron": ".idx", "flat-tokens": ".zarr"}
+LENGTHS = (5, 0, 1, 17, 8, 3, 40, 2)
+PLANES = {"loss_mask": "bool", "weight": "float16", "origin": "int32"}
+
+
+opened: Any = ps.open
+joined_sources: Any = ps.Concat
+taken_part: Any = ps.Take
+
+
+def documents(seed: int = 0) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(seed)
+    return [
+        {
+            "tokens": rng.integers(1, 500, n),
+            "loss_mask": rng.random(n) < 0.5,
+            "weight": rng.random(n).astype(np.float16),
+            "origin": rng.integers(-9, 9, n).astype(np.int32),
+        }
+        for n in LENGTHS
+    ]
+
+
+def made(folder: Path, format: str = "pbin", seed: int = 0, name: str = "a", **options: Any) -> str:
+    path = str(folder / (name + SUFFIX[format]))
+    with ps.create(path, format=format, token_bytes=2, planes=PLANES, **options) as writer:
+        for one in documents(seed):
+            writer.write(one)
+    return path
+
+
+def joined(name: str, seed: int = 0) -> np.ndarray[Any, Any]:
+    return np.concatenate([one[name] for one in documents(seed)])
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_documents_and_planes_come_back(tmp_path: Path, format: str) -> None:
+    source = opened(made(tmp_path, format))
+    assert list(source.planes) == list(PLANES)
+    for index, one in enumerate(documents()):
+        found = source[index]
+        for name, value in one.items():
+            np.testing.assert_array_equal(found[name], value)
+        assert [found[name].dtype for name in PLANES] == list(PLANES.values())
+    batch = pickle.loads(pickle.dumps(source)).get_batch([3, 6])
+    np.testing.assert_array_equal(batch["origin"][1], documents()[6]["origin"])
+    assert {field.name for field in source.schema.fields} == {"tokens", *PLANES}
+
+
+def test_bits_are_read_from_anywhere(tmp_path: Path) -> None:
+    plane: Any = opened(made(tmp_path)).planes["loss_mask"]
+    bits = joined("loss_mask")
+    for start in range(len(bits)):
+        for stop in range(start, len(bits) + 1):
+            np.testing.assert_array_equal(plane.read(start, stop), bits[start:stop])
+    for length in (1, 7, 8, 9, len(bits)):
+        starts = np.arange(len(bits) - length + 1)
+        np.testing.assert_array_equal(
+            plane.gather(starts, length), np.lib.stride_tricks.sliding_window_view(bits, length)
+        )
+    with pytest.raises(IndexError):
+        plane.read(0, len(bits) + 1)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype(tmp_path: Path, dtype: str) -> None:
+    path = str(tmp_path / "a.pbin")
+    values = (np.arange(30) % 2).astype(dtype)
+    with ps.create(path, format="pbin", token_bytes=2, planes={"one": dtype}) as writer:
+        writer.write({"tokens": np.arange(30), "one": values})
+    found = opened(path)[0]["one"]
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, values)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_tokens_alone_are_as_without_planes(tmp_path: Path, format: str) -> None:
+    with_planes = made(tmp_path, format)
+    bare = str(tmp_path / ("b" + SUFFIX[format]))
+    with ps.create(bare, format=format, token_bytes=2) as writer:
+        for one in documents():
+            writer.write({"tokens": one["tokens"]})
+    alone = opened(with_planes, planes=None)
+    assert alone.fingerprint == opened(bare).fingerprint != opened(with_planes).fingerprint
+    assert set(alone[0]) == {"tokens"}
+    assert alone.recipe()["planes"] is None
+
+
+def test_other_values_are_another_fingerprint(tmp_path: Path) -> None:
+    path = str(tmp_path / "b.pbin")
+    with ps.create(path, format="pbin", token_bytes=2, planes=PLANES) as writer:
+        for one in documents():
+            writer.write({**one, "loss_mask": ~one["loss_mask"]})
+    assert opened(path).fingerprint != opened(made(tmp_path)).fingerprint
+
+
+# --- windows ------------------------------------------------------------------------------------------------------
+
+
+def test_chunks(tmp_path: Path) -> None:
+    source = opened(made(tmp_path))
+    mask, origin, weight = joined("loss_mask"), joined("origin"), joined("weight")
+    begins = np.isin(np.arange(len(mask)), np.cumsum([0, *LENGTHS]))
+    bare = ps.Chunk(10)(source)
+    np.testing.assert_array_equal(bare[2]["loss_mask"], mask[20:30])
+    np.testing.assert_array_equal(bare.get_batch([2, 0])["origin"], np.stack([origin[20:30], origin[:10]]))
+    alone = opened(made(tmp_path, name="b"), planes=None)
+    shift = ps.Chunk(10, labels="shift", eos_id=0)(source)
+    own = ps.Chunk(10, labels="shift", eos_id=0)(alone)
+    for index in range(len(shift)):
+        found, start = shift[index], index * 10
+        np.testing.assert_array_equal(found["loss_mask"], own[index]["loss_mask"] & mask[start + 1 : start + 11])
+        np.testing.assert_array_equal(found["origin"], origin[start : start + 10])
+    assert {field.name for field in shift.schema.fields} == set(shift[0])
+    zero = ps.Chunk(10, labels="start-zero", eos_id=0)(source)
+    for index in range(len(zero)):
+        found, start = zero[index], index * 10
+        np.testing.assert_array_equal(found["loss_mask"], mask[start : start + 10])
+        expected = np.append(0, weight[start : start + 9])
+        expected[found["is_seq_start"]] = 0
+        np.testing.assert_array_equal(found["weight"], expected)
+    assert begins.any()
+
+
+def test_windows_of_documents(tmp_path: Path) -> None:
+    source = opened(made(tmp_path))
+    whole = ps.Whole(8)(source)
+    for index, one in enumerate(documents()):
+        found, used = whole[index], min(8, LENGTHS[index])
+        np.testing.assert_array_equal(found["origin"], np.append(one["origin"], np.zeros(8, np.int32))[:8])
+        targets = np.append(one["loss_mask"][1:9], np.zeros(9, np.bool_))[:8]
+        np.testing.assert_array_equal(found["loss_mask"], targets)
+        assert not found["origin"][used:].any()
+    mask, origin, starts = joined("loss_mask"), joined("origin"), np.cumsum([0, *LENGTHS])
+    fit = ps.BestFit(16)(source)
+    seen = 0
+    for index in range(len(fit)):
+        found, at = fit[index], 0
+        for document, begin, end in fit.place_of(index).documents or ():
+            first, stop = starts[document] + begin, starts[document] + end
+            np.testing.assert_array_equal(found["origin"][at : at + end - begin], origin[first:stop])
+            last = stop == starts[document + 1]
+            expected = np.append(mask[first + 1 : stop], False if last else mask[stop])
+            np.testing.assert_array_equal(found["loss_mask"][at : at + end - begin], expected)
+            at, seen = at + end - begin, seen + end - begin
+        assert not found["origin"][at:].any()
+    assert seen == sum(LENGTHS)
+    blocks = ps.MegatronBlocks(12, labels="shift")(source)
+    for index, start in enumerate(blocks.starts.tolist()):
+        np.testing.assert_array_equal(blocks[index]["origin"], origin[start : start + 12])
+        assert not (blocks[index]["loss_mask"] & ~mask[start + 1 : start + 13]).any()
+
+
+def test_taken_and_joined_tokens_have_them(tmp_path: Path) -> None:
+    one, two = opened(made(tmp_path)), opened(made(tmp_path, seed=1, name="b"))
+    both = np.concatenate([joined("origin"), joined("origin", 1)])
+    windows = ps.Chunk(13)(joined_sources([one, two]))
+    np.testing.assert_array_equal(
+        windows.get_batch(range(len(windows)))["origin"].reshape(-1), both[: len(windows) * 13]
+    )
+    taken = taken_part(one, 3, 7)
+    begin = sum(LENGTHS[:3])
+    np.testing.assert_array_equal(ps.Chunk(13)(taken)[1]["origin"], joined("origin")[begin + 13 : begin + 26])
+    with pytest.raises(ConfigError, match="planes"):
+        joined_sources([one, opened(made(tmp_path, name="c"), planes=None)])
+
+
+# --- what is wrong ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_missing_or_torn_plane(tmp_path: Path, format: str) -> None:
+    path = made(tmp_path, format)
+    [plane] = tmp_path.glob("*.plane.weight-*")
+    data = plane.read_bytes()
+    plane.write_bytes(data[:-1])
+    with pytest.raises(Truncated, match="weight"):
+        opened(path)
+    plane.unlink()
+    with pytest.raises(Corrupt, match="missing"):
+        opened(path)
+    assert [one.path for one in ps.verify(path)] == [str(plane)]
+    assert "weight" not in opened(path, planes=None)[0]
+    plane.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    assert ps.verify(path) == []
+    assert [(one.code, one.path) for one in ps.verify(path, depth="full")] == [(f"{format}.plane", str(plane))]
+
+
+def test_an_index_of_other_tokens(tmp_path: Path) -> None:
+    path, other = made(tmp_path), made(tmp_path, seed=1, name="b")
+    os.replace(other + ".planes", path + ".planes")
+    with pytest.raises(Corrupt, match="other tokens"):
+        opened(path)
+    assert "pbin.planes" in {one.code for one in ps.verify(path)}
+    text = (tmp_path / "a.pbin.planes").read_text()
+    (tmp_path / "a.pbin.planes").write_text(text.replace('"float16"', '"int16"'))
+    with pytest.raises(Corrupt, match="can't be read"):
+        opened(path)
+
+
+def test_planes_without_an_index_are_found(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    os.unlink(path + ".planes")
+    assert {one.code for one in ps.verify(path, depth="quick")} == {"pbin.plane-unlisted"}
+
+
+def test_what_a_writer_refuses(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.pbin")
+
+    def create(planes: dict[str, str], **options: Any) -> Any:
+        given: dict[str, Any] = {"format": "pbin", "token_bytes": 2, "planes": planes, **options}
+        return ps.create(path, **given)
+
+    for name in ("tokens", "a-b", "../x", ""):
+        with pytest.raises(ConfigError, match="name"):
+            create({name: "bool"})
+    with pytest.raises(ConfigError, match="hold"):
+        create({"one": "object"})
+    with pytest.raises(Unsupported, match="planes"):
+        create({"one": "bool"}, format="mds", token_bytes=None, columns={"x": "str"})
+    wrong: list[dict[str, Any]] = [
+        {"tokens": [1, 2]},
+        {"tokens": [1, 2], "one": [1]},
+        {"tokens": [1, 2], "one": [1, 300]},
+        {"tokens": [1, 2], "one": [1, -1]},
+        {"tokens": [1, 2], "one": [0.5, 1]},
+        {"tokens": [1, 2], "one": [[1], [1]]},
+        {"tokens": [1, 2], "one": ["a", "b"]},
+        {"tokens": [1, 2], "one": [1, 2], "two": [1, 2]},
+    ]
+    for sample in wrong:
+        writer = create({"one": "uint8"})
+        writer.write({"tokens": [7], "one": [7]})
+        with pytest.raises(ConfigError):
+            writer.write(sample)
+        writer.abort()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_data_with_planes_are_not_replaced(tmp_path: Path, format: str) -> None:
+    path = made(tmp_path, format)
+    before = {one.name: one.read_bytes() for one in tmp_path.iterdir() if one.is_file()}
+    for planes in (PLANES, None):
+        with pytest.raises(ConfigError, match="planes"):
+            ps.create(path, format=format, token_bytes=2, planes=planes, overwrite=True)
+    assert {one.name: one.read_bytes() for one in tmp_path.iterdir() if one.is_file()} == before
+
+
+def test_planes_come_in_the_place_of_bare_tokens(tmp_path: Path) -> None:
+    with ps.create(str(tmp_path / "a.pbin"), format="pbin", token_bytes=2) as writer:
+        writer.write({"tokens": [1, 2, 3]})
+    source = opened(made(tmp_path, overwrite=True))
+    assert (list(source.planes), len(source)) == (list(PLANES), len(LENGTHS))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_what_a_killed_writer_left(tmp_path: Path, format: str) -> None:
+    """Before the tokens come, planes are nobody's; once they are there, they count."""
+    path = made(tmp_path, format)
+    base = str(tmp_path / ("a" + BASE[format]))
+    os.rename(base + ".planes", base + ".planes.next")
+    assert list(opened(path).planes) == list(PLANES)
+    with pytest.raises(ConfigError, match="planes"):
+        ps.create(path, format=format, token_bytes=2, planes=PLANES, overwrite=True)
+    assert os.path.exists(base + ".planes")
+    other = tmp_path / "other"
+    other.mkdir()
+    made(other, format, seed=1)
+    for one in other.iterdir():
+        if ".plane" in one.name:
+            name = one.name + (".next" if one.name.endswith(".planes") else "")
+            os.rename(one, tmp_path / name.replace("a.", "b.", 1))
+    bare = str(tmp_path / ("b" + SUFFIX[format]))
+    with ps.create(bare, format=format, token_bytes=2) as writer:
+        writer.write({"tokens": [1, 2, 3]})
+    assert not hasattr(opened(bare), "planes")
+    with ps.create(bare, format=format, token_bytes=2, planes={"one": "bool"}, overwrite=True) as writer:
+        writer.write({"tokens": [1], "one": [True]})
+    assert sorted(one.name.split(".plane.")[1].split("-")[0] for one in tmp_path.glob("b.*plane.*")) == ["one"]
+
+
+# --- verbs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("to", FORMATS)
+@pytest.mark.parametrize("format", FORMATS)
+def test_convert_takes_them_along(tmp_path: Path, format: str, to: str) -> None:
+    path, target = made(tmp_path, format), str(tmp_path / ("b" + SUFFIX[to]))
+    ps.convert(path, target, to=to)
+    found = opened(target)
+    for index, one in enumerate(documents()):
+        for name, value in one.items():
+            np.testing.assert_array_equal(found[index][name], value)
+    assert ps.verify(target, depth="full") == []
+    bare = str(tmp_path / ("c" + SUFFIX[to]))
+    ps.convert(path, bare, to=to, drop_planes=True)
+    assert not list(tmp_path.glob("c*plane*"))
+
+
+def test_what_can_not_take_them_refuses(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    refused: list[Any] = [
+        lambda: ps.convert(path, str(tmp_path / "x.mds"), to="mds"),
+        lambda: ps.convert(path, str(tmp_path / "x.pbin"), eos=("add", 0)),
+        lambda: ps.convert(path, str(tmp_path / "x.pbin"), workers=2),
+        lambda: ps.convert(path, str(tmp_path / "x"), file_tokens=10),
+        lambda: ps.merge([path, path], str(tmp_path / "x.pbin")),
+        lambda: ps.shuffle(path, str(tmp_path / "x.pbin"), seed=1),
+        lambda: ps.split(path, str(tmp_path / "x"), ratio=[0.5, 0.5]),
+        lambda: opened([path]),
+        lambda: opened(str(tmp_path)),
+    ]
+    for attempt in refused:
+        with pytest.raises(ConfigError, match="plane"):
+            attempt()
+    assert not list(tmp_path.glob("[xy]*"))
+    ps.shuffle(path, str(tmp_path / "x.pbin"), seed=1, drop_planes=True)
+    assert len(opened(str(tmp_path / "x.pbin"))) == len(LENGTHS)
+
+
+def test_excluded_documents_have_no_planes(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    ps.exclude(path, indices=[3], reason="test")
+    source = opened(path)
+    start, stop = sum(LENGTHS[:3]), sum(LENGTHS[:4])
+    windows = ps.Chunk(10)(source)
+    found = windows.get_batch(range(len(windows)))["weight"].reshape(-1)
+    expected = joined("weight").copy()
+    expected[start:stop] = 0
+    np.testing.assert_array_equal(found, expected[: len(found)])
+    target = str(tmp_path / "b.pbin")
+    ps.convert(path, target)
+    left = [one for index, one in enumerate(documents()) if index != 3]
+    for index, one in enumerate(left):
+        np.testing.assert_array_equal(opened(target)[index]["origin"], one["origin"])
+
+
+def test_info_names_them(tmp_path: Path) -> None:
+    assert summarise(made(tmp_path))["planes"] == PLANES
