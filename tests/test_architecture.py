@@ -30,6 +30,7 @@ LAYERS: dict[str, int] = {
     "_digest": 0,
     "_buffers": 0,
     "_naming": 0,
+    "_planes": 0,
     "_plug_ins": 0,
     "_tree": 0,
     "_columns": 0,

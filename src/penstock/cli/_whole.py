@@ -23,6 +23,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 keep_excluded_option = click.option(
     "--keep-excluded", is_flag=True, help="Copy what is excluded too, with its entries: it is excluded in the output."
 )
+drop_planes_option = click.option(
+    "--drop-planes", is_flag=True, default=None, help="Leave the planes of tokens, such as loss masks, behind."
+)
 keep_map_option = click.option(
     "--keep-map", is_flag=True, help="Write beside the output from which row of which source each is: 8 bytes each."
 )
@@ -36,6 +39,7 @@ def whole_options(command: Command) -> Command:
         follow_links_option,
         click.option("--overwrite", is_flag=True, help="Replace the output."),
         *going_along,
+        drop_planes_option,
         click.option("--excludes", help="Exclude list of the source; by default the one beside it."),
         opening_options("the source"),
         click.option("--to", help="Format of the output; by default as its suffix or the source has it."),

@@ -10,7 +10,7 @@ from penstock.cli._dry import dry_run_option, foreseen, said
 from penstock.cli._executors import executor_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
 from penstock.cli._sharing import end_unfinished, keeping, missing_text, restart_option, sharing_options
-from penstock.cli._whole import keep_excluded_option
+from penstock.cli._whole import drop_planes_option, keep_excluded_option
 
 _WRITERS = ("split", "columns", "compression", "hashes", "size_limit", "token_bytes", "dtype", "vocab_size", "eos_id")
 """Options of writers that have a flag of their own."""
@@ -61,6 +61,7 @@ _NO_WRITERS = ("dry_run", "source", "target", "to", "format", "progress", "raw",
 @click.option("-O", "--option", "more", multiple=True, metavar="NAME=VALUE", help="Any option of the target's writer.")
 @click.option("--excludes", help="Exclude list of the source; by default the one beside it.")
 @keep_excluded_option
+@drop_planes_option
 @click.option("--overwrite", is_flag=True, help="Replace the target.")
 @dry_run_option
 @restart_option

@@ -19,6 +19,7 @@ one of both that fits the tokens. So a writer that is killed anywhere leaves tok
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -28,11 +29,13 @@ from typing import Any
 import msgspec
 import numpy as np
 import xxhash
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from penstock.abc import Store, TokenSource
 from penstock.errors import ConfigError, Corrupt, Denied, NotFound, Truncated, Unsupported
-from penstock.formats.tokens.common import TokenFile, checked_starts
+from penstock.formats._modes import map_least, way_to_read
+from penstock.store.held import Held
 from penstock.store.local import LocalStore
 from penstock.store.side_file import NEXT
 from penstock.types import Finding, IntArray, ReadMode
@@ -187,6 +190,61 @@ def listed_planes(store: Store, base: str, source: TokenSource) -> tuple[PlaneEn
 # --- reading ------------------------------------------------------------------------------------------------------
 
 
+def _require_inside(start: int, stop: int, num_tokens: int) -> None:
+    if not 0 <= start <= stop <= num_tokens:
+        raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {num_tokens})")
+
+
+class _Values:
+    """The values of a file from its start, mapped, or read range by range; thread-safe, picklable.
+
+    Args:
+        store: where it is.
+        path: the file.
+        count: its values; it is known to hold them.
+        stored: their dtype, little-endian.
+        read: as of `penstock.open`.
+    """
+
+    __slots__ = ("_args", "_is_mapped", "_mapped", "count")
+
+    def __init__(self, store: Store, path: str, count: int, stored: np.dtype[Any], read: ReadMode) -> None:
+        read = way_to_read(store, path, read)
+        self._args = (store, path, count, stored, read)
+        self.count = count
+        self._is_mapped = read == "mmap"
+        self._mapped = Held(functools.partial(_map_values, store, path, count, stored))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_Values, self._args)
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        if self._is_mapped:
+            found = self._mapped.get()[start:stop]
+        else:
+            store, path, _, stored, _ = self._args
+            found = np.frombuffer(store.get_ranges(path, [self._range(start, stop)])[0], stored)
+        return found.astype(found.dtype.newbyteorder("="), copy=False)
+
+    def gather(self, starts: IntArray, length: int) -> NDArray[Any]:
+        store, path, count, stored, _ = self._args
+        if self._is_mapped and length <= count:
+            found = sliding_window_view(self._mapped.get(), length)[starts]
+        else:
+            ranges = [self._range(start, start + length) for start in starts.tolist()]
+            found = np.frombuffer(b"".join(store.get_ranges(path, ranges)), stored).reshape(len(starts), length)
+        return found.astype(stored.newbyteorder("="), copy=False)
+
+    def _range(self, start: int, stop: int) -> tuple[int, int]:
+        width = self._args[3].itemsize
+        return start * width, stop * width
+
+
+def _map_values(store: Any, path: str, count: int, stored: np.dtype[Any]) -> NDArray[Any]:
+    stop_bytes = count * stored.itemsize
+    return map_least(store, path, stop_bytes)[:stop_bytes].view(stored)
+
+
 @dataclass(frozen=True, slots=True)
 class PlaneFile:
     """A plane in its file; see `penstock._planes.Plane`. Thread-safe, picklable.
@@ -199,7 +257,7 @@ class PlaneFile:
 
     entry: PlaneEntry
     num_tokens: int
-    file: TokenFile
+    file: _Values
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -208,21 +266,22 @@ class PlaneFile:
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """[stop - start]: the values of tokens `[start, stop)`; raises `IndexError`."""
+        _require_inside(start, stop, self.num_tokens)
         if self.entry.dtype != "bool":
-            return self.file.tokens(start, stop)
-        if not 0 <= start <= stop <= self.num_tokens:
-            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
+            return self.file.read(start, stop)
         first = start // 8
-        bits = np.unpackbits(self.file.tokens(first, max(first, -(-stop // 8))), bitorder="little")
+        bits = np.unpackbits(self.file.read(first, max(first, -(-stop // 8))), bitorder="little")
         return bits[start - first * 8 : stop - first * 8].view(np.bool_)
 
     def gather(self, starts: IntArray, length: int) -> NDArray[Any]:
         """[len(starts), length]: one window a row; raises `IndexError`."""
+        starts = np.asarray(starts, np.int64)
+        if starts.size:
+            _require_inside(int(starts.min()), int(starts.max()) + length, self.num_tokens)
         if self.entry.dtype != "bool":
             return self.file.gather(starts, length)
-        starts = checked_starts(starts, length, self.num_tokens)
-        width = min(length // 8 + 2, self.file.num_tokens)
-        first = np.minimum(starts // 8, self.file.num_tokens - width)
+        width = min(length // 8 + 2, self.file.count)
+        first = np.minimum(starts // 8, self.file.count - width)
         bits = np.unpackbits(self.file.gather(first, width), axis=1, bitorder="little")
         columns = (starts - first * 8)[:, None] + np.arange(length)
         return np.take_along_axis(bits, columns, axis=1).view(np.bool_)
@@ -245,7 +304,7 @@ def open_planes(
             raise problem
         stored = np.dtype("u1" if entry.dtype == "bool" else entry.dtype).newbyteorder("<")
         count = entry.size_bytes // stored.itemsize
-        found[entry.name] = PlaneFile(entry, num_tokens, TokenFile(store, path, 0, count, stored, read))
+        found[entry.name] = PlaneFile(entry, num_tokens, _Values(store, path, count, stored, read))
     return found
 
 

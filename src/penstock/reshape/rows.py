@@ -407,14 +407,13 @@ def open_rows(
         options: what `penstock.open` takes; `drop_planes` leaves the planes of tokens behind.
 
     Raises:
-        NotFound: nothing is there.
-        ConfigError: tokens with planes.
+        NotFound, ConfigError: nothing is there; tokens with planes.
         Unsupported: a format of neither documents, lines nor samples in shards.
     """
     place = dataset_at(given, store, follow_links=options.get("follow_links", False))
     # Not mapped: what is read once, from one end to the other, then takes no memory.
-    bare: dict[str, Any] = {"planes": None} if options.pop("drop_planes", False) else {}
-    known = open_options({"read": "pread", **options, **bare})
+    planes = None if options.pop("drop_planes", False) else "auto"
+    known = open_options({"read": "pread", "planes": planes, **options})
     chosen = find_format(place, format, known)
     seen = open_at(chosen, place.store, place.path, known)
     require_list_named(chosen, place.store, place.path, known, seen)
