@@ -20,6 +20,7 @@ from penstock.errors import Corrupt
 from penstock.formats._planed_writer import PlanedWriter
 from penstock.formats._token_column import ColumnTokens
 from penstock.formats.tokens.common import document_runs
+from penstock.store.place import Place
 from penstock.types import IntArray, Manifest
 
 RUN_TOKENS = 1 << 22
@@ -76,17 +77,17 @@ def verify_tokens(plan: TokenPlan, output: Output, written: Written) -> ReadBack
         raise Corrupt(
             "the converted dataset reads back differently", path=output.place.path, found=found, expected=expected
         )
-    _verify_planes(planes_of(plan.source), planes_of(source), source.num_tokens, output.place.path)
+    _verify_planes(planes_of(plan.source), planes_of(source), source.num_tokens, output.place)
     return ReadBack(len(source), found, size_bytes, source.num_tokens, source.dtype.itemsize)
 
 
-def _verify_planes(given: Mapping[str, Plane], found: Mapping[str, Plane], num_tokens: int, path: str) -> None:
+def _verify_planes(given: Mapping[str, Plane], found: Mapping[str, Plane], num_tokens: int, place: Place) -> None:
     """Compare every value; raises `Corrupt`."""
     for name, one in given.items():
         for start in range(0, num_tokens, RUN_TOKENS):
             stop = min(num_tokens, start + RUN_TOKENS)
             if name not in found or found[name].read(start, stop).tobytes() != one.read(start, stop).tobytes():
-                raise Corrupt(f"the plane {name} of the converted dataset reads back differently", path=path)
+                raise Corrupt(f"the plane {name} of the converted dataset reads back differently", path=place.path)
 
 
 def _joined_digest(source: TokenSource) -> str:

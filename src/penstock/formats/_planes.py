@@ -35,8 +35,10 @@ from numpy.typing import NDArray
 from penstock.abc import Store, TokenSource
 from penstock.errors import ConfigError, Corrupt, Denied, NotFound, Truncated, Unsupported
 from penstock.formats._modes import map_least, way_to_read
+from penstock.store._status import is_link
 from penstock.store.held import Held
 from penstock.store.local import LocalStore
+from penstock.store.resolve import real_path
 from penstock.store.side_file import NEXT
 from penstock.types import Finding, IntArray, ReadMode
 
@@ -93,8 +95,7 @@ def base_of(format: str, path: str) -> str | None:
 def base_at(format: str, store: Store, path: str) -> str | None:
     """`base_of` where the data are: of a link, what it leads to."""
     base = base_of(format, path)
-    is_link = base is not None and isinstance(store, LocalStore) and os.path.islink(base)
-    return os.path.realpath(base) if is_link and base is not None else base
+    return real_path(store, base) if base is not None and isinstance(store, LocalStore) and is_link(base) else base
 
 
 def plane_path(base: str, entry: PlaneEntry) -> str:

@@ -250,7 +250,7 @@ class Windows:
 
             def take(plane: Plane, of_targets: bool) -> NDArray[Any]:
                 values = plane.gather(starts, self.packing.length)
-                return values if of_targets else of_inputs(values, begins)
+                return values if of_targets or begins is None else of_inputs(values, begins)
 
             return add_planes(batch, self.source, take, labels=True)
         batch = without_loss(shifted(blocks, begins, names, self._new), None if mask is None else mask[:, 1:])
