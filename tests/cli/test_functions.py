@@ -10,6 +10,7 @@ import click
 import pytest
 
 import penstock as ps
+from penstock._keywords import Reshaping
 from penstock.prepare.energon.run import prepare_webdataset
 from penstock.types import OpenOptions
 
@@ -66,6 +67,9 @@ def test_options_are_arguments(verb: str) -> None:
             assert otherwise[name] is None or otherwise[name] in known, name
         elif name in PLACES:
             assert known.keys() & set(PLACES[name])
+        elif name == "drop_planes":
+            assert default is None, "of tokens, taken with the other options"
+            assert name in Reshaping.__annotations__
         elif verb in ("merge", "shuffle", "split") and name in ("maxcount", "maxsize", "pattern"):
             assert default is None, "of tars, which take them with the other options"
         elif verb == "convert" and name not in known:

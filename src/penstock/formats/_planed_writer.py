@@ -24,12 +24,13 @@ from penstock.formats._planes import (
     encode_planes,
     plane_path,
     require_planes,
+    waiting_index,
 )
 from penstock.formats._writers import leave, require_open
-from penstock.store.outputs import output_path, require_own_side_file, sweep_output
+from penstock.store.outputs import output_path, sweep_output
 from penstock.store.powers import NamedLate
 from penstock.store.put import aborting, put
-from penstock.store.side_file import NEXT, promote
+from penstock.store.side_file import promote
 from penstock.types import Batch, IntArray, Manifest, OpenOptions, Sample
 
 _COPY_BYTES = 1 << 24
@@ -58,15 +59,11 @@ def create_planed(
     if base is None or options.get("split") is not None:
         what = f"{'a split' if base is not None else f'the format {chosen.name!r}'} has no place for planes"
         raise Unsupported(what, path=path, found=", ".join(planes), expected=_PLACES)
+    if store.exists(base):
+        settle_planes(chosen, store, path)
     writer = chosen.create(store, path, options, overwrite=overwrite)
-    if store.exists(base):  # of data that stay where this fails, nothing beside them may go
-        try:
-            settle_planes(chosen, store, path)
-            require_own_side_file(store, f"{base}.penstock")
-        except BaseException:
-            writer.abort()
-            raise
     try:
+        drop_unfinished(store, base)
         return PlanedWriter(store, base, writer, planes)
     except BaseException:
         writer.abort()
@@ -75,7 +72,7 @@ def create_planed(
 
 def drop_unfinished(store: Store, base: str) -> None:
     """Remove planes whose tokens never came: a writer was killed before. Called by who holds the output."""
-    waiting = base + INDEX + NEXT
+    waiting = waiting_index(store, base)
     with contextlib.suppress(NotFound, Corrupt):
         for entry in decode_planes(store.get(waiting), waiting).planes:
             with contextlib.suppress(NotFound):
@@ -87,12 +84,13 @@ def drop_unfinished(store: Store, base: str) -> None:
 def settle_planes(chosen: Format, store: Store, path: str) -> None:
     """Give the index of planes its final name where its writer was killed before it could; tokens are there."""
     base = base_at(chosen.name, store, path)
-    if base is None or not store.exists(base + INDEX + NEXT):
+    waiting = None if base is None else waiting_index(store, base)
+    if base is None or waiting is None or waiting == base + INDEX or not (store.exists(waiting) and store.exists(base)):
         return
     source: Any = chosen.open(store, path, OpenOptions(read="pread"))
-    found = decode_planes(store.get(base + INDEX + NEXT), base + INDEX + NEXT)
+    found = decode_planes(store.get(waiting), waiting)
     if (found.num_tokens, found.binding) == (source.num_tokens, binding_of_source(source)):
-        promote(store, base + INDEX + NEXT)
+        promote(store, waiting)
 
 
 class _PlaneWriter:
@@ -126,6 +124,83 @@ class _PlaneWriter:
         self.hasher.update(raw)
 
 
+class PlaneFiles:
+    """The planes of one dataset as they are written: staged first, then beside it under an index that waits for it.
+
+    Args:
+        store: where the dataset will be.
+        base: what makes it visible; see `penstock.formats._planes`.
+        planes: name → dtype.
+
+    Raises:
+        ConfigError: in a store without renames, data that are there.
+    """
+
+    def __init__(self, store: Store, base: str, planes: Mapping[str, str]) -> None:
+        if waiting_index(store, base) == base + INDEX and store.exists(base):
+            what, hint = "data in this store are not replaced by data with planes", "Name another output"
+            raise ConfigError(what, path=base, found=", ".join(planes), hint=hint)
+        self._store = store
+        self._base = base
+        self._made: list[str] = []
+        self._planes: dict[str, _PlaneWriter] = {}
+        try:
+            for name, dtype in planes.items():
+                sweep_output(store, f"{base}.plane.{name}-new")
+                staged = store.stage(f"{base}.plane.{name}-new", overwrite=True)
+                self._planes[name] = _PlaneWriter(staged, dtype)
+        except BaseException:
+            self.abort()
+            raise
+
+    def as_stored(self, planes: Mapping[str, NDArray[Any]], num_tokens: int) -> dict[str, NDArray[Any]]:
+        """The values of so many tokens in their dtypes; raises `ConfigError` where that would change one."""
+        stored = {name: _as_stored(name, planes[name], one.dtype, self._base) for name, one in self._planes.items()}
+        if any(len(one) != num_tokens for one in stored.values()):
+            raise ConfigError("planes of another length than the tokens", path=self._base, expected=num_tokens)
+        return stored
+
+    def write(self, stored: Mapping[str, NDArray[Any]]) -> None:
+        """Append values as `as_stored` gives them."""
+        for name, one in self._planes.items():
+            one.write(stored[name])
+
+    def publish(self, num_tokens: int, first: NDArray[Any], last: NDArray[Any]) -> None:
+        """Put the files beside the dataset, then the index that waits for it; see `binding_of`."""
+        entries = tuple(one.finish(name) for name, one in self._planes.items())
+        for entry in entries:
+            self._made.append(plane_path(self._base, entry))
+            self._publish(self._planes[entry.name].staged, self._made[-1])
+        self._made.append(waiting_index(self._store, self._base))
+        put(self._store, self._made[-1], encode_planes(num_tokens, binding_of(num_tokens, first, last), entries))
+
+    def settle(self) -> None:
+        """The dataset is there: give the index its name."""
+        waiting = waiting_index(self._store, self._base)
+        if waiting != self._base + INDEX:
+            promote(self._store, waiting)
+
+    def abort(self) -> None:
+        """Leave nothing, but beside a dataset that is there."""
+        for one in self._planes.values():
+            one.staged.abort()
+        if self._made and not self._store.exists(self._base):
+            for path in reversed(self._made):
+                with contextlib.suppress(PenstockError, OSError):
+                    self._store.delete(path)
+
+    def _publish(self, staged: Staged, path: str) -> None:
+        if isinstance(staged, NamedLate):
+            if not staged.commit_as(path):  # a writer of the same values was killed: its file is as good
+                staged.abort()
+            return
+        with aborting(self._store.stage(path, overwrite=True)) as copy:
+            for start_bytes in range(0, staged.tell(), _COPY_BYTES):
+                copy.write(staged.read_at(start_bytes, min(_COPY_BYTES, staged.tell() - start_bytes)))
+            copy.commit()
+        staged.abort()
+
+
 class PlanedWriter:
     """Streams documents and their planes; see `penstock.abc.Writer`. Made by `penstock.create(…, planes=…)`.
 
@@ -133,22 +208,13 @@ class PlanedWriter:
     """
 
     def __init__(self, store: Store, base: str, writer: Writer, planes: Mapping[str, str]) -> None:
-        self._store = store
-        self._path = self._base = base
+        self._path = base
         self._writer = writer
         self._open = True
         self._num_tokens = 0
         self._first = self._last = np.empty(0, np.uint32)
-        self._planes: dict[str, _PlaneWriter] = {}
-        drop_unfinished(store, base)
-        try:
-            for name, dtype in planes.items():
-                sweep_output(store, f"{base}.plane.{name}-new")
-                staged = store.stage(f"{base}.plane.{name}-new", overwrite=True)
-                self._planes[name] = _PlaneWriter(staged, dtype)
-        except BaseException:
-            self._abort_planes()
-            raise
+        self._dtypes = dict(planes)
+        self._files = PlaneFiles(store, base, planes)
 
     def write(self, sample: Sample, /) -> None:
         """Add one document: `{"tokens": integers [n], name: values [n], …}`."""
@@ -162,13 +228,13 @@ class PlanedWriter:
             TooLarge: an id or a value does not fit.
         """
         require_open(self._open, self._path)
-        if batch.keys() != {"tokens", *self._planes}:
-            found, expected = ", ".join(map(str, batch)), ", ".join(["tokens", *self._planes])
+        if batch.keys() != {"tokens", *self._dtypes}:
+            found, expected = ", ".join(map(str, batch)), ", ".join(["tokens", *self._dtypes])
             raise ConfigError("a document has other fields", path=self._path, found=found, expected=expected)
         documents = [as_tokens(value) for value in batch["tokens"]]
         lengths = np.array([len(one) for one in documents], np.int64)
         planes: dict[str, NDArray[Any]] = {}
-        for name, writer in self._planes.items():
+        for name, dtype in self._dtypes.items():
             values = [np.asarray(value) for value in batch[name]]
             shapes = [one.shape for one in values]
             wrong = next((n for n, (a, b) in enumerate(zip(shapes, lengths.tolist(), strict=False)) if a != (b,)), None)
@@ -178,8 +244,7 @@ class PlanedWriter:
                 expected = f"{len(documents)} documents" if wrong is None else f"({lengths[wrong]},)"
                 raise ConfigError(what, path=self._path, found=found, expected=expected)
             filled = [one for one in values if len(one)]
-            joined = np.concatenate(filled) if filled else np.empty(0, writer.dtype)
-            planes[name] = joined
+            planes[name] = np.concatenate(filled) if filled else np.empty(0, dtype)
         filled = [one for one in documents if len(one)]
         self.write_planed_run(np.concatenate(filled) if filled else np.empty(0, np.uint8), lengths, planes)
 
@@ -194,16 +259,13 @@ class PlanedWriter:
             planes: name → values [n_tokens].
         """
         require_open(self._open, self._path)
-        stored = {name: _as_stored(name, planes[name], one.dtype, self._path) for name, one in self._planes.items()}
-        if any(len(one) != len(tokens) for one in stored.values()):
-            raise ConfigError("planes of another length than the tokens", path=self._path, expected=len(tokens))
+        stored = self._files.as_stored(planes, len(tokens))
         if isinstance(self._writer, SupportsRuns):
             self._writer.write_run(tokens, doc_lengths)
         else:
             self._writer.write_batch({"tokens": np.split(tokens, np.cumsum(doc_lengths)[:-1])})
         try:
-            for name, one in self._planes.items():
-                one.write(stored[name])
+            self._files.write(stored)
         except BaseException:
             self.abort()
             raise
@@ -216,55 +278,26 @@ class PlanedWriter:
         """Publish the planes, their index, then the tokens, durably; see `penstock.formats._planes`."""
         require_open(self._open, self._path)
         self._open = False
-        waiting = self._base + INDEX + NEXT
-        made: list[str] = []
         try:
-            entries = tuple(one.finish(name) for name, one in self._planes.items())
-            for entry in entries:
-                made.append(plane_path(self._base, entry))
-                self._publish(self._planes[entry.name].staged, made[-1])
-            index = encode_planes(self._num_tokens, binding_of(self._num_tokens, self._first, self._last), entries)
-            put(self._store, waiting, index)
+            self._files.publish(self._num_tokens, self._first, self._last)
             manifest = self._writer.commit()
         except BaseException:
             self._writer.abort()
-            self._abort_planes()
-            if not self._store.exists(self._base):
-                self._drop([waiting, *made])
+            self._files.abort()
             raise
-        promote(self._store, waiting)
+        self._files.settle()
         return manifest
 
     def abort(self) -> None:
         """Leave nothing."""
         self._open = False
-        self._abort_planes()
+        self._files.abort()
         self._writer.abort()
 
     def __enter__(self) -> Self:
         return self
 
     __exit__ = leave
-
-    def _publish(self, staged: Staged, path: str) -> None:
-        if isinstance(staged, NamedLate):
-            if not staged.commit_as(path):  # a writer of the same values was killed: its file is as good
-                staged.abort()
-            return
-        with aborting(self._store.stage(path, overwrite=True)) as copy:
-            for start_bytes in range(0, staged.tell(), _COPY_BYTES):
-                copy.write(staged.read_at(start_bytes, min(_COPY_BYTES, staged.tell() - start_bytes)))
-            copy.commit()
-        staged.abort()
-
-    def _abort_planes(self) -> None:
-        for one in self._planes.values():
-            one.staged.abort()
-
-    def _drop(self, paths: list[str]) -> None:
-        for path in paths:
-            with contextlib.suppress(PenstockError, OSError):
-                self._store.delete(path)
 
 
 def _as_stored(name: str, values: NDArray[Any], dtype: str, path: str) -> NDArray[Any]:

@@ -12,8 +12,9 @@ lowest bit. The index is one JSON document:
 | `planes` | of each `name`, `dtype`, `size_bytes`, and `digest`: xxh3-128 of its file |
 | `check` | xxh3-128 of the document without it |
 
-It is `<data>.planes.next` until its tokens are visible: published before them, renamed after them. A reader takes the
-one of both that fits the tokens. So a writer that is killed anywhere leaves tokens and planes, or neither.
+On this machine it is `<data>.planes.next` until its tokens are visible: published before them, renamed after them. A
+reader takes the one of both that fits the tokens. So a writer that is killed anywhere leaves tokens and planes, or
+neither. In other stores it has its name from the start.
 """
 
 from __future__ import annotations
@@ -103,6 +104,14 @@ def plane_path(base: str, entry: PlaneEntry) -> str:
     return f"{base}.plane.{entry.name}-{entry.digest[:8]}"
 
 
+def waiting_index(store: Store, base: str) -> str:
+    """The name of an index whose tokens are not there yet.
+
+    In a store without renames that is its own: nothing of it is seen before the tokens, and nobody asks for two names.
+    """
+    return base + INDEX + (NEXT if isinstance(store, LocalStore) else "")
+
+
 def size_of(dtype: str, num_tokens: int) -> int:
     """Bytes of a plane of so many tokens."""
     return -(-num_tokens // 8) if dtype == "bool" else num_tokens * np.dtype(dtype).itemsize
@@ -174,7 +183,8 @@ def listed_planes(store: Store, base: str, source: TokenSource) -> tuple[PlaneEn
         Corrupt: an index that can't be read, or is of other tokens.
     """
     path = base + INDEX
-    final, waiting = _read_index(store, path), _read_index(store, path + NEXT)
+    waits = waiting_index(store, base)
+    final, waiting = _read_index(store, path), None if waits == path else _read_index(store, waits)
     if final is None and waiting is None:
         return ()
     binding = binding_of_source(source)

@@ -24,8 +24,9 @@ from penstock.formats.jsonl.scan import fault_of
 from penstock.formats.jsonl.source import decode_line
 from penstock.reshape.expression import compile_expression, compile_pattern
 from penstock.reshape.field_names import names_in, require_fields
-from penstock.reshape.origins import Seen, refuse_along
+from penstock.reshape.origins import Seen, refuse_along, something_goes_along
 from penstock.reshape.pieces import Groups, Range, Workers, hands_for, pieces_for, ranges_of
+from penstock.reshape.planes import refuse_planes
 from penstock.reshape.reorder import grouped
 from penstock.reshape.rewrite import Counter, Output, Progress, Written, append_made, numbered, write_output, write_rows
 from penstock.reshape.rows import AnyRows, LineRows, RowsAt, SampleRows, TokenRows, open_rows, read_run, rows_at, runs
@@ -103,6 +104,8 @@ def filter(
         refuse_along(cast(dict[str, Any], options), keep_map, "shares are written by many", by_shares=True)
     with keeping_nothing(dry_run):
         rows, place = open_rows(source, format=format, store=store, **options), place_of(target, store).bare()
+    if is_shared(sharing, hands, dry_run=dry_run):
+        refuse_planes([rows], "shares are written by many")
     chosen = _chosen(indices)
     given: dict[str, Any] = {"min_tokens": min_tokens, "max_tokens": max_tokens, "match": match, "where": where}
     conditions = Conditions(**given, field=field, invert=invert)
@@ -120,7 +123,7 @@ def filter(
     work = _Work(rows, rows_at(rows, options), conditions, wanted, hands)
     made_by |= conditions.more_of(chosen)
     how = How(sharing, hands, Counter(len(rows), progress))
-    if how.by_parts and not keep_map and not rows.taken_out.carried.entries:
+    if how.by_parts and not something_goes_along([rows], keep_map=keep_map):
         laid = list(_tasks(rows, wanted))
         return _share(RowWork(place, [output], [rows], [work.rows_at], made_by, _Kept(conditions), laid, how))
     return _write_kept(work, output, made_by, how.counter)
@@ -146,7 +149,7 @@ def _share(asked: RowWork) -> FilterReport:
 
 def _write_kept(work: _Work, output: Output, made_by: Mapping[str, Any], counter: Counter) -> FilterReport:
     rows, wanted, seen = work.rows, work.wanted, Seen.of(1)
-    numbers = output.keep_map or bool(rows.taken_out.carried.entries)
+    numbers = something_goes_along([rows], keep_map=output.keep_map)
 
     def fill(writer: Writer) -> None:
         if work.workers.are_alone:

@@ -19,7 +19,7 @@ from penstock.executors import AnyExecutor
 from penstock.formats.shards.codecs import registered_name
 from penstock.formats.shards.merge import copy_shards, merge_parts
 from penstock.reshape.in_place import InPlace, in_place
-from penstock.reshape.origins import all_rows, refuse_along
+from penstock.reshape.origins import all_rows, refuse_along, something_goes_along
 from penstock.reshape.pieces import (
     Copied,
     Range,
@@ -29,6 +29,7 @@ from penstock.reshape.pieces import (
     ranges_of,
     sweep_pieces,
 )
+from penstock.reshape.planes import refuse_planes
 from penstock.reshape.rewrite import (
     Counter,
     Output,
@@ -135,7 +136,9 @@ def merge(
     samples = [rows for rows in opened if isinstance(rows, SampleRows)]
     hands = hands_for(executor, workers, dry_run=dry_run)
     how = How(sharing, hands, Counter(sum(map(len, opened)), progress))
-    goes_along = keep_map or any(rows.taken_out.carried.entries for rows in opened)
+    if shares:
+        refuse_planes(opened, "shares are written by many")
+    goes_along = something_goes_along(opened, keep_map=keep_map)
     if len(samples) == len(opened) and not (excluded_in(opened) or goes_along):  # shards go over whole
         return _merge_samples(samples, output, how)
     if how.by_parts and not goes_along:

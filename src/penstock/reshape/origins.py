@@ -17,7 +17,9 @@ from penstock.errors import ConfigError, NotFound
 from penstock.formats import get_format
 from penstock.formats._excluded import put_waiting, settle_waiting, unsettle, waiting_list
 from penstock.formats._kept import places_in_whole
-from penstock.reshape.rows import AnyRows
+from penstock.formats._planed_writer import settle_planes
+from penstock.reshape.planes import drop_planes, plane_files, planes_in, unsettle_planes, write_planes
+from penstock.reshape.rows import AnyRows, TokenRows
 from penstock.store.exclude_list import Entry, indices_of
 from penstock.store.place import Place
 from penstock.store.row_map import require_own_row_map, row_map_path, settle_row_map, write_row_map
@@ -55,6 +57,11 @@ def refuse_along(options: dict[str, Any], keep_map: bool, why: str, *, by_shares
         if not by_shares:
             hint = "Leave it out; `penstock convert` copies one dataset with --keep-excluded, and entries with it"
         raise ConfigError(f"{why}, and no row is told from another then", found=named, hint=hint)
+
+
+def something_goes_along(sources: Sequence[AnyRows], *, keep_map: bool) -> bool:
+    """Whether a row map, entries of exclude lists, or planes go along with what is made of sources."""
+    return keep_map or any(rows.taken_out.carried.entries for rows in sources) or bool(planes_in(sources))
 
 
 def all_rows(first: int, stop: int) -> Iterator[IntArray]:
@@ -113,10 +120,15 @@ class Along:
         """Whether samples are copied that are excluded."""
         return any(rows.taken_out.carried.entries for rows in self.sources)
 
+    @property
+    def has_planes(self) -> bool:
+        """Whether the sources have planes."""
+        return bool(planes_in(self.sources))
+
     def commit(self, once: Once[Manifest], commit: Callable[[], Manifest]) -> Manifest:
         """Make the output visible, with what goes along."""
         with self.written(once.published):
-            return once.commit(lambda: self.settled(commit()), goes_on=self.has_list)
+            return once.commit(lambda: self.settled(commit()), goes_on=self.has_list or self.has_planes)
 
     @contextlib.contextmanager
     def written(self, published: Callable[[Any], Manifest | None]) -> Generator[None]:
@@ -137,12 +149,21 @@ class Along:
             settle_row_map(self.place, manifest)
         if self.has_list:
             settle_waiting(get_format(self.format), self.place)
+        if self.has_planes:
+            settle_planes(get_format(self.format), self.place.store, self.place.path)
         return manifest
 
+    def stands(self) -> None:
+        """Name the planes of data that stand: a writer was killed before it could, and they are not to be replaced."""
+        if self.has_planes:
+            settle_planes(get_format(self.format), self.place.store, self.place.path)
+
     def waits_again(self) -> None:
-        """Let the list of data that are about to be replaced wait for their successor."""
+        """Let the list and the planes of data that are about to be replaced wait for their successor."""
         if self.has_list:
             unsettle(get_format(self.format), self.place)
+        if self.has_planes:
+            unsettle_planes(self.place, self.format)
 
     def _write(self) -> None:
         if self.has_list and not self.place.is_local:
@@ -160,8 +181,17 @@ class Along:
                           self._whole_rows(), [*inputs.items()], counts, self.options, None)  # fmt: skip
         if self.has_list:
             put_waiting(get_format(self.format), self.place, list(self._entries()))
+        if planes := planes_in(self.sources):
+            files = plane_files(self.place, self.format, planes)
+            try:
+                write_planes(files, [rows for rows in self.sources if isinstance(rows, TokenRows)], self.rows())
+            except BaseException:
+                files.abort()
+                raise
 
     def _drop(self) -> None:
+        if self.has_planes and not self.place.exists():
+            drop_planes(self.place, self.format)
         path = row_map_path(self.place.path)
         gone = [path + NEXT, *([] if self.place.exists() else [path])] if self.keep_map else []
         gone += [waiting_list(self.format, self.place.path)] if self.has_list else []

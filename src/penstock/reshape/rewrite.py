@@ -18,6 +18,7 @@ from penstock.formats._kept import whole_of
 from penstock.reshape.once import once_dataset
 from penstock.reshape.origins import Along, Rows, Seen, recorded
 from penstock.reshape.pieces import Groups, Range, Segment, sweep_pieces
+from penstock.reshape.planes import planes_in, require_place_of_planes
 from penstock.reshape.rows import AnyRows, LineRows, TokenRows, read_run, runs, total_units
 from penstock.reshape.samples import SampleRows
 from penstock.reshape.tally import Tally
@@ -143,6 +144,7 @@ def write_output(
     made = made_before(output, once, along)
     if made is not None:
         return made
+    along.stands()
     with open_writer(output, sources, made_by) as writer:
         fill(writer)
         return along.commit(once, writer.commit)
@@ -162,7 +164,7 @@ def along_with(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str,
 
 def made_before(output: Output, once: Once[Manifest], along: Along) -> Manifest | None:
     """What a run of the same work made before it was killed, with what goes along."""
-    if output.overwrite and not along.has_list:
+    if output.overwrite and not (along.has_list or along.has_planes):
         return None
     made = once.published(None) if once.is_begun() else None
     if made is not None:
@@ -245,6 +247,8 @@ def writer_options(output: Output, sources: Sequence[AnyRows], made_by: Mapping[
         instead = "`penstock pack` makes tokens of text" if packs else "Name one with --to (to=)"
         raise Unsupported(f"the format {chosen.name!r} can't hold {what}", path=output.place.path, hint=instead)
     require_other_dataset(sources, output.place, chosen.name, output.reads)
+    if planes := planes_in(sources):
+        require_place_of_planes(output.place, chosen.name, planes)
     options = _token_options(documents, output) if documents else dict[str, Any]()
     return options | (lineage(sources, made_by) if documents or chosen.name == "jsonl" else {})
 

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._kinds import is_token_source
-from penstock._planes import require_no_planes
 from penstock._resolved import excluded_of
 from penstock.abc import Store, TokenSource
 from penstock.codec.joined_digest import documents_in
@@ -420,7 +419,6 @@ def open_rows(
     if keep_excluded:
         seen, taken_out = source, TakenOut(carried=carried_list(seen))
     if is_token_source(source):
-        require_no_planes(source, "this verb", place.path)
         return TokenRows(kept(seen), place, chosen.name, taken_out)
     if isinstance(source, Lines):
         return LineRows(_left(source.line_ranges(), taken_out), Place(*source.text), "jsonl", source, taken_out)

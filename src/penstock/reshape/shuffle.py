@@ -15,8 +15,9 @@ from penstock.errors import ConfigError, Unsupported
 from penstock.executors import AnyExecutor
 from penstock.formats.tables.lines import TableLines
 from penstock.reshape.cost import Announce, cost_of_places, cost_of_rows
-from penstock.reshape.origins import refuse_along, rows_in_order
+from penstock.reshape.origins import refuse_along, rows_in_order, something_goes_along
 from penstock.reshape.pieces import PIECE_BYTES, Copied, Range, Workers, pieces_for, ranges_of
+from penstock.reshape.planes import refuse_planes
 from penstock.reshape.reorder import (
     Bucketed,
     Gathered,
@@ -123,6 +124,8 @@ def shuffle(
         given |= {"token_bytes": token_bytes, "memory_bytes": memory_bytes}
         return merge_tars([dataset], place, How(sharing, by, Counter(0, progress)), **given, **options)[0]
     rows = open_rows(dataset, format=format, **options)
+    if shares:
+        refuse_planes([rows], "shares are written by many")
     output = Output(place, to, overwrite, token_bytes, keep_map=keep_map)
     order = SeededOrder(len(rows), seed) if len(rows) else None
     hands = Hands(by, rows_at(rows, options), token_bytes or rows.dtype.itemsize, announce)
@@ -130,7 +133,7 @@ def shuffle(
     if shares and memory_bytes is not None:
         what, hint = "a share of a shuffle holds 64 MiB of rows", "Leave memory_bytes (--memory-mb) out"
         raise ConfigError(what, found=f"{memory_bytes} bytes", hint=hint)
-    goes_along = memory_bytes is not None or keep_map or bool(rows.taken_out.carried.entries)
+    goes_along = memory_bytes is not None or something_goes_along([rows], keep_map=keep_map)
     if (shares or not by.are_alone) and not goes_along and _is_picked(rows, order, shares=shares):
         return share(_asked(rows, order, output, made_by, hands, sharing, Counter(len(rows), progress)))[0]
     return write_in_order(rows, order, [rows], output, made_by, memory_bytes, progress, hands)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -25,8 +26,9 @@ from penstock.formats.jsonl.text import Text
 from penstock.formats.tables.lines import TableLines
 from penstock.order.permutation import unpermute
 from penstock.reshape.once import once_parts
-from penstock.reshape.origins import Along, Seen, recorded, refuse_along
+from penstock.reshape.origins import Along, Seen, recorded, refuse_along, something_goes_along
 from penstock.reshape.pieces import Groups, Range, Workers, hands_for, pieces_for, ranges_of, sweep_pieces
+from penstock.reshape.planes import refuse_planes
 from penstock.reshape.reorder import grouped
 from penstock.reshape.rewrite import (
     Counter,
@@ -140,6 +142,8 @@ def split(
         return split_tars(dataset, places, deal, made_by, told, overwrite=overwrite, dry_run=dry_run, **options)
     with keeping_nothing(dry_run):
         rows = open_rows(dataset, format=format, **options)
+    if in_shares:
+        refuse_planes([rows], "shares are written by many")
     by_content = ByContent(shares, seed, isinstance(rows, TokenRows))
     parts = ByPosition(len(rows), shares, seed) if by == "position" else by_content
     work = _Work(rows, rows_at(rows, options), parts, hands, target.child(rows.place.name))
@@ -149,7 +153,7 @@ def split(
     if dry_run:
         return _rehearsed(work, outputs, made_by, Counter(len(rows), progress))
     how = How(sharing, hands, Counter(len(rows), progress))
-    if how.by_parts and not keep_map and not rows.taken_out.carried.entries:
+    if how.by_parts and not something_goes_along([rows], keep_map=keep_map):
         laid = list(ranges_of(0, rows))
         return share(RowWork(work.beside, outputs, [rows], [work.rows_at], made_by, _Dealt(parts), laid, how))
     return _written(work, outputs, made_by, how.counter)
@@ -179,11 +183,14 @@ def _written(work: _Work, outputs: Sequence[Output], made_by: dict[str, Any], co
     if all(there):
         for one, manifest in zip(along, there, strict=False):
             one.settled(cast(Manifest, manifest))
-    manifests = None if outputs[0].overwrite and not along[0].has_list else once.made()
+    fresh = outputs[0].overwrite and not (along[0].has_list or along[0].has_planes)
+    manifests = None if fresh else once.made()
     if manifests is None:
-        for one, manifest in zip(along, there, strict=False):
+        for one, manifest in itertools.zip_longest(along, there):
             if manifest is not None:
                 one.waits_again()
+            else:
+                one.stands()
         if once.is_begun():
             outputs = [_goes_on(output, part, rows) for output, part in zip(outputs, known, strict=True)]
         manifests = _deal(work, outputs, made_by, _Outputs(once, known, along, seen), counter)
@@ -271,7 +278,7 @@ def _deal(
     parts: _Outputs,
     counter: Counter,
 ) -> tuple[Manifest, ...]:
-    numbers, seen = outputs[0].keep_map or parts.along[0].has_list, parts.seen
+    numbers, seen = something_goes_along([work.rows], keep_map=outputs[0].keep_map), parts.seen
     with contextlib.ExitStack() as stack:
         # All writers begin first: a part that exists is refused before anything is written.
         rows = work.rows

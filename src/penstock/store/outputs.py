@@ -115,10 +115,11 @@ def require_own_side_file(store: Store, side: str) -> None:
         if store.exists(one) and (_is_folder(store, one) or store.get(one, 0, 1) not in (b"", b"{")):
             raise ConfigError("what stands in the place of the side file is another thing", path=one, hint=_ELSEWHERE)
     require_no_list(store, side)
-    planes = side.removesuffix(".penstock") + ".planes"
-    if isinstance(store, LocalStore) and store.exists(planes):
+    data = side.removesuffix(".penstock")
+    planes = f"{data}.planes"  # in other stores it has its name before the data are there
+    if store.exists(planes) and (isinstance(store, LocalStore) or store.exists(data)):
         what, hint = "data with planes are not replaced", f"Name another output, or remove {planes} first"
-        raise ConfigError(what, path=side.removesuffix(".penstock"), found=planes, hint=hint)
+        raise ConfigError(what, path=data, found=planes, hint=hint)
 
 
 def sweep_killed(store: Store, paths: Iterable[str]) -> None:

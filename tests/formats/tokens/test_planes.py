@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ import penstock as ps
 from penstock.check.summary import summarise
 from penstock.errors import ConfigError, Corrupt, Truncated, Unsupported
 from penstock.formats._planes import DTYPES
+from penstock.look.purge import purge
+from penstock.reshape.chunk import chunk
 
 FORMATS = ("pbin", "megatron", "flat-tokens")
 SUFFIX = {"pbin": ".pbin", "megatron": "", "flat-tokens": ".zarr"}
@@ -318,15 +322,18 @@ def test_convert_takes_them_along(tmp_path: Path, format: str, to: str) -> None:
 
 
 def test_what_can_not_take_them_refuses(tmp_path: Path) -> None:
-    path = made(tmp_path)
+    path, bare = made(tmp_path), str(tmp_path / "bare.pbin")
+    ps.convert(path, bare, drop_planes=True)
     refused: list[Any] = [
         lambda: ps.convert(path, str(tmp_path / "x.mds"), to="mds"),
         lambda: ps.convert(path, str(tmp_path / "x.pbin"), eos=("add", 0)),
         lambda: ps.convert(path, str(tmp_path / "x.pbin"), workers=2),
         lambda: ps.convert(path, str(tmp_path / "x"), file_tokens=10),
-        lambda: ps.merge([path, path], str(tmp_path / "x.pbin")),
-        lambda: ps.shuffle(path, str(tmp_path / "x.pbin"), seed=1),
-        lambda: ps.split(path, str(tmp_path / "x"), ratio=[0.5, 0.5]),
+        lambda: ps.merge([path, bare], str(tmp_path / "x.pbin")),
+        lambda: ps.shuffle(path, str(tmp_path / "x.pbin"), seed=1, part=(1, 2)),
+        lambda: ps.merge([path], str(tmp_path / "x.pbin"), part=(1, 2)),
+        lambda: ps.filter(path, str(tmp_path / "x.pbin"), min_tokens=2, part=(1, 2)),
+        lambda: ps.split(path, str(tmp_path / "x"), ratio=[0.5, 0.5], part=(1, 2)),
         lambda: opened([path]),
         lambda: opened(str(tmp_path)),
     ]
@@ -336,6 +343,136 @@ def test_what_can_not_take_them_refuses(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("[xy]*"))
     ps.shuffle(path, str(tmp_path / "x.pbin"), seed=1, drop_planes=True)
     assert len(opened(str(tmp_path / "x.pbin"))) == len(LENGTHS)
+
+
+def held(path: str) -> list[list[Any]]:
+    """The documents of a dataset, with their planes."""
+    source = opened(path)
+    return [[source[index][name].tolist() for name in ("tokens", *PLANES)] for index in range(len(source))]
+
+
+def given(seed: int = 0) -> list[list[Any]]:
+    return [[one[name].tolist() for name in ("tokens", *PLANES)] for one in documents(seed)]
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_verb_takes_them_along(tmp_path: Path, format: str, workers: int | None) -> None:
+    first, second = made(tmp_path, format), made(tmp_path, format, seed=1, name="b")
+    by: dict[str, Any] = {"workers": workers}
+
+    def out(name: str) -> str:
+        return str(tmp_path / (name + SUFFIX[format]))
+
+    ps.merge([first, second], out("m"), **by)
+    assert held(out("m")) == given() + given(1)
+    ps.filter(out("m"), out("f"), min_tokens=3, keep_map=True, **by)
+    assert held(out("f")) == [one for one in given() + given(1) if len(one[0]) >= 3]
+    ps.shuffle(out("m"), out("s"), seed=3, **by)
+    assert held(out("s")) != held(out("m"))
+    assert sorted(held(out("s"))) == sorted(held(out("m")))
+    by_content = [one.path for one in ps.split(out("m"), str(tmp_path / "y"), ratio=[0.5, 0.5], by="content", **by)]
+    assert sorted(held(by_content[0]) + held(by_content[1])) == sorted(held(out("m")))
+    chunk(out("m"), out("c"), chunk_id=1, num_chunks=3)
+    assert held(out("c")) == (given() + given(1))[6:11]
+    for path in (out("m"), out("f"), out("s"), out("c"), *by_content):
+        assert not ps.verify(path, depth="full")
+    assert not [one.name for one in tmp_path.rglob("*") if one.name.endswith((".next", ".staged", "-new"))]
+
+
+def test_a_document_longer_than_what_is_held_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock.reshape import planes
+
+    monkeypatch.setattr(planes, "_RUN_TOKENS", 4)
+    path = made(tmp_path)
+    ps.shuffle(path, str(tmp_path / "s.pbin"), seed=1)
+    assert sorted(held(str(tmp_path / "s.pbin"))) == sorted(given())
+    assert not ps.verify(str(tmp_path / "s.pbin"), depth="full")
+
+
+def test_excluded_documents_leave_no_values_in_what_verbs_make(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    ps.exclude(path, indices=[3], reason="test")
+    left = given()[:3] + given()[4:]
+    ps.merge([path], str(tmp_path / "m.pbin"))
+    assert held(str(tmp_path / "m.pbin")) == left
+    ps.filter(path, str(tmp_path / "f.pbin"), min_tokens=0, keep_excluded=True)
+    assert opened(str(tmp_path / "f.pbin")).excluded_indices.tolist() == [3]
+    purge(path, str(tmp_path / "p.pbin"))
+    assert held(str(tmp_path / "p.pbin")) == left
+
+
+def test_in_a_bucket(tmp_path: Path, s3_server: str) -> None:
+    root = f"s3://bucket/{tmp_path.name}"
+    path = made(tmp_path)
+    ps.convert(path, f"{root}/c.pbin")
+    ps.merge([f"{root}/c.pbin", path], f"{root}/m.pbin")
+    assert held(f"{root}/m.pbin") == given() * 2
+    assert not ps.verify(f"{root}/m.pbin", depth="full")
+    with ps.create(f"{root}/w.idx", format="megatron", token_bytes=2, planes={"weight": "float16"}) as writer:
+        writer.write({"tokens": [1, 2], "weight": [0.5, 2]})
+    assert opened(f"{root}/w.idx")[0]["weight"].tolist() == [0.5, 2]
+    with pytest.raises(ConfigError, match="planes are not replaced"):
+        ps.merge([path], f"{root}/c.pbin", overwrite=True, drop_planes=True)
+    assert held(f"{root}/c.pbin") == given()
+    ps.merge([path], f"{root}/bare.pbin", drop_planes=True)
+    with pytest.raises(ConfigError, match="not replaced by data with planes"):
+        ps.merge([path], f"{root}/bare.pbin", overwrite=True)
+    assert ps.open(f"{root}/bare.pbin")[3]["tokens"].tolist() == given()[3][0]
+
+
+@pytest.mark.parametrize("verb", ["merge", "filter", "split"])
+def test_verbs_killed_anywhere_leave_both_or_neither(verb: str, tmp_path: Path) -> None:
+    """And the same command goes on to the same bytes, after which nothing is left over."""
+    path = made(tmp_path)
+    (tmp_path / "out").mkdir()
+    target = str(tmp_path / "out" / "x.pbin")
+
+    def run() -> list[str]:
+        if verb == "split":
+            return [one.path for one in ps.split(path, str(tmp_path / "out"), ratio=[0.5, 0.5], by="content")]
+        ps.merge([path], target) if verb == "merge" else ps.filter(path, target, min_tokens=2)
+        return [target]
+
+    outputs = run()
+    expected = {one.name: one.read_bytes() for one in (tmp_path / "out").iterdir()}
+    wanted = [held(one) for one in outputs]
+    kills = 0
+    for number in range(1, 10_000):
+        for one in (tmp_path / "out").iterdir():
+            one.unlink()
+        if not killed_at(number, run):
+            break
+        kills += 1
+        for one, documents_there in zip(outputs, wanted, strict=True):
+            if os.path.exists(one):
+                assert held(one) == documents_there
+        run()
+        assert {one.name: one.read_bytes() for one in (tmp_path / "out").iterdir()} == expected
+    assert kills > 20
+
+
+def killed_at(number: int, run: Any) -> bool:
+    """Whether a child that runs it came to the `number`-th call that changes the disk, before which it is killed."""
+    child = os.fork()
+    if child == 0:
+        calls = itertools.count(1)
+
+        def counted(real: Any) -> Any:
+            def call(*arguments: Any, **options: Any) -> Any:
+                if next(calls) == number:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return real(*arguments, **options)
+
+            return call
+
+        for name in ("rename", "replace", "link", "unlink", "fsync", "fdatasync"):
+            setattr(os, name, counted(getattr(os, name)))
+        try:
+            run()
+        finally:
+            os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
 def test_excluded_documents_have_no_planes(tmp_path: Path) -> None:
