@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import re
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +23,10 @@ GOLDEN = Path(__file__).parent / "golden"
 _SETTINGS = (Path(__file__).parent / "telemetry_off.env").read_text().splitlines()
 os.environ.update(line.split("=", 1) for line in _SETTINGS if not line.startswith("#"))
 
+
+# Shells start what runs in the background so that it ignores interrupts, and the processes of tests would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 MEMORY = "/dev/shm"
 MEMORY_BYTES = 4 << 30

@@ -48,7 +48,7 @@ Verb = Callable[..., list[Written]]
 
 
 def filtered(source: str, folder: str, **how: Any) -> list[Written]:
-    fields = source.endswith(".jsonl") or os.path.exists(f"{source}/index.json")
+    fields = source.endswith(".jsonl") or (os.path.exists(f"{source}/index.json") and not source.endswith("-files"))
     condition = {"where": "id % 3 != 1"} if fields else {"min_tokens": 20, "max_tokens": 80}
     chosen = np.arange(0, 240, 2)
     return [ps.filter(source, _target(source, folder), indices=chosen, **condition, **how).output]
@@ -64,6 +64,7 @@ def shuffled(source: str, folder: str, **how: Any) -> list[Written]:
 
 
 def split(source: str, folder: str, **how: Any) -> list[Written]:
+    how |= {"to": "pbin"} if source.endswith("-files") else {}
     return list(ps.split(source, f"{folder}/parts", ratio=(3, 1), by="content", **how))
 
 
@@ -80,6 +81,17 @@ def excluded(make: Callable[[Path], Path]) -> Callable[[Path], Path]:
     return made
 
 
+def token_files(format: str) -> Callable[[Path], Path]:
+    """A folder of a few of them."""
+
+    def made(folder: Path) -> Path:
+        ps.convert(tokens("pbin")(folder), folder / "in-files", to=format, file_tokens=3000)
+        assert len(ps.open(folder / "in-files").block_starts) > 5
+        return folder / "in-files"
+
+    return made
+
+
 def in_tars_of_two_splits(folder: Path) -> Path:
     return in_tars(folder, split_ratio=(0.7, 0.3, 0))
 
@@ -88,11 +100,14 @@ SOURCES = {
     "flat-tokens": tokens("flat-tokens"),
     "pbin": tokens("pbin"),
     "megatron": tokens("megatron"),
+    "pbin files": token_files("pbin"),
+    "megatron files": token_files("megatron"),
     "jsonl": lines,
     "mds": shards("mds", size_limit=1500, hashes=["sha1"]),
     "mds.zstd": shards("mds", size_limit=1500, compression="zstd:3"),
     "csv": shards("csv", size_limit=1500),
     "pbin, some excluded": excluded(tokens("pbin")),
+    "pbin files, some excluded": excluded(token_files("pbin")),
     "jsonl, some excluded": excluded(lines),
     "mds, some excluded": excluded(shards("mds", size_limit=1500)),
     "tars": in_tars,
@@ -107,7 +122,7 @@ CASES.remove(("shuffle", "flat-tokens"))
 
 
 def _target(source: str, folder: str) -> str:
-    return f"{folder}/out{'.jsonl' if source.endswith('.jsonl') else ''}"
+    return f"{folder}/out{'.jsonl' if source.endswith('.jsonl') else '.pbin' if source.endswith('-files') else ''}"
 
 
 class Dying:
@@ -183,7 +198,10 @@ def hidden(folder: str) -> list[str]:
     [
         *((*case, "disk") for case in CASES),
         *((*case, "s3") for case in (("filter", "megatron"), ("shuffle", "jsonl"), ("split", "mds"))),
-        *((*case, "s3") for case in (("merge", "csv"), ("filter", "flat-tokens"), ("split", "tars"))),
+        *(
+            (*case, "s3")
+            for case in (("shuffle", "pbin files"), ("merge", "csv"), ("filter", "flat-tokens"), ("split", "tars"))
+        ),
         *((*case, "s3") for case in (("merge", "tars, some excluded"), ("shuffle", "tars, two splits"))),
     ],
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.abc import Store
-from penstock.reshape.rows import AnyRows, OneRun, TokenRows
+from penstock.reshape.picking import OneRun
+from penstock.reshape.rows import AnyRows, TokenRows
 from penstock.store.cache import CachedStore
 from penstock.store.local import LocalStore
 from penstock.store.place import Place

@@ -29,6 +29,7 @@ from penstock.formats._kept import carried_list, excluded_list, kept, places_in_
 from penstock.formats.shards.source import ShardSource
 from penstock.formats.tables.arrow import ArrowSource
 from penstock.formats.tables.lines import TableLines
+from penstock.reshape.picking import OneRun, can_pick, pick
 from penstock.reshape.samples import NOTHING_TAKEN_OUT, SampleRows, TakenOut
 from penstock.store.mapped import MappedFile
 from penstock.store.network import on_network
@@ -94,15 +95,6 @@ class PicksRows(Protocol):
 
     def pick(self, rows: IntArray) -> NDArray[Any]:
         """The rows at these indices, back to back."""
-        ...
-
-
-@runtime_checkable
-class OneRun(Protocol):
-    """A token source whose tokens may lie in one file as a writer of the same width would put them there."""
-
-    def token_run(self) -> Extent | None:
-        """File range of all tokens, back to back and little-endian in the width of `dtype`; None where it is not so."""
         ...
 
 
@@ -198,25 +190,13 @@ class TokenRows:
             self._map.release()
 
     def can_pick(self) -> bool:
-        """Whether tokens lie in one file as they are."""
-        return self._stored_run() is not None
+        """Whether tokens lie in files as they are."""
+        return can_pick(stored(whole_of(self.source)))
 
     def pick(self, rows: IntArray) -> NDArray[Any]:
         """uint[n]: the tokens of the documents at these indices."""
-        run, gone = self._stored_run(), self.taken_out.indices
-        if run is None:
-            return np.concatenate([np.empty(0, self.dtype), *(self.read(*one) for one in _stops(self.ranges(rows)))])
-        width, doc_starts = self.dtype.itemsize, stored(whole_of(self.source)).doc_starts
-        places = rows if gone is None else places_in_whole(rows, gone)
-        pairs = zip(doc_starts[places].tolist(), doc_starts[places + 1].tolist(), strict=True)
-        ranges = [(run.offset_bytes + a * width, run.offset_bytes + b * width) for a, b in pairs]
-        data = b"".join(self.place.store.get_ranges(run.path, ranges))
-        return np.frombuffer(data, dtype_for(width, "<"))
-
-    def _stored_run(self) -> Extent | None:
-        """Where all tokens lie in one file, those that are left out too."""
-        whole = stored(whole_of(self.source))
-        return whole.token_run() if isinstance(whole, OneRun) else None
+        whole, gone = stored(whole_of(self.source)), self.taken_out.indices
+        return pick(self.place.store, whole, rows if gone is None else places_in_whole(rows, gone))
 
 
 class LineRows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any
@@ -231,13 +231,16 @@ class TokenFilesSource:
         if self._doc_starts is not None:
             return document_batch(self, indices)
         indices = as_indices(indices, len(self))
-        owner = np.searchsorted(self._starts, indices, side="right") - 1
         parts: list[tuple[NDArray[np.intp], Batch]] = []
-        for file in np.unique(owner).tolist():
-            at = np.flatnonzero(owner == file)
+        for file, at in self._files_of(indices):
             with self._listed_documents(file):
                 parts.append((at, self._file(file).get_batch(indices[at] - self._starts[file])))
         return parts[0][1] if len(parts) == 1 else scatter(parts or [(indices, {"tokens": []})], len(indices))
+
+    def by_file(self, indices: IntArray, /) -> Iterator[tuple[IntArray, TokenSource, IntArray]]:
+        """Of each file with some of these documents: their places in `indices`, the file, and their indices there."""
+        for file, at in self._files_of(as_indices(indices, len(self))):
+            yield at, self._file(file), indices[at] - self._starts[file]
 
     def tokens(self, start: int, stop: int) -> TokenArray:
         """uint[stop - start], read-only: tokens `[start, stop)`; a copy only where they cross a border of files."""
@@ -320,6 +323,12 @@ class TokenFilesSource:
     def _file_of(self, index: int) -> tuple[int, int]:
         file = int(np.searchsorted(self._starts, index, side="right")) - 1
         return file, index - int(self._starts[file])
+
+    def _files_of(self, indices: IntArray) -> Iterator[tuple[int, NDArray[np.intp]]]:
+        """Each file that holds some of these documents, and their places in `indices`."""
+        owner = np.searchsorted(self._starts, indices, side="right") - 1
+        for file in np.unique(owner).tolist():
+            yield file, np.flatnonzero(owner == file)
 
     def _only_file(self, starts: IntArray, length: int) -> int | None:
         """The file that holds all of these windows; None where they lie in several."""
