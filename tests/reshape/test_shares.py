@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import pickle
 import threading
@@ -434,6 +435,30 @@ def test_two_workers_that_disagree_are_found(tmp_path: Path) -> None:
     (mark.parent / f"00000000-{'0' * 32}--1").touch()
     with pytest.raises(Corrupt, match="two workers disagree on block 0"):
         ps.merge([source, source], output, finish=True)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("filter", "SOURCE", "-o", "OUT.pbin", "--min-tokens", "20"),
+        ("merge", "SOURCE", "SOURCE", "-o", "OUT.pbin"),
+        ("shuffle", "SOURCE", "-o", "OUT.pbin", "--seed", "1"),
+        ("split", "SOURCE", "-o", "OUT", "--ratio", "3,1"),
+        ("verify", "SOURCE", "--depth", "full", "--work", "OUT"),
+    ],
+    ids=operator.itemgetter(0),
+)
+def test_what_nobody_divided_is_no_array(
+    line: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = str(SOURCES["pbin"](tmp_path))
+    words = [one.replace("SOURCE", source).replace("OUT", f"{tmp_path}/out") for one in line]
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--finish", "--no-work"])
+    said = capsys.readouterr().out
+    assert ended.value.code == 14
+    assert "nobody divided them into shares: do them by --finish, or by an array of --part I/N" in said
+    assert "--array" not in said
 
 
 def test_the_command_prints_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

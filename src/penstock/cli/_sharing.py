@@ -44,17 +44,21 @@ def missing_text(output: str, missing: Sequence[int]) -> str:
         output: where the work lies: what it makes, or the folder of marks.
         missing: shares.
     """
-    from penstock.errors import PenstockError
+    from penstock.errors import NotFound, PenstockError
     from penstock.store.place import place_of
     from penstock.work.status import status_of
 
-    found = None
-    with contextlib.suppress(PenstockError, OSError):
+    what = "work is missing"
+    try:
         found = status_of(place_of(output))
-    if found is None or found.shares is not None:
+        if found.shares is not None:
+            return f"--array={array_expression(missing)}"
+        what = f"{found.missing:,} of {found.tasks:,} tasks are missing" if found.missing else what
+    except NotFound:
+        pass
+    except (PenstockError, OSError):
         return f"--array={array_expression(missing)}"
-    tasks = f"{found.missing:,} of {found.tasks:,} tasks are missing" if found.missing else "work is missing"
-    return f"{output}: {tasks}, and nobody divided them into shares: do them by --finish, or by an array of --part I/N"
+    return f"{output}: {what}, and nobody divided them into shares: do them by --finish, or by an array of --part I/N"
 
 
 def end_unfinished(missing: Sequence[Any]) -> None:

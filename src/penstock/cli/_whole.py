@@ -12,7 +12,7 @@ import click
 from penstock.cli._dry import foreseen, said
 from penstock.cli._opening import opening_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option
-from penstock.cli._sharing import array_expression, end_unfinished, keeping, restart_option, sharing_options
+from penstock.cli._sharing import end_unfinished, keeping, missing_text, restart_option, sharing_options
 
 if TYPE_CHECKING:
     from penstock.reshape.rewrite import Written
@@ -97,12 +97,16 @@ def left_out(excluded: int) -> str:
 
 def emit_shared(
     data: dict[str, Any], written: Sequence[Written], lines: list[str], reads: Sequence[str], options: dict[str, Any],
-    *, as_json: bool,
+    *, as_json: bool, work: str | None = None,
 ) -> None:  # fmt: skip
-    """`emit_written`, or what there is to say of a share; ends with 14 where shares are missing."""
+    """`emit_written`, or what there is to say of a share; ends with 14 where shares are missing.
+
+    Args:
+        work: what the status of the work is asked by, where that is not the one output.
+    """
     first = written[0]
     if first.missing:
-        emit(data, as_json=as_json, text=f"--array={array_expression(first.missing)}")
+        emit(data, as_json=as_json, text=missing_text(work or first.path, first.missing))
     elif first.part is not None or first.was_complete:
         emit(data, as_json=as_json, text="\n".join(map(describe, written)))
     else:

@@ -8,7 +8,7 @@ import click
 
 from penstock.cli._executors import optional_executor_options
 from penstock.cli._output import emit, human_bytes, note, progress
-from penstock.cli._sharing import array_expression, end_unfinished
+from penstock.cli._sharing import end_unfinished, missing_text
 from penstock.cli._whole import describe, kept, known, shares_options, tar_options, token_bytes_option, whole_options
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def command(source: str, output: str, memory_mb: int | None, as_json: bool, **op
     with kept(output, options), progress("shuffle", total=None, unit="samples") as advance:
         written = shuffle(source, output, progress=advance, announce=announce, **given)
     data = msgspec.to_builtins(written) | {"cost": msgspec.to_builtins(costs[0]) if costs else None}
-    missing = f"--array={array_expression(written.missing)}" if written.missing else None
+    missing = missing_text(written.path, written.missing) if written.missing else None
     emit(data, as_json=as_json, text=missing or describe(written))
     end_unfinished(written.missing)
 

@@ -39,13 +39,15 @@ def command(source: str, output: str, ratio: str, names: str | None, as_json: bo
 
     from penstock.errors import ConfigError
     from penstock.reshape.split import split
+    from penstock.store.place import place_of
 
     try:
         shares = [float(share) for share in ratio.split(",")]
     except ValueError:
         raise ConfigError("not shares of a split", found=ratio, expected="numbers such as 8,1,1") from None
     named = None if names is None else names.split(",")
-    with kept(output, options), progress("split", total=None, unit="samples") as advance:
+    work = place_of(output).child(place_of(source).name).path
+    with kept(work, options), progress("split", total=None, unit="samples") as advance:
         parts = split(source, output, ratio=shares, names=named, progress=advance, **known(options))
     data = {"parts": [msgspec.to_builtins(part) for part in parts]}
-    emit_shared(data, parts, list(map(describe, parts)), (source,), options, as_json=as_json)
+    emit_shared(data, parts, list(map(describe, parts)), (source,), options, as_json=as_json, work=work)
