@@ -37,3 +37,16 @@ EXPRESSION_SECONDS = 10.0
 
 MOST_NAME_BYTES = 255
 """One name of a path, as file systems have it."""
+
+_LONG_BYTES = 1 << 24
+
+
+def require_memory_for(text: bytes | memoryview) -> None:
+    """That the strings of a long JSON text fit the memory: msgspec ends the process where they don't.
+
+    Raises:
+        MemoryError: they don't.
+    """
+    if len(text) > _LONG_BYTES:
+        is_plain = isinstance(text, bytes) and text.isascii() and b"\\u" not in text
+        bytearray(len(text) * (1 if is_plain else 4) + _LONG_BYTES)  # one character may make all of them four bytes

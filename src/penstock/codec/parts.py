@@ -34,7 +34,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._limits import LEAST_UNPACKED_BYTES, MOST_UNPACKED_BYTES, UNPACKED_RATIO
+from penstock._limits import LEAST_UNPACKED_BYTES, MOST_UNPACKED_BYTES, UNPACKED_RATIO, require_memory_for
 from penstock._optional import require
 from penstock.codec.av import MOST_PIXELS, AVDecoder
 from penstock.codec.compress import decompress
@@ -163,6 +163,7 @@ def _damaged(what: str, found: str) -> Corrupt:
 
 
 def _decode_json(data: bytes) -> Any:
+    require_memory_for(data)
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -126,6 +126,25 @@ def test_a_row_group_is_read_alone(tmp_path: Path) -> None:
     assert store.read_bytes < 400_000
 
 
+@pytest.mark.parametrize("groups", [20, 200])
+def test_a_footer_is_read_once_for_all_groups(groups: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = ps.open(put_parquet(tmp_path / "a.parquet", [{"n": number} for number in range(groups)], 1))
+    assert len(source) == groups
+    footers: list[object] = []
+
+    class Counted(pq.ParquetFile):
+        def __init__(self, source: Any, *, metadata: Any = None, **options: Any) -> None:
+            footers.append(metadata)
+            super().__init__(source, metadata=metadata, **options)
+
+    monkeypatch.setattr(pq, "ParquetFile", Counted)
+    for one in (source, pickle.loads(pickle.dumps(source))):
+        footers.clear()
+        assert [one[number]["n"] for number in range(groups)] == [*range(groups)]
+        assert len(footers) in (groups, groups + 1), "a copy opens the file once more"
+        assert footers.count(None) <= 2
+
+
 def test_splits(saved: Path) -> None:
     assert len(ps.open(saved, split="test")) == 3
     assert len(ps.open(saved / "train")) == 25

@@ -12,6 +12,7 @@ import msgspec
 from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
+from penstock._limits import require_memory_for
 from penstock._secrets import redact
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store, SupportsMmap
@@ -271,6 +272,7 @@ def _is_mapped(store: Store, path: str, options: OpenOptions) -> bool:
 
 def decode_line(data: bytes | memoryview) -> Any:
     """The value of a line, as `json.loads` gives it; raises `ValueError` or `RecursionError`."""
+    require_memory_for(data)
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

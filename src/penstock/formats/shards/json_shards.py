@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from penstock._columns import stack
+from penstock._limits import require_memory_for
 from penstock.codec.fields import FieldCodec, text_field
 from penstock.errors import ConfigError, Corrupt
 from penstock.formats.shards.files import RowCodec
@@ -53,6 +54,7 @@ def _decoder(columns: tuple[str, ...] | None) -> Callable[[memoryview, int, int]
     decode_json = msgspec.json.Decoder().decode
 
     def decode(view: memoryview, start: int, stop: int) -> Sample:
+        require_memory_for(view[start:stop])
         try:
             value = decode_json(view[start:stop])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

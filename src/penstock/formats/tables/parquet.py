@@ -43,6 +43,7 @@ MAGIC = b"PAR1"
 SUFFIXES = (".parquet", ".pq")
 _MOST_LOOKED_AT = 1000
 _BATCH_VALUES = 1 << 22
+_MOST_FOOTERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class ParquetBlocks:
         mapped: they are mapped.
         groups: file, and number in it, of each row group.
         extents: of the row groups of a file, once they were asked for.
+        footers: of the files that were read last.
     """
 
     store: Store
@@ -62,11 +64,12 @@ class ParquetBlocks:
     starts: IntArray
     groups: tuple[tuple[str, int], ...]
     extents: dict[str, list[tuple[int, int]]] = field(default_factory=dict[str, list[tuple[int, int]]])
+    footers: _Footers = field(default_factory=lambda: _Footers())
 
     def read(self, block: int, columns: list[str] | None, /) -> Any:
         """One row group, decoded by this thread alone."""
         path, group = self.groups[block]
-        with _opened(self.store, path, mapped=self.mapped) as file:
+        with self.footers.opened(self.store, path, mapped=self.mapped) as file:
             table = file.read_row_group(group, columns=columns, use_threads=False)
         expected = int(self.starts[block + 1] - self.starts[block])
         if table.num_rows != expected:
@@ -80,7 +83,7 @@ class ParquetBlocks:
         pyarrow = require("pyarrow", extra=EXTRA)
         path, group = self.groups[block]
         expected, found = int(self.starts[block + 1] - self.starts[block]), 0
-        with _opened(self.store, path, mapped=self.mapped) as file:
+        with self.footers.opened(self.store, path, mapped=self.mapped) as file:
             about = file.metadata.row_group(group)
             values = sum(about.column(one).num_values for one in range(about.num_columns))
             rows = max(1, min(_BATCH_VALUES * max(1, expected) // max(1, values), 1 << 20))
@@ -181,11 +184,30 @@ def footer_extents(store: Store, path: str) -> list[tuple[int, int]]:
 
 
 @contextlib.contextmanager
-def _opened(store: Store, path: str, *, mapped: bool) -> Generator[Any]:
+def _opened(store: Store, path: str, *, mapped: bool, footer: Any = None) -> Generator[Any]:
     """A `pyarrow.parquet.ParquetFile`; what pyarrow refuses while it is open becomes `Corrupt`."""
     parquet = require("pyarrow.parquet", extra=EXTRA)
-    with arrow_faults(path), parquet.ParquetFile(open_file(store, path, mapped=mapped)) as file:
+    with arrow_faults(path), parquet.ParquetFile(open_file(store, path, mapped=mapped), metadata=footer) as file:
         yield file
+
+
+class _Footers:
+    """Footers as pyarrow read them, of a few files: else each row group costs the reading of all that the file has."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Any] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_Footers, ())
+
+    @contextlib.contextmanager
+    def opened(self, store: Store, path: str, *, mapped: bool) -> Generator[Any]:
+        """As `_opened`."""
+        known = self._known.get(path)
+        with _opened(store, path, mapped=mapped, footer=known) as file:
+            if known is None:
+                self._known = {path: file.metadata} | dict(list(self._known.items())[: _MOST_FOOTERS - 1])
+            yield file
 
 
 def _is_hidden(name: str) -> bool:

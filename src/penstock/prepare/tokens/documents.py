@@ -17,6 +17,7 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 
+from penstock._limits import require_memory_for
 from penstock._naming import nearest
 from penstock.errors import ConfigError
 from penstock.formats.jsonl.scan import believable, fault_of, maybe_deep
@@ -197,9 +198,15 @@ def _one_extractor(path: KeyPath) -> Callable[[bytes], str]:
     keys = tuple(step for step in path if isinstance(step, str))
     if len(keys) == len(path):
         decode, pick = _typed_decoder(keys)
-        return lambda line: pick(decode(line))
+
+        def extract_text(line: bytes) -> str:
+            require_memory_for(line)
+            return pick(decode(line))
+
+        return extract_text
 
     def extract(line: bytes) -> str:
+        require_memory_for(line)
         value: Any = msgspec.json.decode(line)
         for step in path:
             if isinstance(value, str):  # whose characters have indexes too
