@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import penstock as ps
 from penstock.errors import ConfigError, ResumeMismatch
 from penstock.load.describe import Description, key_of
+from penstock.load.explain import run_of
 from penstock.load.history import Stretch
 from penstock.load.state import Difference, account, check, compare, decode, encode
 
@@ -45,19 +48,32 @@ def test_differences_are_named() -> None:
 @pytest.mark.parametrize("name", ["web/de", "de", "web"])
 def test_a_child_is_accepted_by_its_place_its_name_or_what_is_above(name: str) -> None:
     found = [Difference("web/de", "d1", "d2")]
-    assert check(found, [name], DESCRIPTION.children) == found
-    assert check([], [name], DESCRIPTION.children) == []
+    assert check(found, [name], DESCRIPTION) == found
+    assert check([], [name], DESCRIPTION) == []
 
 
 def test_what_is_not_accepted_is_refused_by_name() -> None:
     found = [Difference("books", "b1", "b2"), Difference("recipe", "a", "b")]
     with pytest.raises(ResumeMismatch, match=r"books, recipe.*found books b2, recipe b, expected books b1, recipe a"):
-        check(found, [], DESCRIPTION.children)
+        check(found, [], DESCRIPTION)
     with pytest.raises(ResumeMismatch) as caught:
-        check(found, ["books"], DESCRIPTION.children)
+        check(found, ["books"], DESCRIPTION)
     assert "books" not in str(caught.value)
     with pytest.raises(ConfigError, match="'bokos'"):
-        check(found, ["bokos"], DESCRIPTION.children)
+        check(found, ["bokos"], DESCRIPTION)
+
+
+def test_the_file_of_what_differs_is_named(tmp_path: Path) -> None:
+    for name, length in (("a", 20), ("b", 24)):
+        with ps.create(tmp_path / f"{name}.pbin", format="pbin", token_bytes=2) as writer:
+            writer.write({"tokens": range(length)})
+    one, other = (ps.Chunk(4)(ps.open(tmp_path / f"{name}.pbin")) for name in "ab")
+    weights = {"one": 1, "other": 1}
+    mixed = [ps.Blend({"one": one, "other": last}, weights, seed=1) for last in (one, other)]
+    state = ps.Loader(mixed[0], 2, workers=0).state_dict()
+    for refused in (lambda: ps.Loader(mixed[1], 2).load_state_dict(state), lambda: run_of(mixed[1], None, None, state)):
+        with pytest.raises(ResumeMismatch, match=r"b\.pbin: .*different: other: "):
+            refused()
 
 
 def test_an_account_says_what_it_means() -> None:
@@ -80,7 +96,7 @@ def test_an_account_of_other_weights_says_which_positions_come_again() -> None:
 def test_a_cut_name_is_accepted_by_the_whole_one() -> None:
     name = "a-source-with-a-name-that-is-longer-than-the-state-has-room-for"
     assert len(key_of(name)) < len(name)
-    assert check([Difference(key_of(name), "a", "b")], [name], [])
+    assert check([Difference(key_of(name), "a", "b")], [name], Description("", "", {}, {}))
 
 
 @pytest.mark.parametrize(

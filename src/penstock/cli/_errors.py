@@ -36,7 +36,8 @@ OTHERS = {
     "system": (
         SYSTEM,
         "the system refused: rights, disk full, memory, input or output",
-        "The message names the file: look at rights, room and limits (`penstock doctor`), and run it again.",
+        "The message names the file, but where memory ends: look at rights, room and limits (`penstock doctor`), "
+        "and run it again.",
     ),
     "fault": (
         OUR_FAULT,

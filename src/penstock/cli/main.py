@@ -24,6 +24,7 @@ from penstock.cli._heartbeat import SERVING
 from penstock.cli._hints import path_hint
 
 VARIABLE = "_PENSTOCK_COMPLETE"
+_MEMORY = "Take fewer workers, or a higher limit (ulimit -v); penstock doctor shows it"
 """Set by the shell that asks what completes a line."""
 
 
@@ -173,7 +174,8 @@ def _understand(error: BaseException, arguments: Sequence[str]) -> tuple[dict[st
             where = f"{shortened(path)}: " if path else ""
             return _failure("system", f"{where}{error.strerror or error}", path=path), SYSTEM
         case MemoryError():
-            return _failure("system", f"not enough memory{f': {error}' if str(error) else ''}"), SYSTEM
+            what = f"not enough memory: {error}" if str(error) else "not enough memory"
+            return _failure("system", f"{what}. {_MEMORY}", hint=_MEMORY), SYSTEM
         case _:
             return _failure("fault", _our_fault(error)), OUR_FAULT
 

@@ -26,7 +26,7 @@ from penstock.formats._planes import (
     require_planes,
     waiting_index,
 )
-from penstock.formats._writers import leave, require_open
+from penstock.formats._writers import leave, require_fields, require_open
 from penstock.store.outputs import output_path, sweep_output
 from penstock.store.powers import NamedLate
 from penstock.store.put import aborting, put
@@ -218,6 +218,7 @@ class PlanedWriter:
 
     def write(self, sample: Sample, /) -> None:
         """Add one document: `{"tokens": integers [n], name: values [n], …}`."""
+        require_fields(sample, self._path)
         self.write_batch({name: [value] for name, value in sample.items()})
 
     def write_batch(self, batch: Batch, /) -> None:
@@ -228,6 +229,7 @@ class PlanedWriter:
             TooLarge: an id or a value does not fit.
         """
         require_open(self._open, self._path)
+        require_fields(batch, self._path)
         if batch.keys() != {"tokens", *self._dtypes}:
             found, expected = ", ".join(map(str, batch)), ", ".join(["tokens", *self._dtypes])
             raise ConfigError("a document has other fields", path=self._path, found=found, expected=expected)

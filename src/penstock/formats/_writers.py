@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, TypeAlias, cast
 
 import msgspec
 
 from penstock.errors import ConfigError
-from penstock.types import Manifest
+from penstock.types import Batch, Manifest, Sample
 
 
 class OpenWriter(Protocol):
@@ -36,6 +36,27 @@ def require_open(is_open: bool, path: str) -> None:
     """Raise `ConfigError` for a writer that was committed or aborted."""
     if not is_open:
         raise ConfigError("the writer is closed: it was committed or aborted", path=path)
+
+
+def require_fields(fields: object, path: str) -> None:
+    """Raise `ConfigError` for a sample or a batch that is no mapping from names to values."""
+    if not isinstance(fields, Mapping):
+        found = f"a {type(fields).__name__}"
+        raise ConfigError("a sample and a batch have fields", path=path, found=found, expected="{name: value}")
+
+
+def rows_of(batch: Batch, path: str) -> Iterator[Sample]:
+    """The k samples of a batch, given as columns.
+
+    Raises:
+        ConfigError: no columns, or not all of one length.
+    """
+    require_fields(batch, path)
+    lengths = {len(column) for column in batch.values()}
+    if len(lengths) > 1:
+        raise ConfigError("columns of different lengths", path=path, found=sorted(lengths))
+    names = list(batch)
+    return (dict(zip(names, row, strict=True)) for row in zip(*batch.values(), strict=True))
 
 
 def require_known(options: Mapping[str, Any], known: Sequence[str], path: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock._digest import digest
@@ -30,12 +30,14 @@ class Description:
         recipe: short digest of the parameters above the named children.
         children: place in the tree → short digest of everything below it that is no named child itself.
         reads: place in the tree → the child's own positions read before `stop`, where that is known.
+        ends: place in the tree → the source that it ends in; no part of equality.
     """
 
     order: str
     recipe: str
     children: Mapping[str, str]
     reads: Mapping[str, int]
+    ends: Mapping[str, Any] = field(default_factory=dict[str, Any], compare=False)
 
 
 @dataclass(slots=True)
@@ -43,6 +45,7 @@ class _Draft:
     versions: set[str]
     children: dict[str, str]
     reads: dict[str, int]
+    ends: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +63,17 @@ def describe(data: Any, stop: int) -> Description:
 
     Reads fingerprints, so it may take up to 64 reads of each file the first time.
     """
-    draft = _Draft(set(), {}, {})
+    draft = _Draft(set(), {}, {}, {})
     # A state of no samples still tells whose state it is.
     chain = _follow(data, "source", max(stop, 1), draft)
     if chain.branches:
         _add_branches(chain, "", draft)
     else:
         draft.children[key_of(chain.name)] = short([[], chain.end.fingerprint])
+        draft.ends[key_of(chain.name)] = chain.end
         draft.reads[key_of(chain.name)] = stop
-    return Description("+".join(sorted(draft.versions)), short(chain.parameters), draft.children, draft.reads)
+    versions = "+".join(sorted(draft.versions))
+    return Description(versions, short(chain.parameters), draft.children, draft.reads, draft.ends)
 
 
 def short(value: Any) -> str:
@@ -88,6 +93,7 @@ def _add_branches(chain: _Chain, prefix: str, draft: _Draft) -> None:
             _add_branches(below, f"{place}/", draft)
         else:
             draft.children[key] = short([below.parameters, below.end.fingerprint])
+            draft.ends[key] = below.end
 
 
 def _follow(node: Any, name: str, stop: int | None, draft: _Draft) -> _Chain:

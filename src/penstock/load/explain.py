@@ -60,14 +60,9 @@ def run_of(data: Any, global_batch: int | None, world: int | None, state: Mappin
             raise ConfigError("how many samples a step has is not known", hint="Give the global batch, or a state")
         return Run(data, (runs.Stretch(0, 0, global_batch, world or 1),))
     saved = states.decode(state)
-    differences = states.compare(saved, describe(data, saved.consumed))
-    if differences:
-        raise ResumeMismatch(
-            "the state is of another stream; different: " + ", ".join(one.name for one in differences),
-            found=", ".join(f"{one.name} {one.new}" for one in differences),
-            expected=", ".join(f"{one.name} {one.old}" for one in differences),
-            hint="Give the recipe that the run had, with its seed",
-        )
+    description = describe(data, saved.consumed)
+    if differences := states.compare(saved, description):
+        raise states.mismatch(differences, description, "Give the recipe that the run had, with its seed")
     exact_from = max((consumed for consumed, *_ in saved.accepted), default=0)
     places = lanes.decode(state.get("lanes", [])) if is_lane_stream(data) else {}
     lists = excluded.decode(state.get("excluded", []))

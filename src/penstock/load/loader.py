@@ -305,7 +305,7 @@ class Loader:
         """
         saved = states.decode(state)
         description = describe(self._options.data, saved.consumed)
-        found = states.check(states.compare(saved, description), accept, description.children)
+        found = states.check(states.compare(saved, description), accept, description)
         account = [states.account(difference, saved.consumed, description.reads, saved.reads) for difference in found]
         for line in account:
             _log.warning("%s", line)

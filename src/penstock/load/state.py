@@ -11,12 +11,13 @@ are kept under `accepted` as `[consumed, what, old digest, new digest]`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from penstock.errors import ConfigError, ResumeMismatch
+from penstock.abc import SupportsPlaces
+from penstock.errors import ConfigError, PenstockError, ResumeMismatch
 from penstock.load.describe import Description, key_of
 from penstock.load.history import LIMIT, History, Stretch, step_at
 
@@ -124,20 +125,20 @@ def compare(state: State, description: Description) -> list[Difference]:
     return [difference for difference in found if difference.old != difference.new]
 
 
-def check(differences: Iterable[Difference], accept: Iterable[str], known: Iterable[str]) -> list[Difference]:
+def check(differences: Iterable[Difference], accept: Iterable[str], description: Description) -> list[Difference]:
     """The differences, all of them accepted.
 
     Args:
         differences: what `compare` found.
         accept: a child's place in the tree, its last part or a part of the tree above it, or `"recipe"`, `"order"`.
-        known: every name that may be accepted.
+        description: of the stream at hand.
 
     Raises:
         ResumeMismatch: one is not accepted; it is named.
         ConfigError: `accept` names what is not there.
     """
     found, names = list(differences), list(accept)
-    known = [*known, *(difference.name for difference in found), *_ABOVE]
+    known = [*description.children, *(difference.name for difference in found), *_ABOVE]
     for name in names:
         if not any(_covers(name, place) for place in known):
             raise ConfigError(
@@ -147,13 +148,21 @@ def check(differences: Iterable[Difference], accept: Iterable[str], known: Itera
             )
     refused = [difference for difference in found if not any(_covers(name, difference.name) for name in names)]
     if refused:
-        raise ResumeMismatch(
-            "the state is of another stream; different: " + ", ".join(_title(one.name) for one in refused),
-            found=", ".join(f"{one.name} {one.new}" for one in refused),
-            expected=", ".join(f"{one.name} {one.old}" for one in refused),
-            hint=f"Give accept={[one.name for one in refused]} to go on with what is there now",
-        )
+        hint = f"Give accept={[one.name for one in refused]} to go on with what is there now"
+        raise mismatch(refused, description, hint)
     return found
+
+
+def mismatch(differences: Iterable[Difference], description: Description, hint: str) -> ResumeMismatch:
+    """The error of differences that are not accepted; it names the first file of the first that has one."""
+    named = list(differences)
+    return ResumeMismatch(
+        "the state is of another stream; different: " + ", ".join(_title(one.name) for one in named),
+        path=next(filter(None, (_path_of(description.ends.get(one.name)) for one in named)), None),
+        found=", ".join(f"{one.name} {one.new}" for one in named),
+        expected=", ".join(f"{one.name} {one.old}" for one in named),
+        hint=hint,
+    )
 
 
 def account(
@@ -196,6 +205,17 @@ def _moves(before: Mapping[str, int], after: Mapping[str, int]) -> str:
     moves.sort()
     more = f"; and {len(moves) - _MOST_LISTED} more" if len(moves) > _MOST_LISTED else ""
     return "".join(moves[:_MOST_LISTED]) + more
+
+
+def _path_of(source: Any) -> str | None:
+    """Of the file that a source begins with, where it can be told."""
+    if not isinstance(source, SupportsPlaces) or not isinstance(source, Sized) or not len(source):
+        return None
+    try:
+        extents = source.place_of(0).extents
+    except (PenstockError, OSError):
+        return None
+    return extents[0].path if extents else None
 
 
 def _title(name: str) -> str:

@@ -16,7 +16,7 @@ from penstock.codec.json_lines import encode_line
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats._manifest import DATA, FileDigests, Provenance, commit_with_side_file, side_path
-from penstock.formats._writers import leave, require_known, require_open
+from penstock.formats._writers import leave, require_known, require_open, rows_of
 from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.energon import StartsEncoder, energon_index_path, read_energon_index
 from penstock.formats.jsonl.index import decode_index
@@ -117,9 +117,8 @@ class JsonlWriter:
 
     def write_batch(self, batch: Batch, /) -> None:
         """Add k samples given as columns."""
-        names = list(batch)
-        for values in zip(*batch.values(), strict=True):
-            self.write(dict(zip(names, values, strict=True)))
+        for sample in rows_of(batch, self._path):
+            self.write(sample)
 
     def note(self, given: Provenance) -> None:
         """Record its inputs and options in the side file."""

@@ -22,7 +22,7 @@ from penstock.codec.fields import FieldCodec
 from penstock.codec.hashes import ALGORITHMS
 from penstock.errors import ConfigError, PenstockError, TooLarge
 from penstock.formats._manifest import Provenance
-from penstock.formats._writers import leave, require_known, require_open
+from penstock.formats._writers import leave, require_fields, require_known, require_open
 from penstock.formats.shards.index_json import Layout, Shard, encode_config, encode_index
 from penstock.formats.shards.output import Output, ShardWork, open_output
 from penstock.formats.shards.side import SIDE_NAME
@@ -160,6 +160,9 @@ class ShardWriter:
             error.what = f"sample {self._num_samples}: {error.what}"
             error.path = self._path
             raise
+        except (AttributeError, IndexError, TypeError):
+            require_fields(sample, self._path)  # in front of each sample it would cost too much
+            raise
         counted = self._counted + self._row_bytes + size
         if counted > self._limit:
             counted = self._next_shard(size, before)
@@ -170,6 +173,7 @@ class ShardWriter:
     def write_batch(self, batch: Batch, /) -> None:
         """Add k samples given as columns: lists, or arrays `[k, …]`."""
         require_open(self._open, self._path)
+        require_fields(batch, self._path)
         names = self._encoder.layout.column_names
         lengths = {len(batch[name]) for name in names if name in batch}
         if len(lengths) > 1:

@@ -17,7 +17,7 @@ from penstock.codec.hashes import DocumentDigest
 from penstock.codec.tokens import as_tokens
 from penstock.errors import ConfigError, TooLarge, Truncated
 from penstock.formats._manifest import FileDigests, Provenance
-from penstock.formats._writers import require_known
+from penstock.formats._writers import require_fields, require_known
 from penstock.store.joining import append_range
 from penstock.store.local import LocalStore
 from penstock.types import Batch, IntArray, Manifest, Sample
@@ -38,6 +38,7 @@ class DocumentWriter(Protocol):
 
 def write_document(self: DocumentWriter, sample: Sample, /) -> None:
     """Add one document: `{"tokens": integers [n]}`."""
+    require_fields(sample, self._path)  # pyright: ignore[reportPrivateUsage]
     self.write_batch({name: [value] for name, value in sample.items()})
 
 
@@ -248,6 +249,7 @@ def document_run(batch: Batch, path: str) -> tuple[NDArray[Any], IntArray]:
     Raises:
         ConfigError: a field that is not `tokens`, or values that are no rows of integers.
     """
+    require_fields(batch, path)
     if batch.keys() != {"tokens"}:
         raise ConfigError(
             "a token format holds documents of tokens only",

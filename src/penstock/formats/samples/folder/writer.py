@@ -14,7 +14,7 @@ from penstock.codec.hashes import BlockHasher
 from penstock.codec.parts import NO_PART, encode_part
 from penstock.errors import ConfigError
 from penstock.formats._manifest import Provenance
-from penstock.formats._writers import leave, require_open
+from penstock.formats._writers import leave, require_fields, require_open, rows_of
 from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, part_of, require_name
 from penstock.store.outputs import open_folder, output_path
 from penstock.store.powers import StagedFolder
@@ -88,6 +88,7 @@ class FolderWriter:
             ConfigError: a name that is no name for a file or is there already, or a value that its part can't hold.
         """
         require_open(self._open, self._path)
+        require_fields(sample, self._path)
         key = sample.get("__key__")
         parts = {name: value for name, value in sample.items() if name not in _META and value is not None}
         if not isinstance(key, str) or not parts:
@@ -99,9 +100,8 @@ class FolderWriter:
 
     def write_batch(self, batch: Batch, /) -> None:
         """Add k samples given as columns; None where a sample lacks a part."""
-        names = list(batch)
-        for values in zip(*batch.values(), strict=True):
-            self.write(dict(zip(names, values, strict=True)))
+        for sample in rows_of(batch, self._path):
+            self.write(sample)
 
     def note(self, given: Provenance) -> None:
         """Record its inputs and options in the side file."""

@@ -12,7 +12,7 @@ from penstock.abc import Staged, Store
 from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, Corrupt
 from penstock.formats._manifest import FileDigests, Provenance
-from penstock.formats._writers import leave, require_known, require_open
+from penstock.formats._writers import leave, require_fields, require_known, require_open, rows_of
 from penstock.formats.samples.webdataset.key_index import KEYS, KeyRuns
 from penstock.formats.samples.webdataset.manifest import SIDE_NAME, dataset_binding, own_files, split_fingerprints
 from penstock.formats.samples.webdataset.nvmeta import (
@@ -175,6 +175,7 @@ class WebdatasetWriter:
             ConfigError: its key or a name can't be, a value has no bytes, or the writer is closed.
         """
         require_open(self._open, self._path)
+        require_fields(sample, self._path)
         key, parts = encode_sample(sample, self._path)
         shard = self._shard
         if shard is not None and (shard.count >= self._given.maxcount or shard.size_bytes >= self._given.maxsize):
@@ -202,8 +203,8 @@ class WebdatasetWriter:
 
     def write_batch(self, batch: Batch, /) -> None:
         """Add k samples given as columns; a part that is None in a row is not there."""
-        for row in zip(*batch.values(), strict=True):
-            self.write(dict(zip(batch, row, strict=True)))
+        for sample in rows_of(batch, self._path):
+            self.write(sample)
 
     def note(self, given: Provenance) -> None:
         """Record its inputs and options in the side file, besides the writer's own options."""
