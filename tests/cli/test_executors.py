@@ -41,6 +41,10 @@ def test_verbs_on_rows_honour_or_refuse(verb: str, lines: Path, tmp_path: Path) 
     assert "no such executor" in said
     assert not Path(output).is_file()
     status, said = run(*given, "--workers", "2", "--executor", "inline")
+    assert status == 10
+    assert "inline does one task after another: found workers=2. Leave workers= (--workers) out" in said
+    assert not Path(output).is_file()
+    status, said = run(*given, "--workers", "1", "--executor", "inline")
     assert status == 0, said
 
 
@@ -52,9 +56,10 @@ def test_an_index_over_shards_has_nothing_to_copy(lines: Path, tmp_path: Path) -
 
 def test_an_index_by_an_executor(lines: Path, tmp_path: Path) -> None:
     made: list[bytes] = []
-    for executor in ("inline", "processes"):
+    for executor, workers in (("inline", "1"), ("processes", "2")):
         output = tmp_path / executor
-        status, said = run("index", str(lines), "--index-path", str(output), "--executor", executor, "--workers", "2")
+        how = ("--executor", executor, "--workers", workers)
+        status, said = run("index", str(lines), "--index-path", str(output), *how)
         assert status == 0, said
         made.append(output.read_bytes())
     assert made[0] == made[1]
@@ -64,4 +69,12 @@ def test_an_index_by_an_executor(lines: Path, tmp_path: Path) -> None:
     status, said = run("index", str(lines), "--executor", "rays", "--flavor", "energon")
     assert status == 10  # a ConfigError
     assert "by this process alone" in said
+    for more, why in (
+        (("--workers", "2"), "several files are indexed side by side"),
+        (("--no-validate",), "each line"),
+    ):
+        for verb in ("index", "prepare") if more[0] == "--workers" else ("index",):
+            flavor = ("--flavor", "energon") if verb == "index" else ()
+            status, said = run(verb, str(lines), *flavor, *more)
+            assert (status, why in said) == (10, True), said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "inline", "processes"]

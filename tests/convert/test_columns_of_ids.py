@@ -102,7 +102,8 @@ def test_lines_of_ids_become_documents_with_an_eos_behind_each(tmp_path: Path) -
 
 def test_many_workers_write_the_same_bytes(tmp_path: Path) -> None:
     source = table(tmp_path / "ids.parquet", DOCS, pa.list_(pa.int32()), text=pa.array(list("abcde")))
-    reports = [ps.convert(source, tmp_path / f"{n}.pbin", workers=n, executor="inline") for n in (1, 2)]
+    named = ((1, "inline"), (2, "processes"))
+    reports = [ps.convert(source, tmp_path / f"{n}.pbin", workers=n, executor=how) for n, how in named]
     assert reports[0].lost == ("column 'text'",)
     assert (tmp_path / "1.pbin").read_bytes() == (tmp_path / "2.pbin").read_bytes()
     ps.convert(source, tmp_path / "folder", file_tokens=300, executor="inline")

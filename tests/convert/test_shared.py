@@ -240,7 +240,7 @@ def test_tokens_by_workers_of_one_run(tmp_path: Path, share: Share) -> None:
     """Workers that are asked for are given work, also where the target holds tokens."""
     for to in ("pbin", "megatron"):
         assert share(tmp_path / f"a/{to}", source="few.pbin", to=to).groups is None
-        assert (share(tmp_path / f"b/{to}", source="few.pbin", to=to, workers=2).groups or 0) > 5
+        assert (share(tmp_path / f"b/{to}", source="few.pbin", to=to, workers=2, executor="processes").groups or 0) > 5
     assert files_in(tmp_path / "a") == files_in(tmp_path / "b")
 
 

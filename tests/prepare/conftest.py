@@ -36,10 +36,11 @@ def corpus(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def made(tmp_path: Path, bpe2: Path) -> Callable[..., PackReport]:
-    """`pack` without processes, into `out.pbin`."""
+    """`pack`, without processes unless workers are asked for, into `out.pbin`."""
 
     def run(inputs: Any, output: Path | None = None, **options: Any) -> PackReport:
-        options = {"tokenizer": bpe2, "executor": "inline", "oracle_bytes": 2000} | options
+        executor = "processes" if "workers" in options else "inline"
+        options = {"tokenizer": bpe2, "executor": executor, "oracle_bytes": 2000} | options
         return pack(inputs, output or tmp_path / "out.pbin", **options)
 
     return run

@@ -84,6 +84,9 @@ def require_executor(executor: AnyExecutor, workers: int | None) -> None:
     """That there is such an executor, with such a number of workers; raises `ConfigError`. None is started."""
     if workers is not None and workers < 1:
         raise ConfigError("the work needs a worker", found=f"workers={workers}", expected="1 or more")
+    if executor == "inline" and workers not in (None, 1):
+        what, hint = "inline does one task after another", 'Leave workers= (--workers) out, or name "processes"'
+        raise ConfigError(what, found=f"workers={workers}", hint=hint)
     if not isinstance(executor, str) or executor in EXECUTORS or executor.startswith("ray:"):
         return
     known = plug_ins(ENTRY_POINT_GROUP, EXECUTORS)

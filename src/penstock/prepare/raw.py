@@ -130,14 +130,26 @@ def build_index(
     size_bytes = data.store.size(data.path)
     if data.path.endswith((".gz", ".zst")):  # before what is wrong with the index: `a.jsonl.gz` has that of `a.jsonl`
         require_plain(data.store, data.path)
-    if flavor == "energon" and not (isinstance(executor, str) and executor in HERE):
-        what, hint = "Energon's index is made by this process alone", "Leave executor= (--executor) out"
-        raise ConfigError(what, path=data.path, found=f"executor={executor!r}", hint=hint)
+    if flavor == "energon":
+        _require_energon(data, workers, executor, validate=validate)
     if workers is None and executor == "processes":
         workers = max(1, min(len(os.sched_getaffinity(0)), size_bytes // _WORKER_BYTES))
     skips, is_beside = on_error == "skip", index_path is None
     how = (workers, executor, progress)
     return _build(_Request(data, size_bytes, index, is_beside, flavor, skips, validate, overwrite, *how))
+
+
+def _require_energon(data: Place, workers: int | None, executor: AnyExecutor, *, validate: bool) -> None:
+    """That nothing was asked for which Energon's index has no use for; raises `ConfigError`."""
+    what = "Energon's index is made by this process alone"
+    if not (isinstance(executor, str) and executor in HERE):
+        raise ConfigError(what, path=data.path, found=f"executor={executor!r}", hint="Leave executor= (--executor) out")
+    if workers not in (None, 1):
+        hint = "Leave workers= (--workers) out; several files are indexed side by side"
+        raise ConfigError(what, path=data.path, found=f"workers={workers}", hint=hint)
+    if not validate:
+        what = "Energon's index is of samples, so each line is looked at"
+        raise ConfigError(what, path=data.path, hint="Leave validate=False (--no-validate) out")
 
 
 def _index_of(data: Place, named: Place | None, flavor: str) -> Place:

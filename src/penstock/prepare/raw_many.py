@@ -231,8 +231,9 @@ def _index_all(
     found: dict[int, list[_Result]] = {}
     done_bytes = 0
     with make_executor(executor, workers, [__name__], alone=workers == 1, reads=files, writes=files[:1]) as pool:
-        several = "inline" if job.flavor == "energon" or workers == 1 else pool
-        by_all = ([_index_one(job, tasks[n].files[0], several, workers)] for n in large)
+        by_one = job.flavor == "energon" or workers == 1
+        several: tuple[AnyExecutor, int | None] = ("inline", None) if by_one else (pool, workers)
+        by_all = ([_index_one(job, tasks[n].files[0], *several)] for n in large)
         results = itertools.chain(pool.map(_index_some, [tasks[n] for n in small]), by_all)
         for number, result in zip((*small, *large), results, strict=True):
             found[number] = result

@@ -78,10 +78,8 @@ ALONE = Workers()
 
 def hands_for(executor: AnyExecutor | None, workers: int | None, *, dry_run: bool) -> Workers:
     """Who works: in a dry run this process alone; raises `ConfigError` where there is no such executor."""
-    if not dry_run:
-        return Workers(executor, workers)
-    require_executor(executor or "inline", workers)
-    return ALONE
+    require_executor(executor or "processes", workers)
+    return ALONE if dry_run else Workers(executor, workers)
 
 
 class Make(Protocol):

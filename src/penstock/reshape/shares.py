@@ -263,7 +263,7 @@ def _run(asked: Asked, folder: WorkFolder, plan: Plan) -> tuple[Written, ...]:
         executor = "inline" if alone else how.workers.executor or "processes"
         most = max(len(tasks), 1 + sum(one.size_bytes for one in plan.inputs) // BLOCK_BYTES)
         known: dict[str, Any] = {"most": most, "reads": asked.reads, "writes": [folder.place]}
-        pool = stack.enter_context(make_executor(executor, how.workers.workers, _PRELOAD, **known))
+        pool = stack.enter_context(make_executor(executor, None if alone else how.workers.workers, _PRELOAD, **known))
         _make_parts(asked, work, pool)
         if sharing.part is not None and work.missing():
             return _told(asked, work)

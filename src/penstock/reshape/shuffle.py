@@ -16,7 +16,7 @@ from penstock.executors import AnyExecutor
 from penstock.formats.tables.lines import TableLines
 from penstock.reshape.cost import Announce, cost_of_places, cost_of_rows
 from penstock.reshape.origins import refuse_along, rows_in_order, something_goes_along
-from penstock.reshape.pieces import PIECE_BYTES, Copied, Range, Workers, pieces_for, ranges_of
+from penstock.reshape.pieces import PIECE_BYTES, Copied, Range, Workers, hands_for, pieces_for, ranges_of
 from penstock.reshape.planes import refuse_planes
 from penstock.reshape.reorder import (
     Bucketed,
@@ -107,7 +107,7 @@ def shuffle(
         least = f"{_LEAST_MEMORY_BYTES} or more"
         raise ConfigError("too little memory to shuffle in", found=memory_bytes, expected=least)
     dataset, place = place_of(source, store), place_of(target, store).bare()
-    by, sharing = Workers(executor, workers), Sharing(part, finish, no_work, restart)
+    by, sharing = hands_for(executor, workers, dry_run=False), Sharing(part, finish, no_work, restart)
     shares = is_shared(sharing, by)
     of_tars = is_tars(dataset, format, options.get("layout"))
     if shares or of_tars:
