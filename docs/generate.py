@@ -34,7 +34,7 @@ PROMISES = {
     "With `--json` an error is one document on stdout, of code, message, path, place, found, expected and hint": (
         "tests/first_hour/test_mistakes.py::test_an_error_is_one_json_document_too"
     ),
-    "What the system refuses, at any call of any verb, ends with 18 and names its file if it has one; 1 is a finding": (
+    "What the system refuses, at any call of any verb, is 18 and names the file that it has; 1 is only a finding": (
         "tests/crash/test_each_fault.py::test_every_verb_says_what_failed"
     ),
 }

@@ -24,8 +24,8 @@ from penstock.cli._heartbeat import SERVING
 from penstock.cli._hints import path_hint
 
 VARIABLE = "_PENSTOCK_COMPLETE"
-_MEMORY = "Take fewer workers, or a higher limit (ulimit -v); penstock doctor shows it"
 """Set by the shell that asks what completes a line."""
+_MEMORY = "Take fewer workers, or a higher limit (ulimit -v); penstock doctor shows it"
 
 
 class LazyCommands(click.Group):

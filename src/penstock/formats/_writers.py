@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Sized
 from types import TracebackType
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -52,11 +52,17 @@ def rows_of(batch: Batch, path: str) -> Iterator[Sample]:
         ConfigError: no columns, or not all of one length.
     """
     require_fields(batch, path)
-    lengths = {len(column) for column in batch.values()}
-    if len(lengths) > 1:
-        raise ConfigError("columns of different lengths", path=path, found=sorted(lengths))
+    num_rows_of(batch.values(), path)
     names = list(batch)
     return (dict(zip(names, row, strict=True)) for row in zip(*batch.values(), strict=True))
+
+
+def num_rows_of(columns: Iterable[Sized], path: str) -> int:
+    """How long all columns are, 0 for none; raises `ConfigError` where they differ."""
+    lengths = sorted({len(column) for column in columns})
+    if len(lengths) > 1:
+        raise ConfigError("columns of different lengths", path=path, found=lengths)
+    return lengths[0] if lengths else 0
 
 
 def require_known(options: Mapping[str, Any], known: Sequence[str], path: str) -> None:

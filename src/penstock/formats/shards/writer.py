@@ -22,7 +22,7 @@ from penstock.codec.fields import FieldCodec
 from penstock.codec.hashes import ALGORITHMS
 from penstock.errors import ConfigError, PenstockError, TooLarge
 from penstock.formats._manifest import Provenance
-from penstock.formats._writers import leave, require_fields, require_known, require_open
+from penstock.formats._writers import leave, num_rows_of, require_fields, require_known, require_open
 from penstock.formats.shards.index_json import Layout, Shard, encode_config, encode_index
 from penstock.formats.shards.output import Output, ShardWork, open_output
 from penstock.formats.shards.side import SIDE_NAME
@@ -175,15 +175,13 @@ class ShardWriter:
         require_open(self._open, self._path)
         require_fields(batch, self._path)
         names = self._encoder.layout.column_names
-        lengths = {len(batch[name]) for name in names if name in batch}
-        if len(lengths) > 1:
-            raise ConfigError("columns of different lengths", path=self._path, found=sorted(lengths))
-        rows = self._encoder.encode_many(batch) if lengths - {0} else None
+        num_rows = num_rows_of((batch[name] for name in names if name in batch), self._path)
+        rows = self._encoder.encode_many(batch) if num_rows else None
         if rows is not None:
             self._write_rows(rows)
             return
         plain = {name: _values(values) for name, values in batch.items()}
-        for row in range(max(lengths, default=0)):
+        for row in range(num_rows):
             self.write({name: values[row] for name, values in plain.items()})
 
     def write_run(self, data: NDArray[np.uint8], lengths: IntArray, /) -> None:
