@@ -43,6 +43,7 @@ LAYERS: dict[str, int] = {
     "_hidden": 0,
     "_regular": 0,
     "_limits": 0,
+    "_numbers": 0,
     "_ending": 0,
     "_pool": 0,
     "_recycled": 0,

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from penstock._numbers import count_in
 from penstock.cli._energon import refuse_given
 
 _JSON_TOKENS = 4096
@@ -50,8 +51,8 @@ def first_of(source: Any, start: int | None, index: int | None, key: str | None)
 
     if key is not None:
         if source.recipe().get("format") == "jsonl":  # as Energon has it, the key of a line is its number
-            if key.isascii() and key.isdecimal() and len(key) < 20 and int(key) < len(source):
-                return int(key)
+            if (number := count_in(key, len(source))) is not None:
+                return number
             hint = "Lines have their numbers for keys; `penstock find --key` looks for it in a field"
             raise NotFound(f"no sample with the key {key!r}", hint=hint)
         if not isinstance(source, SupportsKeys):

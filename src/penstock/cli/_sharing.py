@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from penstock._numbers import count_in
 from penstock.errors import ConfigError, PrepareError
 
 _INDEX_VARIABLES = ("SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
@@ -109,11 +110,12 @@ def parse_part(given: str) -> tuple[int, int]:
             )
         index = os.environ[name]
         shown = f"{given!r} with {name}={index}"
-    if not (index.isdecimal() and count.isdecimal() and max(len(index), len(count)) < 20 and int(count)):
+    number, shares = count_in(index), count_in(count)
+    if number is None or not shares:
         raise click.BadParameter(f"{shown} is not I/N or auto/N, N 1 or more")
-    if int(index) >= int(count):
-        raise click.BadParameter(f"{shown}: shares of {count} count from 0 to {int(count) - 1}")
-    return int(index), int(count)
+    if number >= shares:
+        raise click.BadParameter(f"{shown}: shares of {count} count from 0 to {shares - 1}")
+    return number, shares
 
 
 def array_expression(shares: Sequence[int]) -> str:

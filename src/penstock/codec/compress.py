@@ -16,6 +16,7 @@ from typing import Any
 
 from penstock._buffers import byte_view
 from penstock._limits import BYTES_PER_FRAME, FRAMES
+from penstock._numbers import count_in
 from penstock._optional import require
 from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, Truncated
 from penstock.types import Buffer
@@ -61,9 +62,10 @@ def parse_compression(text: str | None) -> Compression | None:
     levels = _LEVELS.get(family)
     if family in _LEVELS and not colon:
         return Compression(family)
-    if levels is None or not (level.isascii() and level.isdigit() and levels[0] <= int(level[:9]) <= levels[1]):
+    number = count_in(level)
+    if levels is None or number is None or not levels[0] <= number <= levels[1]:
         raise ConfigError("not a compression", found=repr(text), expected=_choices())
-    return Compression(family, int(level))
+    return Compression(family, number)
 
 
 def _choices() -> str:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from penstock._kinds import is_lane_stream, is_stream, is_token_source
+from penstock._numbers import count_in
 from penstock._places import place_of
 from penstock.abc import Source, SupportsKeys
 from penstock.errors import ConfigError, NotFound
@@ -205,7 +206,8 @@ def _by_key(source: Any, key: str) -> IntArray:
 
 
 def _by_number(source: Any, key: str) -> IntArray:
-    numbers = documents_of(source, key) if is_token_source(source) else [int(key)] if _is_number(key) else []
+    number = count_in(key)
+    numbers = documents_of(source, key) if is_token_source(source) else [] if number is None else [number]
     return np.array([number for number in numbers if number < len(source)], dtype=np.int64)
 
 
@@ -264,7 +266,3 @@ def _bisect(source: Any, reached: Callable[[list[int]], bool]) -> int:
 
 def _documents(source: Any, index: int) -> list[int]:
     return [document for document, _, _ in place_of(source, index).documents or ()]
-
-
-def _is_number(key: str) -> bool:
-    return key.isascii() and key.isdigit() and len(key) < 19

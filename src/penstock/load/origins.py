@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from penstock._kinds import is_token_source
+from penstock._numbers import count_in
 from penstock.errors import ConfigError
 from penstock.mix import ConcatTokens
 from penstock.store.place import place_of
@@ -37,8 +38,8 @@ def documents_of(source: Any, key: str) -> list[int]:
     Raises:
         ConfigError: several inputs have the name.
     """
-    if key.isascii() and key.isdigit() and len(key) < 19:
-        return [int(key)]
+    if (number := count_in(key)) is not None:
+        return [number]
     named = _NAMED.fullmatch(key)
     if named is None:
         return []

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 
 from penstock._ending import sleep
+from penstock._numbers import count_in
 
 _HOST_S = 0.01
 
@@ -43,5 +44,5 @@ def await_turn(window_s: float) -> None:
 
 
 def _number(environ: Mapping[str, str], name: str) -> int:
-    text = environ.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
+    number = count_in(environ.get(name, ""))
+    return -1 if number is None else number

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from penstock._buffers import byte_view
+from penstock._numbers import count_in
 from penstock.codec.fields._codec import bad_value, cut_off, damaged
 from penstock.errors import ConfigError, Unsupported
 from penstock.types import Buffer
@@ -50,14 +51,14 @@ def parse_array(config: str) -> tuple[str | None, Shape | None]:
         raise ConfigError("not a dtype of ndarray columns", found=repr(name), expected=", ".join(_CODES))
     if not colon:
         return name, None
-    parts = dims.split(",")
-    if not all(part.isascii() and part.isdigit() and 0 < int(part[:20]) < 1 << 63 for part in parts):
+    shape = [count_in(part) for part in dims.split(",")]
+    if not all(shape):
         raise ConfigError(
             "not a shape of ndarray columns", found=repr(dims), expected="sizes of at least 1, such as 3,4"
         )
-    if len(parts) > _MAX_AXES:
-        raise ConfigError("too many axes", found=len(parts), expected=f"1 to {_MAX_AXES}")
-    return name, tuple(int(part) for part in parts)
+    if len(shape) > _MAX_AXES:
+        raise ConfigError("too many axes", found=len(shape), expected=f"1 to {_MAX_AXES}")
+    return name, tuple(filter(None, shape))
 
 
 def encode_array(dtype: str | None, shape: Shape | None, value: Any) -> bytes:

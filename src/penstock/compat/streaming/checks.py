@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from penstock._numbers import count_in
 from penstock._secrets import redact
 from penstock.compat.streaming.faults import EmptyStream
 from penstock.compat.streaming.shards import Shards
@@ -77,8 +78,8 @@ def parse_cache_limit(limit: float | str) -> int:
             if text.endswith(unit) and _is_number(text[:-2]):
                 return int(float(text[:-2]) * 1024**power)
         plain = text.removesuffix("b")
-        if plain.isdigit():
-            return int(plain)
+        if (size_bytes := count_in(plain)) is not None:
+            return size_bytes
     if isinstance(limit, str):
         raise ConfigError("Unsupported value/suffix: no size", found=repr(limit), expected='such as 1000 or "64gb"')
     return int(limit)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
+from penstock._numbers import count_in
 from penstock._secrets import redact
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store
@@ -295,8 +296,8 @@ class EnergonJsonlSource:
 
     def index_of(self, key: str, /) -> int:
         """Index of the sample with this key; raises `NotFound`."""
-        place = int(key) if key.isascii() and key.isdigit() and len(key) < 20 else -1
-        if not 0 <= place < len(self) or key != str(place):
+        place = count_in(key, len(self))
+        if place is None or key != str(place):
             raise NotFound(f"no sample with the key {key!r}", path=self.path, found=f"{len(self)} samples")
         return place
 

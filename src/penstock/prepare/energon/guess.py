@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from penstock._numbers import count_in
 from penstock.codec.fieldmap import find, parse_access
 from penstock.codec.image_header import read_image_header
 from penstock.codec.media_bytes import MediaBytes
@@ -94,8 +95,8 @@ def sample_type_named(text: str) -> str:
         ConfigError: no such type.
     """
     text = text.strip()
-    if text.isascii() and text.isdigit() and len(text) < 20 and int(text) < len(MENU):
-        return MENU[int(text)]
+    if (number := count_in(text, len(MENU))) is not None:
+        return MENU[number]
     if text.lower() in ("crude", CRUDE.lower()):
         return CRUDE
     short = text.lower().removesuffix("webdataset")

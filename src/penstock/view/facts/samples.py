@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from penstock._numbers import count_in
 from penstock._places import extents_of, place_of
 from penstock._printable import recordable
 from penstock.abc import Store, SupportsKeys
@@ -115,8 +116,8 @@ def index_of(opened: Opened, wanted: str) -> int:
     if text.endswith("%") and share.replace(".", "", 1).isdecimal() and share.isascii():
         return min(count - 1, int(count * min(100.0, float(share)) / 100)) if count else 0
     number = text.replace(",", "").replace("_", "")
-    if number.isascii() and number.isdecimal() and len(number) < 19 and int(number) < count:
-        return int(number)
+    if (index := count_in(number, count)) is not None:
+        return index
     if isinstance(opened.source, SupportsKeys):
         return opened.source.index_of(text)
     if number.isascii() and number.isdecimal():

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlencode
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from penstock._numbers import count_in
 from penstock._printable import recordable
 from penstock._secrets import redact
 from penstock.errors import ConfigError, NotFound, PenstockError
@@ -93,9 +94,10 @@ def number_of(request: Request, name: str, default: int | None = None, least: in
     if value is None:
         return default
     plain = value.replace(",", "").replace("_", "")
-    if not (plain.isascii() and plain.isdecimal() and len(plain) < 20 and least <= int(plain) < _MOST_NUMBER):
+    number = count_in(plain, _MOST_NUMBER)
+    if number is None or number < least:
         raise ConfigError(f"{name} is no such number", found=value[:80], expected=f"a whole number from {least} on")
-    return int(plain)
+    return number
 
 
 def chosen_of(request: Request, name: str, values: tuple[str, ...]) -> str:

@@ -24,6 +24,7 @@ from typing import Any
 
 import yaml
 
+from penstock._numbers import count_in
 from penstock._regular import open_regular
 from penstock.errors import ConfigError, NotFound, PenstockError, UnsafeData
 from penstock.store.resolve import local_path
@@ -190,8 +191,8 @@ class _Resolver:
             # On the way there may stand an interpolation, such as a whole section taken from elsewhere.
             if isinstance(node, str):
                 node = self._once(tuple(place), node)
-            if isinstance(node, list) and str(key).lstrip("-").isdigit() and -len(node) <= int(key) < len(node):
-                key = int(key)
+            if isinstance(node, list) and (at := _index_in(str(key), len(node))) is not None:
+                key = at
             elif not isinstance(node, dict) or key not in node:
                 raise self._error(f"an interpolation leads nowhere: no {_dotted((*place, key))!r}", inner)
             inside: Any = node
@@ -256,6 +257,14 @@ def _split(text: str) -> list[str]:
             parts.append(text[start:place])
             start = place + 1
     return [*parts, text[start:]]
+
+
+def _index_in(key: str, length: int) -> int | None:
+    """The index in a list of `length` that a key says; below 0 it counts from the end."""
+    if not key.startswith("-"):
+        return count_in(key, length)
+    from_end = count_in(key[1:], length + 1)
+    return None if from_end is None else -from_end
 
 
 def _dotted(place: tuple[Key, ...]) -> str:

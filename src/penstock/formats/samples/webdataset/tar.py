@@ -23,6 +23,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from penstock._numbers import count_in
 from penstock._regular import require_regular
 from penstock.abc import Store
 from penstock.errors import Corrupt, TooLarge, Truncated, Unsupported
@@ -224,11 +225,12 @@ def _pax(body: bytes, path: str, offset_bytes: int) -> dict[str, str]:
 
 
 def _pax_size(text: str, path: str, offset_bytes: int) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 20):
+    size = count_in(text)
+    if size is None:
         raise Corrupt(
             "a PAX header with a size that is no number", path=path, offset_bytes=offset_bytes, found=text[:40]
         )
-    return int(text)
+    return size
 
 
 def _after(body_bytes: int, size: int, size_bytes: int, path: str, offset_bytes: int, name: str = "") -> int:

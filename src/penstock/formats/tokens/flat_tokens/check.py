@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import xxhash
 
+from penstock._numbers import count_in
 from penstock.abc import Store
 from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, Truncated
 from penstock.formats._problems import Problem
@@ -176,8 +177,8 @@ def present_files(store: Store, array: ChunkArray) -> IntArray:
     folder, meta = array.files.folder, array.meta
     start = f"{folder}/{meta.key_start}"
     names = (path[len(start) :] for path in store.list(folder) if path.startswith(start))
-    numbers = [int(name) for name in names if name.isascii() and name.isdigit() and name == str(int(name))]
-    return np.array(sorted(number for number in numbers if number < meta.num_files), np.int64)
+    numbers = ((name, count_in(name, meta.num_files)) for name in names)
+    return np.array(sorted(number for name, number in numbers if number is not None and name == str(number)), np.int64)
 
 
 def missing_files(array: ChunkArray, present: IntArray) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from typing import cast
 
 import xxhash
 
+from penstock._numbers import count_in
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, TooLarge, Unsupported
 from penstock.formats._problems import Problem
@@ -134,9 +135,9 @@ def array_files(store: Store, folder: str, meta: ArrayMeta) -> Iterator[str]:
     start = len(folder) + 1
     for path in store.list(folder):
         name = path[start:]
-        number = name.removeprefix(meta.key_start)
-        is_chunk = number.isdecimal() and number.isascii() and len(number) < 20 and int(number) < meta.num_files
-        if (is_chunk and name == meta.file_name(int(number))) or name in (*ARRAY_FILE.values(), ATTRIBUTES_FILE[2]):
+        number = count_in(name.removeprefix(meta.key_start), meta.num_files)
+        is_chunk = number is not None and name == meta.file_name(number)
+        if is_chunk or name in (*ARRAY_FILE.values(), ATTRIBUTES_FILE[2]):
             yield name
 
 

@@ -22,6 +22,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._numbers import count_in
 from penstock.errors import Corrupt, UnsafeData, Unsupported
 from penstock.types import Field
 
@@ -43,8 +44,9 @@ _MOST_DIMS, _MOST_DEEP = 32, 64
 def stored_dtype(leaf: str, path: str) -> np.dtype[Any]:
     """The little-endian dtype of `no_header_numpy:C` or `no_header_tensor:C`; raises `Unsupported`."""
     kind, _, code = leaf.partition(":")
-    if kind in ("no_header_numpy", "no_header_tensor") and code.isdecimal() and len(code) < 4:
-        found = _code(int(code), is_torch=kind == "no_header_tensor")
+    number = count_in(code)
+    if kind in ("no_header_numpy", "no_header_tensor") and number is not None:
+        found = _code(number, is_torch=kind == "no_header_tensor")
         if found is not None:
             return found
     raise Unsupported("arrays of a dtype that is not known", path=path, found=leaf[:80])
