@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 from tests.prepare.conftest import TEXTS, expected_tokens, stored_tokens
 
-from penstock.errors import ConfigError, NotFound, PrepareError
+from penstock.errors import ConfigError, FormatError, NotFound, PenstockError, PrepareError
 from penstock.prepare import PackReport
 
 Pack = Callable[..., PackReport]
@@ -64,6 +64,23 @@ def test_options_that_do_not_fit(made: Pack, folder: Path) -> None:
     (folder.parent / "none").mkdir()
     with pytest.raises(NotFound, match="no text file"):
         made(folder.parent / "none", input_format="text")
+
+
+@pytest.mark.parametrize("text", ["hello world", "hello world\n", "\n\nhello\n", "one\ntwo\n", "word " * 100_000])
+def test_plain_text_is_told_from_json_lines_however_few_there_are(made: Pack, folder: Path, text: str) -> None:
+    path = folder.parent / "plain.txt"
+    path.write_text(text, "utf-8")
+    with pytest.raises(FormatError, match="found plain text.*--input-format text"):
+        made(path)
+
+
+@pytest.mark.parametrize("text", ['{"text": "', '["a"', '"a'])
+def test_one_line_that_begins_as_json_is_not_called_plain_text(made: Pack, folder: Path, text: str) -> None:
+    path = folder.parent / "cut.jsonl"
+    path.write_text(text, "utf-8")
+    with pytest.raises(PenstockError) as caught:
+        made(path)
+    assert "plain text" not in str(caught.value)
 
 
 def pipe(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:

@@ -33,6 +33,7 @@ from penstock.work.sharing import Sharing
 _HELD_BYTES = 1 << 27
 """Of small inputs that are kept from the reading that digests them, and go to a worker of this machine."""
 _HEAD_BYTES = 1 << 16
+_VALUES = (b"{", b"[", b'"')
 _FIRST_LINES = 3
 _FOLDERS = ("flat-tokens", "mds")
 """Formats whose datasets are folders, so that one may stand where another comes."""
@@ -140,10 +141,10 @@ def _require_lines(file: Place) -> None:
 
 
 def _has_json_line(head: bytes) -> bool:
-    """Whether one of the first lines is a JSON value by itself, or there are too few of them to tell."""
+    """Whether one of the first lines is a JSON value by itself, or there is one alone that begins as such."""
     lines = [line for line in head.split(b"\n") if line.strip()]
-    if len(lines) < 2:
-        return True
+    if len(lines) < 2 and head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"", *_VALUES):
+        return True  # one line, which may be cut
     for line in lines[:_FIRST_LINES]:
         with contextlib.suppress(ValueError, RecursionError):
             value = json.loads(line)
