@@ -70,7 +70,7 @@ def test_options_that_do_not_fit(made: Pack, folder: Path) -> None:
 def test_plain_text_is_told_from_json_lines_however_few_there_are(made: Pack, folder: Path, text: str) -> None:
     path = folder.parent / "plain.txt"
     path.write_text(text, "utf-8")
-    with pytest.raises(FormatError, match="found plain text.*--input-format text"):
+    with pytest.raises(FormatError, match=r"found plain text.*--input-format text"):
         made(path)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from penstock.abc import Format
 from penstock.errors import ConfigError, FormatError
 from penstock.executors import HERE, AnyExecutor
-from penstock.formats import BUILT_IN, files_at, format_names, usable_format
+from penstock.formats import BUILT_IN, SUFFIXES, files_at, format_names, usable_format
 from penstock.formats._unrecognised import is_tokenizer, of_text
 from penstock.prepare.tokens.engines import Reference
 from penstock.prepare.tokens.inputs import TABLES, InputFile, InputFormat, describe_inputs, find_files, without_excluded
@@ -134,17 +134,18 @@ def _require_lines(file: Place) -> None:
         FormatError: it is plain text, a tokenizer, or one JSON document over several lines.
     """
     head = file.store.get(file.path, 0, _HEAD_BYTES)
-    if not head.startswith(b"\x1f\x8b") and (not _has_json_line(head) or is_tokenizer(head, file.path)):
+    if not head.startswith(b"\x1f\x8b") and (not _has_json_line(head, file.path) or is_tokenizer(head, file.path)):
         found, hint = of_text(head, file.path) or ("", "")
         if found:
             raise FormatError("no JSONL", path=file.path, found=found, hint=hint.replace("FILE", "…"))
 
 
-def _has_json_line(head: bytes) -> bool:
-    """Whether one of the first lines is a JSON value by itself, or there is one alone that begins as such."""
+def _has_json_line(head: bytes, path: str) -> bool:
+    """Whether one of the first lines is a JSON value by itself; one line alone may be cut, or damaged in a JSONL."""
     lines = [line for line in head.split(b"\n") if line.strip()]
-    if len(lines) < 2 and head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"", *_VALUES):
-        return True  # one line, which may be cut
+    is_named = path.endswith(SUFFIXES["jsonl"])
+    if len(lines) < 2 and (is_named or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"", *_VALUES)):
+        return True
     for line in lines[:_FIRST_LINES]:
         with contextlib.suppress(ValueError, RecursionError):
             value = json.loads(line)
