@@ -134,16 +134,16 @@ def _require_lines(file: Place) -> None:
         FormatError: it is plain text, a tokenizer, or one JSON document over several lines.
     """
     head = file.store.get(file.path, 0, _HEAD_BYTES)
-    if not head.startswith(b"\x1f\x8b") and (not _has_json_line(head, file.path) or is_tokenizer(head, file.path)):
+    if not head.startswith(b"\x1f\x8b") and (not _has_json_line(head, file) or is_tokenizer(head, file.path)):
         found, hint = of_text(head, file.path) or ("", "")
         if found:
             raise FormatError("no JSONL", path=file.path, found=found, hint=hint.replace("FILE", "…"))
 
 
-def _has_json_line(head: bytes, path: str) -> bool:
+def _has_json_line(head: bytes, file: Place) -> bool:
     """Whether one of the first lines is a JSON value by itself; one line alone may be cut, or damaged in a JSONL."""
     lines = [line for line in head.split(b"\n") if line.strip()]
-    is_named = path.endswith(SUFFIXES["jsonl"])
+    is_named = file.path.endswith(SUFFIXES["jsonl"])
     if len(lines) < 2 and (is_named or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"", *_VALUES)):
         return True
     for line in lines[:_FIRST_LINES]:
