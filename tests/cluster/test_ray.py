@@ -181,12 +181,10 @@ def lines(tmp_path: Path) -> tuple[Path, Path]:
 def test_ray_alone_starts_and_ends_its_own(lines: tuple[Path, Path], tmp_path: Path) -> None:
     inputs, tokenizer = lines
     made = []
-    for executor in ("ray", "inline"):
+    for executor, workers in (("ray", ["--workers", "2"]), ("inline", [])):
         output = tmp_path / f"{executor}.pbin"
         command = ["-m", "penstock", "pack", str(inputs), "-o", str(output), "--tokenizer", str(tokenizer)]
-        done = python(
-            *command, "--eos", "<|eod|>", "--executor", executor, "--workers", "2", "--json", env=no_cluster()
-        )
+        done = python(*command, "--eos", "<|eod|>", "--executor", executor, *workers, "--json", env=no_cluster())
         json.loads(done.stdout)
         assert done.stderr == ""
         made.append(output.read_bytes())
