@@ -12,7 +12,7 @@ from penstock.types import ReadMode
 
 
 class Opening(TypedDict, total=False):
-    """What `penstock.open` takes of a source, but for its format."""
+    """What `penstock.open` takes of a source, but for its format, and how images are decoded."""
 
     split: str | None
     flavor: str

@@ -249,8 +249,9 @@ class Traits:
     """What a format can do; the README's table is generated from these.
 
     `splits` says that `split` chooses one, `layouts` that `layout` names how the data are stored, and `hashes` that its
-    index may hold digests of its files, which `validate_hash` checks: these options are refused elsewhere. `borderless`
-    says that its data may not tell where documents are.
+    index may hold digests of its files, which `validate_hash` checks, and `images` that samples may hold images, which
+    `decode` makes arrays of: these options are refused elsewhere. `borderless` says that its data may not tell where
+    documents are.
     """
 
     write: bool = False
@@ -263,6 +264,7 @@ class Traits:
     repair: bool = False
     hashes: bool = False
     borderless: bool = False
+    images: bool = False
     suffixes: tuple[str, ...] = ()
     made_by: str = ""
 
@@ -278,7 +280,7 @@ class OpenOptions:
     seen to where datasets are opened: a format needs neither. So are `tokens_column`, the column of rows that holds
     documents of ids, and `tokens_dtype`, that of ids in bytes. `one_document` says that nothing tells where documents
     are: they end at `eos_id`, or all is one; formats take it whose traits say that they may be `borderless`. `planes`:
-    `"auto"` for those that lie beside tokens, None to leave them behind.
+    `"auto"` for those that lie beside tokens, None to leave them behind. `decode` is `"uint8"` for images as arrays.
     """
 
     split: str | None = None
@@ -300,3 +302,4 @@ class OpenOptions:
     tokens_dtype: str | None = None
     one_document: bool = False
     planes: str | None = "auto"
+    decode: str | None = None

@@ -64,6 +64,8 @@ IMAGE_KINDS = {
 }
 """`image=` → library (none is numpy), Pillow's mode, and `8` for uint8; else float32 in [0, 1]."""
 
+_ARRAYS = {"uint8": "rgb8"}
+
 NO_PART = 'None stands for a part that is not there; the null of JSON is given as b"null"'
 """The hint of writers for a sample without a part."""
 
@@ -102,6 +104,13 @@ class DecodeOptions:
     def __post_init__(self) -> None:
         if self.image not in IMAGE_KINDS:
             raise ConfigError("no such way to decode images", found=self.image, expected=" | ".join(IMAGE_KINDS))
+
+
+def image_kind(decode: str | None) -> str | None:
+    """`DecodeOptions.image` for the `decode=` of `penstock.open`, None for None; raises `ConfigError`."""
+    if decode is not None and decode not in _ARRAYS:
+        raise ConfigError("no such way to decode images", found=f"decode={decode!r}", expected=" | ".join(_ARRAYS))
+    return None if decode is None else _ARRAYS[decode]
 
 
 def suffix_of(part: str) -> str:

@@ -10,7 +10,7 @@ import importlib
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, partial
-from typing import Any, Protocol, Unpack, cast, runtime_checkable
+from typing import Any, Literal, Protocol, Unpack, cast, runtime_checkable
 
 from penstock._keywords import Writing
 from penstock._naming import nearest as _nearest
@@ -104,6 +104,7 @@ _NEEDS = {
     "eos_id": ("tokens", "documents of tokens"),
     "vocab_size": ("tokens", "ids of tokens"),
     "validate_hash": ("hashes", "digests in an index"),
+    "decode": ("images", "images"),
 }
 """Option of opening → the trait of the formats that take it, and what it is about."""
 
@@ -225,6 +226,8 @@ def require_taken(chosen: Format, path: str, options: OpenOptions) -> None:
     """That data of a format can follow the options for opening them; raises `ConfigError`."""
     _require_tokens_read(chosen, path, options)
     _require_planes_read(chosen, path, options)
+    if options.decode is not None:
+        _require_arrays(path, options)
     for option, (trait, needs) in _NEEDS.items():
         if trait == "tokens" and options.tokens_column is not None:
             continue
@@ -232,6 +235,15 @@ def require_taken(chosen: Format, path: str, options: OpenOptions) -> None:
             what = f"{option} needs {needs}, and the format {chosen.name!r} has none"
             found = f"{option}={getattr(options, option)!r}"
             raise ConfigError(what, path=path, found=found, hint=f"Leave --{option.replace('_', '-')} ({option}=) out")
+
+
+def _require_arrays(path: str, options: OpenOptions) -> None:
+    from penstock.codec.parts import image_kind  # with what it imports, only where it is asked for
+
+    image_kind(options.decode)
+    if options.raw:
+        what = "raw is samples as stored bytes, and decode images as arrays"
+        raise ConfigError(what, path=path, hint="Leave one out")
 
 
 def open_source(
@@ -242,7 +254,7 @@ def open_source(
     columns: list[str] | tuple[str, ...] | None = None, read: ReadMode = "auto", validate_hash: str | None = None,
     follow_links: bool = False, excludes: str | os.PathLike[str] | ExcludeList | None = None,
     mask_tokens: int | None = None, tokens_column: str | None = None, tokens_dtype: str | None = None,
-    one_document: bool = False, planes: str | None = "auto",
+    one_document: bool = False, planes: str | None = "auto", decode: Literal["uint8"] | None = None,
 ) -> Source[Sample]:  # fmt: skip
     """Open a dataset in any known format.
 
@@ -273,6 +285,8 @@ def open_source(
         tokens_dtype: dtype of the ids where that column holds bytes, such as `"int64"`.
         one_document: rows, or raw tokens, tell no borders: documents end at each `eos_id`, or all is one.
         planes: None leaves the planes of tokens, such as loss masks, behind.
+        decode: `"uint8"`: images as uint8[height, width, 3] in RGB, so that those of one size are one array of a batch;
+            by default Pillow's, or as a `dataset.yaml` says.
 
     Raises:
         NotFound: nothing is at `path`, or `excludes`.
@@ -297,6 +311,7 @@ def open_source(
         tokens_dtype=tokens_dtype,
         one_document=one_document,
         planes=planes,
+        decode=decode,
     )
     if not isinstance(path, str | os.PathLike):
         return _open_list([os.fspath(one) for one in path], format, options)

@@ -15,11 +15,13 @@ from penstock.types import OpenOptions, Sample
 
 
 def open_options(options: Mapping[str, Any]) -> OpenOptions:
-    """The options of `penstock.open` as one object; raises `ConfigError` for an unknown one."""
+    """A verb's options of `penstock.open` as one object; raises `ConfigError` for an unknown one."""
+    if options.get("decode") is not None:  # verbs take samples as they are stored
+        raise ConfigError("decode is an option of penstock.open alone", hint="Leave decode= out")
     try:
         return OpenOptions(**options)
     except TypeError:
-        known = [name for name in OpenOptions.__slots__ if not name.startswith("_")]
+        known = [name for name in OpenOptions.__slots__ if not name.startswith("_") and name != "decode"]
         unknown = sorted(set(options) - set(known))
         what = f"unknown option {', '.join(unknown)} of what is read"
         raise ConfigError(what, expected=", ".join(known)) from None

@@ -283,6 +283,7 @@ class ShardSource:
         options |= {} if self._options.validate_hash is None else {"validate_hash": self._options.validate_hash}
         options |= {"columns": list(self._options.columns)} if self._options.columns is not None else {}
         options |= {"follow_links": True} if self._options.follow_links else {}
+        options |= {"decode": self._options.decode} if self._options.decode is not None else {}
         return {"kind": "open", "format": self._name, "path": redact(self.folder.path), **options}
 
     def summary(self) -> str:

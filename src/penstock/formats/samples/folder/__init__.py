@@ -35,7 +35,9 @@ _SUFFIXES = tuple(f".{name}" for name in sorted(IMAGE_SUFFIXES | AV_SUFFIXES | {
 
 class _Folder:
     name = "folder"
-    traits = Traits(write=True, keys=True, remote=True, verify=True, repair=True, made_by="Megatron-Energon")
+    traits = Traits(
+        write=True, keys=True, remote=True, verify=True, repair=True, images=True, made_by="Megatron-Energon"
+    )
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
         """By its media index, by our side file, else by media among its first files."""

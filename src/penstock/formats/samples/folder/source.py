@@ -17,7 +17,7 @@ from penstock._index import as_index, as_indices
 from penstock._secrets import redact
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store
-from penstock.codec.parts import DecodeOptions, decode_part
+from penstock.codec.parts import DecodeOptions, decode_part, image_kind
 from penstock.errors import NotFound, PenstockError
 from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, is_part, list_files, part_of, path_of, sample_of
 from penstock.formats.samples.media_index import connect_media, read_metadata
@@ -54,7 +54,8 @@ class FolderSource:
         self.path = path
         self._store = store
         self._options = options
-        self._decode = None if options.raw else DecodeOptions(trust=options.trust)
+        image = image_kind(options.decode) or DecodeOptions().image
+        self._decode = None if options.raw else DecodeOptions(image, options.trust)
         self._known_names: list[str] | None = None
         self._places: dict[str, int] | None = None
         self._fingerprint: str | None = None
@@ -164,6 +165,7 @@ class FolderSource:
         options |= {"trust": True} if given.trust else {}
         options |= {"columns": list(given.columns)} if given.columns is not None else {}
         options |= {"follow_links": True} if given.follow_links else {}
+        options |= {"decode": given.decode} if given.decode is not None else {}
         return {"kind": "open", "format": "folder", "path": redact(self.path), **options}
 
     def summary(self) -> str:

@@ -46,6 +46,7 @@ class _Webdataset:
         remote=True,
         verify=True,
         repair=True,
+        images=True,
         made_by="Megatron-Energon, webdataset",
     )
 

@@ -24,7 +24,7 @@ from penstock._digest import digest
 from penstock.abc import Store
 from penstock.codec import energon_yaml
 from penstock.codec.fieldmap import FieldMap, parse_field_map, parts_of
-from penstock.codec.parts import DecodeOptions
+from penstock.codec.parts import DecodeOptions, image_kind
 from penstock.errors import ConfigError, FormatError, UnsafeData, Unsupported
 from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML, Splits, meta_path, named_splits
 from penstock.formats.samples.webdataset.sample_types import DATASETS, ENERGON, SampleType, find_type, type_of_class
@@ -177,6 +177,7 @@ def typed_view(
         loader=_code(store, found, found.sample_loader, "sample_loader"),
         parts=_parts(store, found),
         decode=_decoding(found, options),
+        asked=options.decode,
         subflavors=found.subflavors,
         columns=options.columns,
         config=None if dataset_config == DATASET_YAML else dataset_config,
@@ -283,9 +284,10 @@ def _wrong(path: str, key: str, found: Any, expected: str) -> ConfigError:
 
 
 def _decoding(found: DatasetYaml, options: OpenOptions) -> DecodeOptions | None:
-    if not found.is_decoded or options.image == "bytes":
+    asked = options.image or image_kind(options.decode)
+    if asked == "bytes" or not (found.is_decoded or options.decode):
         return None
-    image, trust = options.image or found.image_decode, options.trust or options.trust_parts
+    image, trust = asked or found.image_decode, options.trust or options.trust_parts
     return DecodeOptions(trust=trust) if image is None else DecodeOptions(image, trust)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from penstock.abc import Source, Store
+from penstock.errors import ConfigError
 from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML, meta_path
 from penstock.formats.samples.webdataset.source import open_raw
 from penstock.types import OpenOptions, Sample
@@ -21,7 +22,12 @@ def open_webdataset(store: Store, path: str, options: OpenOptions) -> Source[Sam
         FormatError: what is in `.nv-meta` contradicts itself.
         ConfigError: no such split.
     """
-    if options.raw or not store.exists(meta_path(path, DATASET_YAML)):
+    if options.raw:
+        return open_raw(store, path, options)
+    if not store.exists(meta_path(path, DATASET_YAML)):
+        if options.decode is not None:
+            what = "decode needs a dataset.yaml: without one, samples are stored bytes"
+            raise ConfigError(what, path=path, hint=f"`penstock prepare {path}` makes one; or decode in ps.Crude")
         return open_raw(store, path, options)
     # Slow, and not for all.
     from penstock.formats.samples.webdataset.dataset_yaml import read_dataset_yaml, splits_of, typed_view

@@ -45,6 +45,7 @@ class Typing:
         subflavors: what every sample carries.
         columns: keep only these fields.
         config: name of that file in `.nv-meta` where it is not `dataset.yaml`.
+        asked: `decode=` of `penstock.open`.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Typing:
     subflavors: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     columns: tuple[str, ...] | None = None
     config: str | None = None
+    asked: str | None = None
 
     def identity(self) -> list[Any]:
         """All that decides what a sample is, as plain JSON; of code only the name of its function."""
@@ -212,6 +214,7 @@ class TypedSource:
         how = self._typing
         given: dict[str, Any] = {} if how.columns is None else {"columns": list(how.columns)}
         given |= {"trust": True} if how.decode is not None and how.decode.trust else {}
+        given |= {} if how.asked is None else {"decode": how.asked}
         given |= {} if how.config is None else {"dataset_config": how.config}
         return {**self._raw.recipe(), **given}
 

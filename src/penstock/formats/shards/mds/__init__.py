@@ -35,6 +35,7 @@ FORMAT = ShardFormat(
         verify=True,
         repair=True,
         hashes=True,
+        images=True,
         suffixes=(".mds",),
         made_by="MosaicML Streaming",
     ),
