@@ -295,7 +295,7 @@ def decode_image(data: bytes, how: DecodeOptions) -> Any:
     is_plain = metadata.format == "JPEG" and metadata.mode in ("RGB", "L")
     fast = _jpeg_pixels(data) if is_plain and mode == "rgb" and library != "pil" else None
     if fast is not None:
-        return _as_asked(fast if bits else fast.astype(np.float32) / np.float32(255), library)
+        return _as_asked(fast, bits, library)
     pillow = require("PIL.Image", extra="media")
     try:
         with pillow.open(io.BytesIO(data)) as file:
@@ -307,15 +307,17 @@ def decode_image(data: bytes, how: DecodeOptions) -> Any:
         raise Corrupt("an image is damaged", found=f"{type(error).__name__}: {error}") from None
     if library == "pil":
         return image
-    pixels = np.array(image) if bits else np.asarray(image).astype(np.float32) / np.float32(255)
-    return _as_asked(pixels, library)
+    return _as_asked(np.array(image), bits, library)
 
 
-def _as_asked(pixels: NDArray[Any], library: str) -> Any:
-    if library == "torch":
-        channels_first = pixels if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
-        return require("torch", extra="torch").from_numpy(channels_first)
-    return pixels
+def _as_asked(pixels: NDArray[np.uint8], bits: str, library: str) -> Any:
+    """uint8[height, width] or uint8[height, width, channels] as `IMAGE_KINDS` says."""
+    if library == "torch" and pixels.ndim == 3:
+        pixels = pixels.transpose(2, 0, 1)
+    made: NDArray[Any] = np.ascontiguousarray(pixels) if bits else pixels.astype(np.float32, order="C")
+    if not bits:
+        made /= np.float32(255)
+    return require("torch", extra="torch").from_numpy(made) if library == "torch" else made
 
 
 def _jpeg_pixels(data: bytes) -> NDArray[np.uint8] | None:
