@@ -23,7 +23,7 @@ def run(options: Options) -> Result:
     from peers.environments import interpreter
 
     peer = interpreter("energon")
-    path = _dataset()
+    path = dataset()
     rows: list[Row] = []
     for workers, kind, name in _WAYS:
         given = {"path": path, "workers": workers}
@@ -56,7 +56,8 @@ def _decoding(path: Path, workers: int) -> Any:
     return child(PYTHON, __file__, "decoding", path=path, threads=max(workers, 1))
 
 
-def _dataset() -> Path:
+def dataset() -> Path:
+    """The tar, which is made where it is missing."""
     path = DATA / "captioned_jpegs"
     if not path.exists():
         import numpy as np

@@ -55,6 +55,8 @@ QUESTIONS = (
     "webdataset_prepare",
     "webdataset_read",
     "image_headers",
+    "images",
+    "gpu",
 )
 _PACKAGES = ("penstock", "numpy", "gigatoken", "tokenizers", "torch", "zarr", "numcodecs")
 
