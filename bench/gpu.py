@@ -48,7 +48,7 @@ def run(options: Options) -> Result:
     name = torch.cuda.get_device_name()
     notes = [
         f"Device: {name}. Tokens: a decoder of {LAYERS} layers, width {WIDTH}, windows of {LENGTH:,}, bfloat16. "
-        f"Images: JPEGs of {images.SIDE} × {images.SIDE} as uint8 into a convolutional network of 24 million parameters.",
+        f"Images: JPEGs of {images.SIDE} × {images.SIDE} as uint8 into convolutions of 24 million parameters.",
         "Bytes are those of tensors on the device: ids travel in the width that is stored, inputs and targets once.",
     ]
     return Result("A training step on a device, with the loader and without", rows, notes)
