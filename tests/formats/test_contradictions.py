@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from penstock.cli.main import main
 from penstock.errors import Corrupt
 from penstock.store.side_file import decode_manifest, encode_manifest
 from penstock.testing.datasets import files_in
+from penstock.testing.token_files import write_token_files
 from penstock.types import Depth, Finding
 
 Change = Callable[[Path], None]
@@ -278,3 +279,85 @@ def test_repair_of_a_packed_file_with_a_wrong_length_brings_back_the_file(tmp_pa
     assert "set the data length" in action.what
     assert path.read_bytes() == whole
     assert verdict(path, "pbin") == []
+
+
+def resealed(side: Path, **changes: object) -> None:
+    """The side file says other things, with a `check` that is right."""
+    told = decode_manifest(side.read_bytes())
+    assert told is not None
+    side.write_bytes(encode_manifest(dataclasses.replace(told, **changes)))
+
+
+def renamed(digests: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    return {f"no-{name}": value for name, value in digests.items()}
+
+
+def shorter(digests: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    return dict.fromkeys(digests, ())
+
+
+@pytest.mark.parametrize("change", [renamed, shorter])
+@pytest.mark.parametrize("format", NAMES)
+def test_digests_that_prove_no_file_are_an_error(
+    tmp_path: Path, format: str, change: Callable[[Mapping[str, tuple[str, ...]]], dict[str, tuple[str, ...]]]
+) -> None:
+    path = make(tmp_path, format)
+    [side] = [tmp_path / name for name in files_in(tmp_path) if name.endswith(".penstock")]
+    told = decode_manifest(side.read_bytes())
+    assert told is not None
+    resealed(side, block_digests=change(told.block_digests))
+    assert verdict(path, format)
+
+
+@pytest.mark.parametrize("format", NAMES)
+def test_what_a_side_file_says_of_the_whole_is_held_against_the_data(tmp_path: Path, format: str) -> None:
+    path = make(tmp_path, format)
+    [side] = [tmp_path / name for name in files_in(tmp_path) if name.endswith(".penstock")]
+    whole = side.read_bytes()
+    told = decode_manifest(whole)
+    assert told is not None
+    changes: list[dict[str, object]] = [{"size_bytes": told.size_bytes + 1}, {"num_samples": told.num_samples + 1}]
+    if format in TOKENS:
+        changes += [{"num_tokens": told.num_tokens + 1}, {"digest": "0" * 32}]  # type: ignore[operator]
+        changes += [{"digest": f"2:{'0' * 32}:40"}, {"max_token_id": 5}, {"max_token_id": 60000}]
+    for change in changes:
+        resealed(side, **change)
+        assert verdict(path, format), change
+    side.write_bytes(whole)
+    assert ps.verify(path, format=format, depth="full") == []
+
+
+@pytest.mark.parametrize("format", ["pbin", "megatron", "flat-tokens"])
+def test_the_side_file_of_a_folder_of_token_files_too(tmp_path: Path, format: str) -> None:
+    path = write_token_files(tmp_path / "set", [[[1, 2, 3], [4]], [[5, 6]]], format)
+    side = path / ".penstock"
+    whole = side.read_bytes()
+    assert verdict(path, "token-files") == []
+    told = decode_manifest(whole)
+    assert told is not None
+    for change in (
+        {"size_bytes": told.size_bytes + 1},
+        {"digest": f"2:{'0' * 32}:3"},
+        {"max_token_id": 7},
+        {"block_digests": {"data": ("0" * 32,)}},
+    ):
+        resealed(side, **change)
+        assert verdict(path, "token-files"), change
+    assert write_side_file(path, format="token-files", replace=True) == str(side)
+    assert side.read_bytes() == whole
+
+
+def test_a_side_file_of_tars_that_can_not_be_opened(tmp_path: Path) -> None:
+    """It was passed over as one of shards that are missing."""
+    path = make(tmp_path, "webdataset")
+    side = path / ".penstock"
+    side.rename(tmp_path / "elsewhere")
+    side.symlink_to(tmp_path / "elsewhere")
+    assert [one.code for one in verdict(path, "webdataset", "quick")] == ["webdataset.unsafe"]
+
+
+def test_a_waiting_side_file_is_no_sample_of_a_folder(tmp_path: Path) -> None:
+    path = make(tmp_path, "folder")
+    shutil.copy(path / ".penstock", path / ".penstock.next")
+    assert len(ps.open(path, format="folder")) == 40
+    assert ps.verify(path, format="folder", depth="full") == []

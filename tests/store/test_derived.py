@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -179,3 +180,17 @@ def test_a_url_is_no_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     with pytest.raises(ConfigError, match="a path of this machine"):
         DerivedCache().array("a", "int64", lambda: np.arange(3))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["key.npy", "key.json"])
+@pytest.mark.parametrize("put", [Path.mkdir, os.mkfifo])
+def test_no_file_in_its_place(
+    tmp_path: Path, name: str, put: Callable[[Path], object], caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "derived").mkdir()
+    put(tmp_path / "derived" / name)
+    with caplog.at_level(logging.WARNING):
+        found = DerivedCache(str(tmp_path)).array("key", "int64", lambda: np.arange(5))
+    assert found.tolist() == [0, 1, 2, 3, 4]
+    assert str(tmp_path / "derived" / name) in caplog.text
+    assert not (tmp_path / "derived" / name).is_file()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +85,52 @@ def block_digest(task: BlockTask) -> str:
     if isinstance(task.store, SupportsMmap):
         return hash_blocks(task.store.mmap(task.path)[start:stop])[0]
     return hash_blocks(np.frombuffer(task.store.get(task.path, start, stop - start), np.uint8))[0]
+
+
+def check_files(
+    store: Store,
+    format_name: str,
+    side_path: str,
+    manifest: Manifest,
+    files: Mapping[str, str],
+    run: Run = map,
+    *,
+    others: Collection[str] = (),
+) -> Iterator[Finding]:
+    """The files that a side file has digests of: blocks with others, and files that the data don't have.
+
+    Args:
+        store: where all are.
+        format_name: the first part of codes.
+        side_path: the side file.
+        manifest: what it says.
+        files: of the data: name in the side file → path.
+        run: does the tasks: a block each.
+        others: further names that a side file of this format may hold.
+    """
+    yield from check_names(format_name, side_path, manifest, {*files, *others})
+    for name, path in files.items():
+        digests = manifest.block_digests.get(name)
+        if digests is not None:
+            yield from check_block_digests(store, path, format_name, digests, RESTORE, run)
+
+
+def check_names(format_name: str, side_path: str, manifest: Manifest, names: Collection[str]) -> Iterator[Finding]:
+    """The digests of files that the data don't have: what proves no file of theirs proves nothing."""
+    unknown = [name for name in manifest.block_digests if name not in names]
+    for name in unknown[:MOST_FINDINGS]:
+        found = f"digests of {name!r}, which is no file of these data"
+        yield Finding(f"{format_name}.side-file", "error", side_path, None, found, None, RESTORE)
+    if len(unknown) > MOST_FINDINGS:
+        found = f"{len(unknown) - MOST_FINDINGS} more names of files that these data don't have"
+        yield Finding(f"{format_name}.side-file", "error", side_path, None, found, None, RESTORE)
+
+
+def check_bytes(format_name: str, path: str, manifest: Manifest, size_bytes: int) -> Iterator[Finding]:
+    """What a side file says of the bytes of all files, held against what they are."""
+    if size_bytes != manifest.size_bytes:
+        stated = f"{manifest.size_bytes} bytes, as the side file says"
+        yield Finding(f"{format_name}.changed", "error", path, None, f"{size_bytes} bytes", stated, RESTORE)
 
 
 def check_block_digests(

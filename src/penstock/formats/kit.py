@@ -28,7 +28,7 @@ from penstock._tree import line, tree
 from penstock.abc import Store
 from penstock.errors import ConfigError, PenstockError
 from penstock.formats._manifest import DATA, FileDigests, commit_with_side_file, data_fingerprint, side_path
-from penstock.formats._side_checks import RESTORE, check_block_digests, check_side_file
+from penstock.formats._side_checks import check_files, check_side_file
 from penstock.formats._writers import require_open
 from penstock.store.outputs import claim_files, output_path
 from penstock.store.side_file import file_facts, read_side_file
@@ -167,8 +167,8 @@ def check_side(store: Store, path: str, format_name: str, num_samples: int | Non
     """
     facts = partial(file_facts, store, path, format_name, num_samples=num_samples)
     manifest, findings = check_side_file(format_name, store, path, side_path(path), facts)
-    if depth == "full" and manifest is not None and DATA in manifest.block_digests:
-        findings += check_block_digests(store, path, format_name, manifest.block_digests[DATA], RESTORE)
+    if depth == "full" and manifest is not None:
+        findings += check_files(store, format_name, side_path(path), manifest, {DATA: path})
     return findings
 
 

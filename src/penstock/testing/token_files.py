@@ -54,7 +54,8 @@ def write_token_files(
     entries = [make(number, documents) for number, documents in enumerate(files)]
     index = TokenFileIndex(format, tuple(entries))
     data = encode_index(format, entries)
-    size_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    files_there = (path for path in folder.rglob("*") if path.is_file() and path.suffix != SIDE_NAME)
+    size_bytes = sum(path.stat().st_size for path in files_there)
     if side:
         kept = {name: given[name] for name in ("eos_id", "tokenizer", "tokenizer_digest") if name in given}
         (folder / SIDE_NAME).write_bytes(encode_manifest(folder_manifest(data, index, size_bytes, Provenance(**kept))))

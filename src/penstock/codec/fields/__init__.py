@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from decimal import Decimal
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -93,15 +93,20 @@ def mds_field(encoding: str, *, trust: bool = False) -> FieldCodec:
     Raises:
         ConfigError: no such encoding.
     """
-    if own := own_field(encoding):
-        return own
+    found = own_field(encoding) or _known_field(encoding, trust) or own_field(encoding, of_packages=True)
+    if found is None:
+        raise _unknown(encoding, mds_encodings())
+    return found
+
+
+@lru_cache(maxsize=128)  # a file may have 10^5 columns
+def _known_field(encoding: str, trust: bool) -> FieldCodec | None:
+    """The codec of one of the 28, None for another name."""
     name, colon, config = encoding.partition(":")
     if name == "ndarray":
         return _array_field(encoding, config)
     if colon or name not in mds_encodings():
-        if added := own_field(encoding, of_packages=True):
-            return added
-        raise _unknown(encoding, mds_encodings())
+        return None
     if name == "int":
         return _field(name, 8, "int", "int64", (), _scalars.encode_int, _scalars.decode_int)
     if name in _SIZED:

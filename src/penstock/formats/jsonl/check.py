@@ -15,7 +15,7 @@ from penstock.abc import Store
 from penstock.errors import FormatError, PenstockError, UnsafeData
 from penstock.formats._manifest import DATA, side_path
 from penstock.formats._problems import Problem
-from penstock.formats._side_checks import MOST_FINDINGS, RESTORE, check_block_digests, check_side_file
+from penstock.formats._side_checks import MOST_FINDINGS, check_files, check_side_file
 from penstock.formats.jsonl.build import RANGE_BYTES, current_index, cut, index_path_for
 from penstock.formats.jsonl.decompress import reader_of
 from penstock.formats.jsonl.index import decode_index, lines_behind, misfits, outside, problem, remake, spread
@@ -53,8 +53,8 @@ def check_jsonl(store: Store, path: str, options: OpenOptions, depth: Depth) -> 
     facts = functools.partial(file_facts, store, path, "jsonl", num_samples=count)
     manifest, side_findings = check_side_file("jsonl", store, path, side_path(path), facts)
     findings += side_findings
-    if depth == "full" and manifest is not None and DATA in manifest.block_digests:
-        findings += check_block_digests(store, path, "jsonl", manifest.block_digests[DATA], RESTORE)
+    if depth == "full" and manifest is not None:
+        findings += check_files(store, "jsonl", side_path(path), manifest, {DATA: path})
     return sorted(findings, key=lambda one: -1 if one.offset_bytes is None else one.offset_bytes)
 
 

@@ -29,7 +29,7 @@ from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.errors import Corrupt, NotFound, PenstockError, Truncated
 from penstock.formats._manifest import DATA, data_fingerprint, side_path
 from penstock.formats._modes import Mode, map_least, preferred_mode, way_to_read
-from penstock.formats._side_checks import RESTORE, check_block_digests, check_side_file
+from penstock.formats._side_checks import check_files, check_side_file
 from penstock.formats.jsonl.build import current_index
 from penstock.formats.jsonl.scan import LineRange, NewlineFinder, line_pieces, line_runs
 from penstock.store.backup import back_up
@@ -403,8 +403,8 @@ def check_energon(store: Store, path: str, depth: Depth) -> list[Finding]:
     facts = functools.partial(file_facts, store, path, "jsonl")
     manifest, findings = check_side_file("jsonl", store, path, side_path(path), facts)
     findings += check_energon_index(store, path, depth)
-    if depth == "full" and manifest is not None and DATA in manifest.block_digests:
-        findings += check_block_digests(store, path, "jsonl", manifest.block_digests[DATA], RESTORE)
+    if depth == "full" and manifest is not None:
+        findings += check_files(store, "jsonl", side_path(path), manifest, {DATA: path})
     return findings
 
 

@@ -20,7 +20,15 @@ from penstock.codec.hashes import ALGORITHMS, hex_digest
 from penstock.errors import FormatError, MissingExtra, NotFound, PenstockError, UnsafeData
 from penstock.formats._modes import way_to_read
 from penstock.formats._problems import Problem
-from penstock.formats._side_checks import MOST_FINDINGS, RESTORE, Run, check_block_digests, check_side_file
+from penstock.formats._side_checks import (
+    MOST_FINDINGS,
+    RESTORE,
+    Run,
+    check_block_digests,
+    check_bytes,
+    check_names,
+    check_side_file,
+)
 from penstock.formats.shards.codecs import CODECS
 from penstock.formats.shards.files import Folder, OpenShard, RowCodec, WholeShard, open_shard, read_whole
 from penstock.formats.shards.find_index import folder_of, read_index, splits_in
@@ -369,14 +377,20 @@ def _head_of(folder: Folder, shard: Shard, opened: OpenShard, start: int) -> byt
 def _check_side_file(check: _Check, run: Run) -> Iterator[Problem]:
     store, path = check.folder.store, check.folder.path
     facts = functools.partial(shards_facts, store, path, int(check.index.starts[-1]))
-    manifest, findings = check_side_file("shards", store, f"{path}/{INDEX_NAME}", f"{path}/{SIDE_NAME}", facts)
+    where, side_path = f"{path}/{INDEX_NAME}", f"{path}/{SIDE_NAME}"
+    manifest, findings = check_side_file("shards", store, where, side_path, facts)
     if check.depth == "full" and manifest is not None:
-        for file in (file for shard in check.index.shards for file in shard.files()):
-            digests = manifest.block_digests.get(file.basename)
+        files = {file.basename: file for shard in check.index.shards for file in shard.files()}
+        findings += check_names("shards", side_path, manifest, files)
+        known, sizes = [file for name, file in files.items() if name in manifest.block_digests], [store.size(where)]
+        for file in known:
             # What is no file of this folder, or a copy that its hashes contradict, is said already.
             with contextlib.suppress(UnsafeData, NotFound, FormatError):
-                if digests is not None:
-                    findings += check_block_digests(store, check.folder.place(file), "shards", digests, RESTORE, run)
+                place, digests = check.folder.place(file), manifest.block_digests[file.basename]
+                sizes.append(store.size(place))
+                findings += check_block_digests(store, place, "shards", digests, RESTORE, run)
+        if len(sizes) == len(manifest.block_digests) + 1:
+            findings += check_bytes("shards", where, manifest, sum(sizes))
     for one in findings:
         fix, what = one.fix or RESTORE, one.found or ""
         yield Problem(one.code, PenstockError, one.path, what, fix, one.offset_bytes, None, one.expected)

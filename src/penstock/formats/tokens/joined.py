@@ -14,13 +14,15 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._secrets import redact
+from penstock.codec.hashes import DocumentDigest, token_block_digest
 from penstock.codec.joined_digest import JoinedDigest, documents_digest_v2, documents_in, is_joinable, join_digests
 from penstock.errors import PenstockError
 from penstock.formats._manifest import Provenance
 from penstock.formats._side_checks import Run
 from penstock.formats.tokens.checks import CheckedTokens, TokenRun
 from penstock.formats.tokens.writer import token_manifest
-from penstock.types import Buffer, Finding, IntArray, Manifest
+from penstock.types import Buffer, Finding, IntArray, Manifest, TokenArray
 
 DOCUMENTS = "documents"
 """Name in a side file's block digests of those of runs of documents."""
@@ -205,12 +207,13 @@ def check_documents(tokens: TokenRun, starts: IntArray, manifest: Manifest, advi
     Args:
         tokens: they.
         starts: int64[n_docs + 1]: first token of each document, and the number of tokens.
-        manifest: the side file; one without such digests gives no finding.
+        manifest: the side file; one without such digests is held against what it says of all documents.
         advice: what to do.
         run: does the tasks.
     """
     stated = [digest for digest in manifest.block_digests.get(DOCUMENTS, ()) if is_joinable(digest)]
     if not stated:
+        yield from check_digest(tokens.format, tokens.path, tokens.file, starts, manifest, advice, run)
         return
     stops = np.cumsum([documents_in(digest) for digest in stated])
     if int(stops[-1]) != len(starts) - 1:
@@ -226,6 +229,95 @@ def check_documents(tokens: TokenRun, starts: IntArray, manifest: Manifest, advi
                 f"documents {first} to {stop} have the digest {found}",
             )
             yield Finding(f"{tokens.format}.digest", "error", tokens.path, where, what, expected, advice)
+    if manifest.digest is not None and manifest.digest != (joined := join_digests(stated)):
+        yield _other_documents(tokens.format, tokens.path, joined, manifest, advice)
+
+
+def _other_documents(format: str, path: str, found: str, manifest: Manifest, advice: str) -> Finding:
+    what, stated = f"documents with the digest {found}", f"{manifest.digest}, as the side file says"
+    return Finding(f"{format}.digest", "error", path, None, what, stated, advice)
+
+
+class ReadTokens(Protocol):
+    """Tokens by their places."""
+
+    def tokens(self, start: int, stop: int) -> TokenArray: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StatedTask:
+    """Tokens `[start, stop)`, of which digest and largest id are asked for; with `lengths`: whole documents."""
+
+    file: ReadTokens
+    path: str
+    start: int
+    stop: int
+    lengths: IntArray | None
+
+    @property
+    def described(self) -> str:
+        """What an error calls it."""
+        return f"{redact(self.path)}, documents in tokens {self.start} to {self.stop}"
+
+
+def stated_facts(task: StatedTask) -> list[Any]:
+    """Digest and largest id (-1: no token) of a run; nothing of one that can't be read, which is told elsewhere."""
+    try:
+        tokens = task.file.tokens(task.start, task.stop)
+    except PenstockError:
+        return []
+    lengths = task.lengths
+    found = token_block_digest(tokens).hex() if lengths is None else documents_digest_v2(tokens, lengths)
+    return [found, int(tokens.max()) if len(tokens) else -1]
+
+
+def check_digest(
+    format: str, path: str, file: ReadTokens, starts: IntArray, manifest: Manifest, advice: str, run: Run
+) -> Iterator[Finding]:
+    """Whether documents have the digest, and the largest id, that a side file states; runs of 2^24 tokens are tasks.
+
+    Args:
+        format: the first part of codes.
+        path: what the tokens are called.
+        file: they.
+        starts: int64[n_docs + 1]: first token of each document, and the number of tokens.
+        manifest: the side file; one without a digest gives no finding.
+        advice: what to do.
+        run: does the tasks.
+    """
+    if manifest.digest is None:
+        return
+    joined = is_joinable(manifest.digest)
+    facts = list(run(stated_facts, _stated_tasks(file, path, starts, joined=joined)))
+    if not all(facts):  # or a share of the work, which has no result of the others
+        return
+    digests, largest = [one[0] for one in facts], max((one[1] for one in facts), default=-1)
+    if joined:
+        found = join_digests(digests)
+    else:
+        whole = DocumentDigest()
+        whole.update_lengths(np.diff(starts))
+        for one in digests:
+            whole.update_block(bytes.fromhex(one))
+        found = whole.hexdigest()
+    if found != manifest.digest:
+        yield _other_documents(format, path, found, manifest, advice)
+    elif manifest.max_token_id is not None and largest != manifest.max_token_id:
+        stated = f"{manifest.max_token_id}, as the side file says"
+        yield Finding(f"{format}.changed", "error", path, None, f"the largest id {largest}", stated, advice)
+
+
+def _stated_tasks(file: ReadTokens, path: str, starts: IntArray, *, joined: bool) -> Iterator[StatedTask]:
+    num_tokens, first = int(starts[-1]), 0
+    if not joined:
+        for start in range(0, num_tokens, RUN_TOKENS):
+            yield StatedTask(file, path, start, min(num_tokens, start + RUN_TOKENS), None)
+        return
+    while first < len(starts) - 1:
+        stop = max(first + 1, int(np.searchsorted(starts, starts[first] + RUN_TOKENS, side="right")) - 1)
+        borders = np.asarray(starts[first : stop + 1], np.int64)
+        yield StatedTask(file, path, int(borders[0]), int(borders[-1]), np.diff(borders))
+        first = stop
 
 
 def _task(tokens: TokenRun, starts: Sequence[int] | IntArray) -> DocumentsTask:

@@ -14,7 +14,7 @@ from penstock.codec.hashes import BLOCK_BYTES
 from penstock.codec.media_bytes import stored_media
 from penstock.errors import NotFound, PenstockError
 from penstock.formats._manifest import file_digests
-from penstock.formats._side_checks import MOST_FINDINGS, RESTORE, check_side_file
+from penstock.formats._side_checks import MOST_FINDINGS, RESTORE, check_bytes, check_side_file
 from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, is_text, list_files
 from penstock.formats.samples.media_index import MediaRow, other_header, read_rows
 from penstock.formats.samples.sqlite import connect, connect_to_write, damage, system_errors
@@ -80,6 +80,8 @@ def _check_side_file(store: Store, root: str, names: Sequence[str], depth: Depth
     if not missing and not added and manifest.num_samples != len(names):
         told = f"{manifest.num_samples}, as the side file says"
         yield Finding("folder.changed", "error", root, None, f"{len(names)} files", told, RESTORE)
+    if depth == "full" and not missing and not added:
+        yield from check_bytes("folder", root, manifest, sum(store.size(f"{root}/{name}") for name in names))
     chosen = [name for name in _some(names, depth) if name in known]
     yield from _listed(_changed(store, root, chosen, manifest, RESTORE), root)
 

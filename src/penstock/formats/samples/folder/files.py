@@ -11,6 +11,7 @@ from penstock.store._links import walk_files
 from penstock.store._replaced import is_staged_name
 from penstock.store.exclude_list import OURS as LISTS
 from penstock.store.local import LocalStore
+from penstock.store.outputs import NEXT
 
 NV_META = ".nv-meta"
 INDEX = f"{NV_META}/index.sqlite"
@@ -85,7 +86,7 @@ def is_text(name: str) -> bool:
 def _is_ours(name: str) -> bool:
     return (
         name.startswith((f"{NV_META}/", f"{NV_META}.work/"))
-        or name.endswith((SIDE_SUFFIX, *LISTS))
+        or name.endswith((SIDE_SUFFIX, SIDE_SUFFIX + NEXT, *LISTS))
         or any(is_staged_name(piece) for piece in name.split("/"))
     )
 

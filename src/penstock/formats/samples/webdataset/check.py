@@ -24,7 +24,7 @@ from penstock.abc import Store
 from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, UnsafeData, Unsupported
 from penstock.formats._manifest import file_digests
 from penstock.formats._problems import Problem
-from penstock.formats._side_checks import RESTORE, Run, check_side_file
+from penstock.formats._side_checks import RESTORE, Run, check_bytes, check_names, check_side_file
 from penstock.formats.samples.sqlite import connect, damage, system_errors
 from penstock.formats.samples.webdataset.check_keys import check_keys_of, check_stored_keys
 from penstock.formats.samples.webdataset.check_media import check_media
@@ -427,14 +427,17 @@ def _check_side_file(store: Store, root: str, info: Info, depth: Depth, run: Run
     facts = functools.partial(webdataset_facts, store, root, info.counts)
     try:
         manifest, findings = check_side_file("webdataset", store, root, side_path(root), facts)
-    except PenstockError:
+    except NotFound:
         return  # a shard is not there, which is said already
+    known: dict[str, tuple[str, ...]] = {}
+    if depth == "full" and manifest is not None:
+        known = {f"{root}/{name}": stated for name, stated in manifest.block_digests.items() if name in info.counts}
+        findings += check_names("webdataset", side_path(root), manifest, info.counts)
+    there = [path for path in known if store.exists(path)]
+    if manifest is not None and len(there) == len(info.counts) > 0:
+        findings += check_bytes("webdataset", root, manifest, sum(map(store.size, there)))
     for one in findings:
         yield Problem(one.code, Corrupt, one.path, one.found or "", one.fix or RESTORE, None, None, one.expected)
-    if depth != "full" or manifest is None:
-        return
-    known = {f"{root}/{name}": stated for name, stated in manifest.block_digests.items() if name in info.counts}
-    there = [path for path in known if store.exists(path)]
     for path, found in zip(there, run(functools.partial(file_digests, store), there), strict=True):
         expected = known[path]
         if found != tuple(expected):

@@ -13,7 +13,7 @@ from penstock._numbers import count_in
 from penstock.abc import Store
 from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, Truncated
 from penstock.formats._problems import Problem
-from penstock.formats._side_checks import MOST_FINDINGS, RESTORE, check_side_file
+from penstock.formats._side_checks import MOST_FINDINGS, RESTORE, check_bytes, check_names, check_side_file
 from penstock.formats.tokens.flat_tokens.chunks import ChunkArray
 from penstock.formats.tokens.flat_tokens.foreign import ForeignArray
 from penstock.formats.tokens.flat_tokens.group import (
@@ -33,7 +33,8 @@ from penstock.formats.tokens.flat_tokens.group import (
 from penstock.formats.tokens.flat_tokens.problems import AGAIN, REBUILD, fault
 from penstock.formats.tokens.flat_tokens.source import AnyArray, open_array, starts_problem
 from penstock.formats.tokens.flat_tokens.zarr_meta import ATTRIBUTES_FILE, CONSOLIDATED_FILE, ArrayMeta, parse_json
-from penstock.types import Depth, Finding, IntArray, Manifest, OpenOptions
+from penstock.formats.tokens.joined import check_digest
+from penstock.types import Depth, Finding, IntArray, Manifest, OpenOptions, TokenArray
 
 _SAMPLED_FILES = 16
 _BUDGET_BYTES = 1 << 24
@@ -90,7 +91,7 @@ def _check_group(store: Store, group: Group, options: OpenOptions, depth: Depth)
         eos_id = _eos_id(store, group, options)
         if depth != "quick" and starts is not None and eos_id is not None:
             yield from _check_eos(tokens, starts, eos_id, depth)
-    yield from _check_side_file(store, group, depth)
+    yield from _check_side_file(store, group, tokens, starts, depth)
 
 
 def _open_arrays(store: Store, group: Group) -> dict[str, AnyArray]:
@@ -345,7 +346,9 @@ def _check_eos(array: AnyArray, starts: IntArray, eos_id: int, depth: Depth) -> 
 # --- side file ---------------------------------------------------------------------------------------------------
 
 
-def _check_side_file(store: Store, group: Group, depth: Depth) -> Iterator[Finding]:
+def _check_side_file(
+    store: Store, group: Group, tokens: AnyArray | None, starts: IntArray | None, depth: Depth
+) -> Iterator[Finding]:
     if group.tokens is None or group.starts is None:
         return
     side_path, part = side_place(store, group.path)
@@ -356,25 +359,48 @@ def _check_side_file(store: Store, group: Group, depth: Depth) -> Iterator[Findi
         what, fix = "a chunk that the side file knows is missing", RESTORE
         yield fault("changed", Corrupt, os.fspath(error.path or group.path), what, fix).finding()
         return
-    yield from findings
     if depth == "full" and manifest is not None:
-        yield from _check_digests(store, group, manifest)
+        findings += _check_digests(store, group, manifest, side_path)
+        if not findings and tokens is not None and starts is not None:
+            findings += check_digest("flat-tokens", group.path, _Ids(tokens), starts, manifest, RESTORE, map)
+    yield from findings
 
 
-def _check_digests(store: Store, group: Group, manifest: Manifest) -> Iterator[Finding]:
+class _Ids:
+    """The ids of an array, as `check_digest` reads them."""
+
+    def __init__(self, array: AnyArray) -> None:
+        self._array = array
+
+    def tokens(self, start: int, stop: int) -> TokenArray:
+        return self._array.read(start, stop, 1)
+
+
+def _check_digests(store: Store, group: Group, manifest: Manifest, side_path: str) -> Iterator[Finding]:
     """Files whose bytes are not those that the side file was made for."""
     arrays = {TOKENS: (group.tokens_name, group.tokens), STARTS: (STARTS, group.starts)}
+    known, size_bytes, whole = {*arrays, *group.metadata}, 0, bool(manifest.block_digests)
+    yield from check_names("flat-tokens", side_path, manifest, known)
     for name, digests in manifest.block_digests.items():
-        if name not in arrays and name not in group.metadata:
+        if name not in known:
             continue  # a side file names no file outside the group
         folder, meta = arrays.get(name, (name, None))
-        names = [name] if meta is None else [f"{folder}/{meta.file_name(n)}" for n in range(len(digests))]
-        for file, expected in zip(names, digests, strict=False):
+        num_files = 1 if meta is None else meta.num_files
+        if len(digests) != num_files:
+            what, expected = f"`{name}` is {num_files} files", f"{len(digests)}, as the side file says"
+            yield fault("digest", Corrupt, f"{group.path}/{folder}", what, RESTORE, None, None, expected).finding()
+            continue
+        names = [name] if meta is None else [f"{folder}/{meta.file_name(n)}" for n in range(num_files)]
+        for file, expected in zip(names, digests, strict=True):
             path = f"{group.path}/{file}"
             found = file_digest(store, path)
+            size_bytes += store.size(path) if found else 0
+            whole &= found == expected
             if found != expected:
                 what = "a file is missing" if found == "" else "the bytes differ from the side file's digest"
                 yield fault("digest", Corrupt, path, what, RESTORE, 0, found or None, expected).finding()
+    if whole and size_bytes != manifest.size_bytes:  # else other files lay in the group as well
+        yield from check_bytes("flat-tokens", group.path, manifest, sum(map(store.size, store.list(group.path))))
 
 
 def file_digest(store: Store, path: str) -> str:

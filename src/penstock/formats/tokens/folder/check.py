@@ -18,9 +18,9 @@ from penstock.codec.hashes import DocumentDigest
 from penstock.codec.joined_digest import JoinedDigest, is_joinable
 from penstock.errors import FormatError, NotFound, PenstockError, PrepareError, Unsupported
 from penstock.formats import get_format
-from penstock.formats._side_checks import RESTORE, Run, check_side_file
+from penstock.formats._side_checks import RESTORE, Run, check_bytes, check_names, check_side_file
 from penstock.formats.tokens.common import document_runs
-from penstock.formats.tokens.folder.files import SIDE_NAME, WORK, data_names, folder_of, manifest_of
+from penstock.formats.tokens.folder.files import SIDE_NAME, WORK, data_names, folder_of, manifest_of, size_of_files
 from penstock.formats.tokens.folder.found import find_token_files
 from penstock.formats.tokens.folder.index import (
     INDEX_NAME,
@@ -29,9 +29,9 @@ from penstock.formats.tokens.folder.index import (
     TokenFileIndex,
     decode_index,
 )
-from penstock.formats.tokens.folder.side import NAME, folder_facts
+from penstock.formats.tokens.folder.side import NAME, folder_digest, folder_facts
 from penstock.formats.tokens.folder.unfinished import read_finished_index
-from penstock.types import Depth, Finding, OpenOptions
+from penstock.types import Depth, Finding, Manifest, OpenOptions
 
 _RUN_TOKENS = 1 << 22
 _COPY = "Copy the file again, or run the command that made it once more"
@@ -69,8 +69,26 @@ def check_token_files(store: Store, path: str, options: OpenOptions, depth: Dept
     if each.eos_id is None and manifest is not None and not findings:
         each = replace(each, eos_id=manifest.eos_id)
     tasks = [_FileTask(store, f"{root}/{one.path}", index.format, one, each, depth) for one in index.files]
-    yield from _check_files(tasks, run)
+    sound = not findings
+    for one in _check_files(tasks, run):
+        sound &= one.severity != "error"
+        yield one
+    if manifest is not None and depth == "full" and sound:
+        yield from _check_stated(store, root, index, manifest)
     yield from _check_others(store, root, index)
+
+
+def _check_stated(store: Store, root: str, index: TokenFileIndex, manifest: Manifest) -> Iterator[Finding]:
+    """What the side file says of the whole, against the index and the files, which fit one another."""
+    where, side_path = f"{root}/{INDEX_NAME}", f"{root}/{SIDE_NAME}"
+    yield from check_names(NAME, side_path, manifest, ())
+    largest = max((one.max_token_id for one in index.files if one.tokens), default=None)
+    for what, found in (("digest", folder_digest(index)), ("max_token_id", largest)):
+        stated = getattr(manifest, what)
+        if None not in (found, stated) and found != stated:
+            told = f"{stated}, as the side file says"
+            yield Finding(f"{NAME}.changed", "error", where, None, f"{what} {found}", told, RESTORE)
+    yield from check_bytes(NAME, where, manifest, size_of_files(store, root, index))
 
 
 def _check_files(tasks: Sequence[_FileTask], run: Run) -> Iterator[Finding]:

@@ -102,8 +102,15 @@ def listed_files(store: Store, folder: str, index: TokenFileIndex) -> list[str]:
     return [*data_files(store, folder, index), *sides, SIDE_NAME, INDEX_NAME]
 
 
+def size_of_files(store: Store, folder: str, index: TokenFileIndex) -> int:
+    """Bytes of all token files; of groups, of the files that are there."""
+    paths = [f"{folder}/{name}" for name in dict.fromkeys(data_files(store, folder, index))]
+    in_groups = owned_by(index.format, store) is not None
+    return sum(store.size(path) for path in paths if not in_groups or store.exists(path))
+
+
 def data_files(store: Store, folder: str, index: TokenFileIndex) -> list[str]:
-    """The files of all token files, by their names in the folder; of groups those that are there."""
+    """The files of all token files, by their names in the folder; of groups also such as may be there."""
     names = (name for one in index.files for name in data_names(index.format, one.path))
     return [file for name in names for file in _files_of(store, folder, index.format, name)]
 

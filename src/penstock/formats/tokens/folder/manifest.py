@@ -9,7 +9,7 @@ from penstock.errors import Corrupt, NotFound
 from penstock.formats import get_format
 from penstock.formats._manifest import Provenance
 from penstock.formats.tokens.folder.check import check_token_files
-from penstock.formats.tokens.folder.files import SIDE_NAME, data_files, folder_of, manifest_of, read_index_bytes
+from penstock.formats.tokens.folder.files import SIDE_NAME, folder_of, manifest_of, read_index_bytes, size_of_files
 from penstock.formats.tokens.folder.found import find_token_files
 from penstock.formats.tokens.folder.index import INDEX_NAME, TokenFileIndex, decode_index
 from penstock.formats.tokens.folder.side import folder_manifest, read_manifest
@@ -49,8 +49,8 @@ def write_folder_manifest(store: Store, path: str, options: OpenOptions, *, repl
             raise Corrupt("the folder is not what its index says", path=one.path, found=what, expected=one.expected)
     known = read_manifest(store, root, data, index) or _of_first(store, root, index, options)
     said = Provenance() if known is None else _said(known)
-    size_bytes = sum(store.size(f"{root}/{name}") for name in data_files(store, root, index))
-    replace_side_file(store, side, folder_manifest(data, index, size_bytes, said), replace=replace)
+    made = folder_manifest(data, index, size_of_files(store, root, index), said)
+    replace_side_file(store, side, made, replace=replace)
     return side
 
 

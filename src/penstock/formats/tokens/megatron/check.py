@@ -12,10 +12,10 @@ from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound, PenstockError
 from penstock.formats._manifest import DATA
 from penstock.formats._problems import Problem
-from penstock.formats._side_checks import RESTORE, Run, check_block_digests, check_side_file
+from penstock.formats._side_checks import RESTORE, Run, check_files, check_side_file
 from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary, sampled_ranges
 from penstock.formats.tokens.common import require_eos
-from penstock.formats.tokens.joined import check_documents
+from penstock.formats.tokens.joined import DOCUMENTS, check_documents
 from penstock.formats.tokens.megatron.index import IndexArrays, index_problems
 from penstock.formats.tokens.megatron.kept import KEPT, is_half_replaced, left_names, prefix_of
 from penstock.formats.tokens.megatron.layout import (
@@ -59,7 +59,8 @@ def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth, 
         findings.append(
             Finding("megatron.empty", "warning", idx_path(prefix), 18, "no tokens", None, "Check the input")
         )
-    facts = functools.partial(megatron_facts, store, prefix, header.num_documents)
+    num_tokens = int(index.lengths(0, header.num_sequences).sum()) if sound else None
+    facts = functools.partial(megatron_facts, store, prefix, header.num_documents, num_tokens)
     manifest, side_findings = check_side_file("megatron", store, bin_path(prefix), side_file_path(prefix), facts)
     findings += side_findings
     if depth != "quick" and sound:
@@ -70,10 +71,8 @@ def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth, 
             source = MegatronSource(store, prefix, index, replace(options, vocab_size=None))
             tokens = TokenRun("megatron", bin_path(prefix), source.ids)
             findings += check_documents(tokens, source.doc_starts, manifest, RESTORE, run)
-        for name, file in ((DATA, bin_path(prefix)), (INDEX, idx_path(prefix))):
-            digests = manifest.block_digests.get(name)
-            if digests is not None:
-                findings += check_block_digests(store, file, "megatron", digests, RESTORE, run)
+        files = {DATA: bin_path(prefix), INDEX: idx_path(prefix)}
+        findings += check_files(store, "megatron", side_file_path(prefix), manifest, files, run, others=[DOCUMENTS])
     return sorted(findings, key=lambda one: -1 if one.offset_bytes is None else one.offset_bytes)
 
 

@@ -29,8 +29,11 @@ def read_manifest(store: Store, prefix: str, num_docs: int) -> Manifest | None:
     return fitting_manifest(store, side_file_path(prefix), lambda: megatron_facts(store, prefix, num_docs))
 
 
-def megatron_facts(store: Store, prefix: str, num_docs: int) -> Facts:
-    """What a dataset says of itself, to hold a side file against: sizes, and the first and last 4 KiB of both files."""
+def megatron_facts(store: Store, prefix: str, num_docs: int, num_tokens: int | None = None) -> Facts:
+    """What a dataset says of itself, to hold a side file against: sizes, and the first and last 4 KiB of both files.
+
+    The tokens are those of all sequences, where they were counted.
+    """
     paths = (bin_path(prefix), idx_path(prefix))
     binding = joint_binding(*(file_binding(store, path) for path in paths))
-    return Facts("megatron", binding, sum(map(store.size, paths)), num_docs)
+    return Facts("megatron", binding, sum(map(store.size, paths)), num_docs, num_tokens)

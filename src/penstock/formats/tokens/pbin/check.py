@@ -12,10 +12,10 @@ from penstock.abc import Store
 from penstock.codec.tokens import dtype_for
 from penstock.errors import PenstockError
 from penstock.formats._manifest import DATA, side_path
-from penstock.formats._side_checks import RESTORE, Run, check_block_digests, check_side_file
+from penstock.formats._side_checks import RESTORE, Run, check_files, check_side_file
 from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary, stored_too_narrow, stored_too_wide
 from penstock.formats.tokens.common import TokenFile, require_eos
-from penstock.formats.tokens.joined import check_documents
+from penstock.formats.tokens.joined import DOCUMENTS, check_documents
 from penstock.formats.tokens.pbin.index import doc_starts, index_problems, read_index
 from penstock.formats.tokens.pbin.layout import LAYOUTS, TODAY, Geometry, Problem, find_layout
 from penstock.formats.tokens.pbin.source import pbin_facts
@@ -58,8 +58,8 @@ def check_pbin(store: Store, path: str, options: OpenOptions, depth: Depth, run:
         findings += _check_tokens(
             TokenRun("pbin", path, file), options, recorded, starts, depth, known, run if depth == "full" else map
         )
-    if depth == "full" and manifest is not None and DATA in manifest.block_digests:
-        findings += check_block_digests(store, path, "pbin", manifest.block_digests[DATA], RESTORE, run)
+    if depth == "full" and manifest is not None:
+        findings += check_files(store, "pbin", side_path(path), manifest, {DATA: path}, run, others=[DOCUMENTS])
     if depth == "full" and manifest is not None and starts is not None:
         findings += check_documents(TokenRun("pbin", path, file), starts, manifest, RESTORE, run)
     return sorted(findings, key=lambda one: -1 if one.offset_bytes is None else one.offset_bytes)
