@@ -176,7 +176,7 @@ def verb(name: str, source: str | Sequence[str], target: str, **options: Any) ->
     def work(folder: Path, overwrite: bool) -> None:
         call = getattr(importlib.import_module(f"penstock.reshape.{name}"), name)
         given = folder / source if isinstance(source, str) else [folder / one for one in source]
-        call(given, folder / target, overwrite=overwrite, **options)
+        call(given, target if "://" in target else folder / target, overwrite=overwrite, **options)
 
     return work
 
@@ -336,6 +336,10 @@ def in_large_files(work: Work) -> Work:
     return changed
 
 
+def as_it_is(work: Work) -> Work:
+    return work
+
+
 def without_links(work: Work) -> Work:
     """As on a file system where a file has one name."""
 
@@ -393,6 +397,7 @@ OLD_JSONL = once(lines("out.jsonl", OLD_TEXTS))
 OLD_MDS = once(rows("out", 3, format="mds"))
 OLD_PAIR = once(tokens("out", OLD_DOCUMENTS, format="megatron"))
 OLD_GROUP = once(tokens("out.zarr", OLD_DOCUMENTS, format="flat-tokens", split="train"))
+OLD_WHOLE = once(tokens("out.zarr", OLD_DOCUMENTS, format="flat-tokens"))
 OLD_TARS = once(parts("out", 2, maxcount=2))
 MERGED_PBIN = (GOLDEN / "merged.pbin").read_bytes()
 
@@ -850,4 +855,153 @@ TAKEN_OUT = [
 ]
 """A sample that goes, and one that is copied with its entry."""
 
-CASES = [*WRITERS, *VERBS, *REMOTE, *PROCESSES, *TAKEN_OUT]
+
+# --- tokens with planes ------------------------------------------------------------------------------------------
+
+
+def planed(name: str, documents: Sequence[Sequence[int]] = DOCUMENTS, **options: Any) -> Work:
+    """A writer of tokens with two planes."""
+    known = {"token_bytes": 2, "eos_id": 0} if options["format"] != "flat-tokens" else {}
+
+    def work(folder: Path, overwrite: bool) -> None:
+        path = name if "://" in name else folder / name
+        planes = {"loss_mask": "bool", "weight": "float32"}
+        with penstock.create(path, overwrite=overwrite, planes=planes, **known, **options) as writer:
+            for document in documents:
+                ids = np.array(document, np.uint16)
+                writer.write({"tokens": ids, "loss_mask": ids % 3 == 0, "weight": ids.astype(np.float32) / 7})
+
+    return work
+
+
+def two_planed(folder: Path) -> None:
+    planed("a.pbin", format="pbin")(folder, False)
+    planed("b.pbin", OLD_DOCUMENTS, format="pbin")(folder, False)
+
+
+PLANED = [
+    *(
+        writer(
+            f"{format} with planes",
+            planed(name, format=format),
+            tokens(name, OLD_DOCUMENTS, format=format),
+            clean(name),
+            stays=True,
+        )
+        for format, name in (("pbin", "out.pbin"), ("megatron", "out"), ("flat-tokens", "out.zarr"))
+    ),
+    writer(
+        "megatron with planes without hard links",
+        without_links(planed("out", format="megatron")),
+        tokens("out", OLD_DOCUMENTS, format="megatron"),
+        clean("out"),
+        stays=True,
+    ),
+    *(
+        Case(f"{done} {name} with planes", setup, work, view, old, finishes=True, stays=True)
+        for done, name, setup, work, view, old in (
+            (
+                "merge",
+                "pbin",
+                two_planed,
+                verb("merge", ("a.pbin", "b.pbin"), "out.pbin"),
+                clean("out.pbin"),
+                OLD_PBIN,
+            ),
+            (
+                "merge",
+                "to megatron",
+                two_planed,
+                verb("merge", ("a.pbin", "b.pbin"), "out", to="megatron"),
+                clean("out"),
+                OLD_PAIR,
+            ),
+            ("shuffle", "pbin", two_planed, verb("shuffle", "a.pbin", "out.pbin", seed=7), clean("out.pbin"), OLD_PBIN),
+            (
+                "split",
+                "pbin",
+                two_planed,
+                verb("split", "a.pbin", "parts", ratio=(2, 1), seed=3),
+                all_of(clean("parts/a_train.pbin"), clean("parts/a_validation.pbin")),
+                None,
+            ),
+            (
+                "filter",
+                "pbin",
+                two_planed,
+                verb("filter", "a.pbin", "out.pbin", min_tokens=10),
+                clean("out.pbin"),
+                OLD_PBIN,
+            ),
+            (
+                "filter",
+                "to flat-tokens",
+                two_planed,
+                verb("filter", "a.pbin", "out.zarr", min_tokens=10, to="flat-tokens"),
+                clean("out.zarr"),
+                OLD_WHOLE,
+            ),
+            (
+                "chunk",
+                "pbin",
+                two_planed,
+                verb("chunk", "a.pbin", "out.pbin", chunk_id=0, num_chunks=2),
+                clean("out.pbin"),
+                OLD_PBIN,
+            ),
+            ("convert", "pbin", two_planed, converted("a.pbin", "out.pbin"), clean("out.pbin"), OLD_PBIN),
+            ("convert", "to megatron", two_planed, converted("a.pbin", "out", to="megatron"), clean("out"), OLD_PAIR),
+            ("convert", "to flat-tokens", two_planed, converted("a.pbin", "out.zarr"), clean("out.zarr"), OLD_WHOLE),
+            (
+                "purge",
+                "pbin",
+                with_excluded(two_planed, "a.pbin"),
+                purged("a.pbin", "out.pbin"),
+                clean("out.pbin"),
+                None,
+            ),
+            (
+                "merge",
+                "pbin and what is excluded,",
+                with_excluded(two_planed, "a.pbin"),
+                verb("merge", ("a.pbin",), "out.pbin", keep_excluded=True, keep_map=True),
+                kept_of("out.pbin"),
+                None,
+            ),
+        )
+    ),
+    *(
+        Case(
+            f"write {name} with planes to s3{', in large files' if large else ''}",
+            nothing,
+            (in_large_files if large else as_it_is)(planed(f"s3://{BUCKET}/{path}", format=name)),
+            clean(f"s3://{BUCKET}/{path}", format=name),
+            remote=True,
+        )
+        for name, path in (("pbin", "out.pbin"), ("megatron", "out"), ("flat-tokens", "out.zarr"))
+        for large in (False, True)
+    ),
+    *(
+        Case(
+            f"{done} with planes to s3",
+            two_planed,
+            work,
+            clean(f"s3://{BUCKET}/{path}", format=format),
+            remote=True,
+        )
+        for done, path, format, work in (
+            ("merge pbin", "out.pbin", "pbin", verb("merge", ("a.pbin", "b.pbin"), f"s3://{BUCKET}/out.pbin")),
+            ("shuffle pbin", "out.pbin", "pbin", verb("shuffle", "a.pbin", f"s3://{BUCKET}/out.pbin", seed=7)),
+            ("convert to megatron", "out", "megatron", converted("a.pbin", f"s3://{BUCKET}/out", to="megatron")),
+            (
+                "convert to flat-tokens",
+                "out.zarr",
+                "flat-tokens",
+                converted("a.pbin", f"s3://{BUCKET}/out.zarr", to="flat-tokens"),
+            ),
+        )
+    ),
+]
+"""The tokens and their planes: both are there, or neither."""
+
+CASES = [*WRITERS, *VERBS, *REMOTE, *PROCESSES, *TAKEN_OUT, *PLANED]

@@ -94,6 +94,7 @@ class Case:
         workers: whether it has worker processes.
         remote: whether it writes to the bucket.
         finishes: the same again never says that the output exists.
+        stays: what came in the place of an old result is not replaced by the same again, which says so.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Case:
     workers: bool = False
     remote: bool = False
     finishes: bool = False
+    stays: bool = False
 
 
 @dataclass(frozen=True)
@@ -225,7 +227,8 @@ class Round:
         # Killed after its last change of all, a run was complete: what comes then is another one.
         complete = _without_locks(self.tree()) == self.final
         status, said = self._child(lambda: self.case.work(self.folder, self.with_old))
-        refused = status == 1 and seen == self.after and not self.with_old and (complete or not self.case.finishes)
+        may_stay = self.case.stays or not self.with_old
+        refused = status == 1 and seen == self.after and may_stay and (complete or not self.case.finishes)
         if status != 0 and not refused:
             yield f"the same again ended with {status}: {said}"
         found = self.tree()

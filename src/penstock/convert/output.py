@@ -7,11 +7,12 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from penstock._planes import planes_of
 from penstock.abc import Writer
 from penstock.convert.rows import Dataset
 from penstock.errors import NotFound
-from penstock.formats import files_at, get_format
-from penstock.formats._planed_writer import create_planed, settle_planes
+from penstock.formats import files_at, finish_planes, get_format
+from penstock.formats._planed_writer import create_planed
 from penstock.store.outputs import claimed, sweep_killed
 from penstock.store.place import Place
 from penstock.store.unfinished import has_mark, remove_mark, set_mark
@@ -101,13 +102,16 @@ class Output:
 
     def is_made(self) -> bool:
         """Whether a run of the same work had made it visible when it was killed; sweeps what else that run left."""
-        if self.overwrite or self.what is None or not has_mark(self.place.store, self.place.path, self.what):
+        replaces = self.overwrite and not self.planes  # what has planes came in the place of what has none
+        if replaces or self.what is None or not has_mark(self.place.store, self.place.path, self.what):
             return False
         try:
-            self.dataset.open()
+            source = self.dataset.open()
         except NotFound:
             return False
-        settle_planes(get_format(self.dataset.format), self.place.store, self.place.path)
+        if self.overwrite and not planes_of(source):
+            return False
+        finish_planes(self.dataset.format, self.place.store, self.place.path)
         sweep_killed(self.place.store, files_at(self.dataset.format, self.place.path))
         return True
 
@@ -115,6 +119,7 @@ class Output:
         """The one writer of it."""
         chosen = get_format(self.dataset.format)
         if self.planes:
+            finish_planes(chosen.name, self.place.store, self.place.path)
             args = (self.place.store, self.place.path, self.options, self.planes)
             return create_planed(chosen, *args, overwrite=self.overwrite)
         return chosen.create(self.place.store, self.place.path, self.options, overwrite=self.overwrite)

@@ -22,6 +22,7 @@ from penstock.formats._door import open_at as _open_at
 from penstock.formats._door import without_excluded as _without_excluded
 from penstock.formats._last_files import require_no_writer as _require_no_writer
 from penstock.formats._planed_writer import create_planed as _create_planed
+from penstock.formats._planed_writer import finish_killed as _finish_killed
 from penstock.formats._plugged import of_plug_in as _of_plug_in
 from penstock.formats._read_only import instead_of as _instead_of
 from penstock.formats._unrecognised import unrecognised as _unrecognised
@@ -382,6 +383,7 @@ def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False
     store, root = resolve(path)
     planes = options.pop("planes", None)
     if planes:
+        finish_planes(chosen.name, store, root)
         return _create_planed(chosen, store, root, options, planes, overwrite=overwrite)
     return chosen.create(store, root, options, overwrite=overwrite)
 
@@ -401,6 +403,11 @@ def files_at(name: str, path: str) -> tuple[str, ...]:
     """The files, or the folder, that a dataset of the format `name` at `path` is, side files left out."""
     chosen = get_format(name)
     return chosen.files_at(path) if isinstance(chosen, _HasFiles) else (path,)
+
+
+def finish_planes(name: str, store: Store, path: str) -> None:
+    """End what a writer of tokens with planes had left to do that was killed; raises `PrepareError`: it is at work."""
+    _finish_killed(get_format(name), store, path, files_at(name, path), owned_by(name, store))
 
 
 def owned_by(name: str, store: Store) -> Callable[[str], Collection[str] | None] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -12,22 +12,24 @@ from numpy.typing import NDArray
 
 from penstock.abc import Format, Staged, Store, SupportsRuns, Writer
 from penstock.codec.tokens import as_tokens
-from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Unsupported
+from penstock.errors import ConfigError, FormatError, NotFound, PenstockError, Unsupported
 from penstock.formats._planes import (
     EDGE_TOKENS,
     INDEX,
     PlaneEntry,
+    all_there,
     base_at,
     binding_of,
-    binding_of_source,
     decode_planes,
     encode_planes,
+    fits,
+    is_visible,
     plane_path,
     require_planes,
     waiting_index,
 )
 from penstock.formats._writers import leave, require_fields, require_open
-from penstock.store.outputs import output_path, sweep_output
+from penstock.store.outputs import Owned, output_path, sweep_complete, sweep_killed, sweep_output
 from penstock.store.powers import NamedLate
 from penstock.store.put import aborting, put
 from penstock.store.side_file import promote
@@ -59,38 +61,87 @@ def create_planed(
     if base is None or options.get("split") is not None:
         what = f"{'a split' if base is not None else f'the format {chosen.name!r}'} has no place for planes"
         raise Unsupported(what, path=path, found=", ".join(planes), expected=_PLACES)
-    if store.exists(base):
-        settle_planes(chosen, store, path)
     writer = chosen.create(store, path, options, overwrite=overwrite)
     try:
-        drop_unfinished(store, base)
-        return PlanedWriter(store, base, writer, planes)
+        return PlanedWriter(PlaneFiles(chosen, store, path, planes), writer, planes, base)
     except BaseException:
         writer.abort()
         raise
 
 
-def drop_unfinished(store: Store, base: str) -> None:
-    """Remove planes whose tokens never came: a writer was killed before. Called by who holds the output."""
+def drop_unfinished(chosen: Format, store: Store, path: str, *, keep: Collection[str] = ()) -> None:
+    """Remove planes whose tokens never came: a writer failed, or was killed. Called by who holds the output.
+
+    Args:
+        chosen: format of the tokens.
+        store: where they would be.
+        path: their path.
+        keep: files that stay.
+    """
+    base = base_at(chosen.name, store, path)
+    if base is None or _tokens_came(chosen, store, path, base):
+        return
     waiting = waiting_index(store, base)
-    with contextlib.suppress(NotFound, Corrupt):
+    with contextlib.suppress(NotFound, FormatError):
         for entry in decode_planes(store.get(waiting), waiting).planes:
-            with contextlib.suppress(NotFound):
-                store.delete(plane_path(base, entry))
+            if plane_path(base, entry) not in keep:
+                with contextlib.suppress(NotFound):
+                    store.delete(plane_path(base, entry))
     with contextlib.suppress(NotFound):
         store.delete(waiting)
 
 
-def settle_planes(chosen: Format, store: Store, path: str) -> None:
-    """Give the index of planes its final name where its writer was killed before it could; tokens are there."""
+def finish_killed(chosen: Format, store: Store, path: str, files: Sequence[str], own: Owned | None) -> None:
+    """End what a writer of planes had left to do that was killed once its tokens were visible: these are not replaced.
+
+    Args:
+        chosen: format of the tokens.
+        store: where they are.
+        path: their path.
+        files: of them.
+        own: which files of a folder are theirs.
+
+    Raises:
+        PrepareError: it is at work.
+    """
     base = base_at(chosen.name, store, path)
-    waiting = None if base is None else waiting_index(store, base)
-    if base is None or waiting is None or waiting == base + INDEX or not (store.exists(waiting) and store.exists(base)):
+    if base is None or not _waits(store, base) or not _tokens_came(chosen, store, path, base):
         return
-    source: Any = chosen.open(store, path, OpenOptions(read="pread"))
-    found = decode_planes(store.get(waiting), waiting)
-    if (found.num_tokens, found.binding) == (source.num_tokens, binding_of_source(source)):
-        promote(store, waiting)
+    sweep_killed(store, files)
+    if chosen.traits.repair:
+        chosen.repair(store, path, OpenOptions(), (), write=True)
+    sweep_complete(store, files, own)
+    for file in files if own is None else ():
+        store.stage(file, overwrite=True).abort()  # whoever begins to write sweeps what was not yet visible
+    settle_planes(chosen, store, path)
+
+
+def settle_planes(chosen: Format, store: Store, path: str) -> None:
+    """Give the index of planes its final name; their tokens are there."""
+    base = base_at(chosen.name, store, path)
+    if base is not None and _waits(store, base) and _tokens_came(chosen, store, path, base):
+        promote(store, waiting_index(store, base))
+
+
+def _waits(store: Store, base: str) -> bool:
+    """Whether planes wait for their tokens under another name than the final one."""
+    waiting = waiting_index(store, base)
+    return waiting != base + INDEX and store.exists(waiting)
+
+
+def _tokens_came(chosen: Format, store: Store, path: str, base: str) -> bool:
+    """Whether the tokens are there for which planes wait."""
+    if not is_visible(chosen.name, store, base):
+        return False
+    waiting = waiting_index(store, base)
+    if waiting == base + INDEX:  # it names no others, for data that are there are not replaced
+        return True
+    try:
+        found = decode_planes(store.get(waiting), waiting)
+        source: Any = chosen.open(store, path, OpenOptions(read="pread"))
+    except (NotFound, FormatError):
+        return False
+    return fits(found, source) and all_there(store, base, found)
 
 
 class _PlaneWriter:
@@ -128,21 +179,25 @@ class PlaneFiles:
     """The planes of one dataset as they are written: staged first, then beside it under an index that waits for it.
 
     Args:
-        store: where the dataset will be.
-        base: what makes it visible; see `penstock.formats._planes`.
+        chosen: format of the dataset, which has a place for planes.
+        store: where it will be.
+        path: its path.
         planes: name → dtype.
 
     Raises:
         ConfigError: in a store without renames, data that are there.
     """
 
-    def __init__(self, store: Store, base: str, planes: Mapping[str, str]) -> None:
-        if waiting_index(store, base) == base + INDEX and store.exists(base):
+    def __init__(self, chosen: Format, store: Store, path: str, planes: Mapping[str, str]) -> None:
+        base = base_at(chosen.name, store, output_path(store, path)) or path
+        if waiting_index(store, base) == base + INDEX and is_visible(chosen.name, store, base):
             what, hint = "data in this store are not replaced by data with planes", "Name another output"
             raise ConfigError(what, path=base, found=", ".join(planes), hint=hint)
+        self._chosen = chosen
         self._store = store
+        self._path = path
         self._base = base
-        self._made: list[str] = []
+        self._is_published = False
         self._planes: dict[str, _PlaneWriter] = {}
         try:
             for name, dtype in planes.items():
@@ -166,13 +221,15 @@ class PlaneFiles:
             one.write(stored[name])
 
     def publish(self, num_tokens: int, first: NDArray[Any], last: NDArray[Any]) -> None:
-        """Put the files beside the dataset, then the index that waits for it; see `binding_of`."""
+        """Put the index that waits for the dataset beside it, then the files; see `binding_of`."""
         entries = tuple(one.finish(name) for name, one in self._planes.items())
-        for entry in entries:
-            self._made.append(plane_path(self._base, entry))
-            self._publish(self._planes[entry.name].staged, self._made[-1])
-        self._made.append(waiting_index(self._store, self._base))
-        put(self._store, self._made[-1], encode_planes(num_tokens, binding_of(num_tokens, first, last), entries))
+        paths = [plane_path(self._base, entry) for entry in entries]
+        drop_unfinished(self._chosen, self._store, self._path, keep=paths)
+        self._is_published = True
+        index = encode_planes(num_tokens, binding_of(num_tokens, first, last), entries)
+        put(self._store, waiting_index(self._store, self._base), index)
+        for entry, path in zip(entries, paths, strict=True):
+            self._publish(self._planes[entry.name].staged, path)
 
     def settle(self) -> None:
         """The dataset is there: give the index its name."""
@@ -184,10 +241,9 @@ class PlaneFiles:
         """Leave nothing, but beside a dataset that is there."""
         for one in self._planes.values():
             one.staged.abort()
-        if self._made and not self._store.exists(self._base):
-            for path in reversed(self._made):
-                with contextlib.suppress(PenstockError, OSError):
-                    self._store.delete(path)
+        if self._is_published:
+            with contextlib.suppress(PenstockError, OSError):
+                drop_unfinished(self._chosen, self._store, self._path)
 
     def _publish(self, staged: Staged, path: str) -> None:
         if isinstance(staged, NamedLate):
@@ -207,14 +263,14 @@ class PlanedWriter:
     Takes `{"tokens": integers [n], name: values [n], …}`. Memory: that of the format's own writer.
     """
 
-    def __init__(self, store: Store, base: str, writer: Writer, planes: Mapping[str, str]) -> None:
-        self._path = base
+    def __init__(self, files: PlaneFiles, writer: Writer, planes: Mapping[str, str], path: str) -> None:
+        self._path = path
         self._writer = writer
         self._open = True
         self._num_tokens = 0
         self._first = self._last = np.empty(0, np.uint32)
         self._dtypes = dict(planes)
-        self._files = PlaneFiles(store, base, planes)
+        self._files = files
 
     def write(self, sample: Sample, /) -> None:
         """Add one document: `{"tokens": integers [n], name: values [n], …}`."""

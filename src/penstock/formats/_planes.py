@@ -12,9 +12,10 @@ lowest bit. The index is one JSON document:
 | `planes` | of each `name`, `dtype`, `size_bytes`, and `digest`: xxh3-128 of its file |
 | `check` | xxh3-128 of the document without it |
 
-On this machine it is `<data>.planes.next` until its tokens are visible: published before them, renamed after them. A
-reader takes the one of both that fits the tokens. So a writer that is killed anywhere leaves tokens and planes, or
-neither. In other stores it has its name from the start.
+On this machine it is `<data>.planes.next` until its tokens are visible: published before its planes, these before the
+tokens, and renamed after them. A reader takes the one of both that fits the tokens; one that waits counts with all of
+its planes. So a writer that is killed anywhere leaves tokens and planes, or neither. In other stores it has its name
+from the start.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from numpy.typing import NDArray
 
 from penstock.abc import Store, TokenSource
 from penstock.errors import ConfigError, Corrupt, Denied, NotFound, Truncated, Unsupported
+from penstock.formats._last_files import LAST_FILES, last_file
 from penstock.formats._modes import map_least, way_to_read
 from penstock.store._status import is_link
 from penstock.store.held import Held
@@ -135,6 +137,18 @@ def binding_of_source(source: TokenSource) -> str:
     return binding_of(total, source.tokens(0, edge), source.tokens(total - edge, total))
 
 
+def fits(index: _Index, source: TokenSource) -> bool:
+    """Whether an index is of these tokens."""
+    return index.num_tokens == source.num_tokens and index.binding == binding_of_source(source)
+
+
+def is_visible(format: str, store: Store, base: str) -> bool:
+    """Whether tokens are there; a folder in a bucket is from its last file on."""
+    if isinstance(store, LocalStore) or format not in LAST_FILES:
+        return store.exists(base)
+    return last_file(format, store, base) is not None
+
+
 def encode_planes(num_tokens: int, binding: str, planes: tuple[PlaneEntry, ...]) -> bytes:
     """The bytes of an index."""
     said = _Index(1, num_tokens, binding, planes, "")
@@ -187,10 +201,10 @@ def listed_planes(store: Store, base: str, source: TokenSource) -> tuple[PlaneEn
     final, waiting = _read_index(store, path), None if waits == path else _read_index(store, waits)
     if final is None and waiting is None:
         return ()
-    binding = binding_of_source(source)
-    for one in (final, waiting):
-        if one is not None and (one.num_tokens, one.binding) == (source.num_tokens, binding):
-            return one.planes
+    if final is not None and fits(final, source):
+        return final.planes
+    if waiting is not None and fits(waiting, source) and all_there(store, base, waiting):
+        return waiting.planes
     if final is None:
         return ()  # a writer was killed before its tokens came
     found = f"{final.num_tokens} tokens" if final.num_tokens != source.num_tokens else "other ids at an edge"
@@ -310,7 +324,7 @@ def open_planes(
     found: dict[str, PlaneFile] = {}
     for entry in entries:
         path = plane_path(base, entry)
-        problem = _problem(store, path, entry)
+        problem = plane_problem(store, base, entry)
         if problem is not None:
             raise problem
         stored = np.dtype("u1" if entry.dtype == "bool" else entry.dtype).newbyteorder("<")
@@ -319,7 +333,9 @@ def open_planes(
     return found
 
 
-def _problem(store: Store, path: str, entry: PlaneEntry) -> Corrupt | Truncated | None:
+def plane_problem(store: Store, base: str, entry: PlaneEntry) -> Corrupt | Truncated | None:
+    """What is wrong with the file of a plane at first sight."""
+    path = plane_path(base, entry)
     try:
         size_bytes = store.size(path)
     except NotFound:
@@ -328,6 +344,11 @@ def _problem(store: Store, path: str, entry: PlaneEntry) -> Corrupt | Truncated 
         what = f"the plane {entry.name} is of another size than its index says"
         return Truncated(what, path=path, found=size_bytes, expected=entry.size_bytes, hint=_RESTORE)
     return None
+
+
+def all_there(store: Store, base: str, index: _Index) -> bool:
+    """Whether all planes of an index are there at first sight: its writer was not killed before."""
+    return not any(plane_problem(store, base, entry) for entry in index.planes)
 
 
 # --- checking -----------------------------------------------------------------------------------------------------
@@ -352,18 +373,27 @@ def check_planes(store: Store, base: str, format: str, source: TokenSource, *, f
         return
     for entry in entries:
         path = plane_path(base, entry)
-        problem = _problem(store, path, entry)
+        problem = plane_problem(store, base, entry)
         if problem is not None:
             expected = None if problem.expected is None else str(problem.expected)
             yield Finding(f"{format}.plane", "error", path, None, problem.what, expected, _RESTORE)
         elif full and (digest := plane_digest(store, path)) != entry.digest:
             what = f"the plane {entry.name} holds other bytes: {digest}"
             yield Finding(f"{format}.plane", "error", path, None, what, entry.digest, _RESTORE)
-    known = {plane_path(base, one) for one in entries}
+    known = {plane_path(base, one) for one in (*entries, *_waiting_planes(store, base))}
     for path in plane_files(store, base):
         if path not in known:
             fix = "Restore the index that lists it, or remove it"
             yield Finding(f"{format}.plane-unlisted", "error", path, None, "a plane that no index lists", None, fix)
+
+
+def _waiting_planes(store: Store, base: str) -> tuple[PlaneEntry, ...]:
+    """Those of a writer that is at work or was killed: the next one removes them."""
+    try:
+        waiting = _read_index(store, waiting_index(store, base))
+    except (Corrupt, Unsupported):
+        return ()
+    return () if waiting is None else waiting.planes
 
 
 def plane_files(store: Store, base: str) -> list[str]:

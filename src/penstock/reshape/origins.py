@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from penstock.errors import ConfigError, NotFound
-from penstock.formats import get_format
+from penstock.formats import finish_planes, get_format
 from penstock.formats._excluded import put_waiting, settle_waiting, unsettle, waiting_list
 from penstock.formats._kept import places_in_whole
 from penstock.formats._planed_writer import settle_planes
@@ -125,6 +125,11 @@ class Along:
         """Whether the sources have planes."""
         return bool(planes_in(self.sources))
 
+    def is_of(self, manifest: Manifest) -> bool:
+        """Whether data say that they were made like this, of these inputs: else they are what is to be replaced."""
+        said, options = manifest.options, self.options["options"].items()
+        return dict(manifest.inputs) == self.options["inputs"] and all(said.get(key) == value for key, value in options)
+
     def commit(self, once: Once[Manifest], commit: Callable[[], Manifest]) -> Manifest:
         """Make the output visible, with what goes along."""
         with self.written(once.published):
@@ -154,9 +159,9 @@ class Along:
         return manifest
 
     def stands(self) -> None:
-        """Name the planes of data that stand: a writer was killed before it could, and they are not to be replaced."""
+        """End what a writer of planes had left to do that was killed: its data are not to be replaced."""
         if self.has_planes:
-            settle_planes(get_format(self.format), self.place.store, self.place.path)
+            finish_planes(self.format, self.place.store, self.place.path)
 
     def waits_again(self) -> None:
         """Let the list and the planes of data that are about to be replaced wait for their successor."""
@@ -190,7 +195,7 @@ class Along:
                 raise
 
     def _drop(self) -> None:
-        if self.has_planes and not self.place.exists():
+        if self.has_planes:
             drop_planes(self.place, self.format)
         path = row_map_path(self.place.path)
         gone = [path + NEXT, *([] if self.place.exists() else [path])] if self.keep_map else []

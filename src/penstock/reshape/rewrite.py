@@ -167,8 +167,10 @@ def made_before(output: Output, once: Once[Manifest], along: Along) -> Manifest 
     if output.overwrite and not (along.has_list or along.has_planes):
         return None
     made = once.published(None) if once.is_begun() else None
-    if made is not None:
-        along.settled(made)
+    if made is None or (output.overwrite and not along.is_of(made)):
+        return None
+    along.stands()
+    along.settled(made)
     return once.made()
 
 

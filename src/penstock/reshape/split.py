@@ -180,11 +180,15 @@ def _written(work: _Work, outputs: Sequence[Output], made_by: dict[str, Any], co
     what = made_by | {"source": rows.place.shown, "rows": len(rows), "units": total_units(rows)}
     once = once_parts(work.beside, what, known)
     there = [part.published(None) for part in known] if once.is_begun() else []
+    if outputs[0].overwrite:
+        pairs = zip(there, along, strict=False)
+        there = [None if one is None or not goes_along.is_of(one) else one for one, goes_along in pairs]
     if all(there):
         for one, manifest in zip(along, there, strict=False):
+            one.stands()
             one.settled(cast(Manifest, manifest))
     fresh = outputs[0].overwrite and not (along[0].has_list or along[0].has_planes)
-    manifests = None if fresh else once.made()
+    manifests = None if fresh or not all(there) else once.made()
     if manifests is None:
         for one, manifest in itertools.zip_longest(along, there):
             if manifest is not None:

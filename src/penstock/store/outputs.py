@@ -90,13 +90,14 @@ def claim_files(store: Store, data: str, *others: str, side: str) -> Claim:
     """
     for path in (data, *others, side):
         require_file_or_none(store, path)
-    require_own_side_file(store, side)
+    _require_place_of_side_file(store, side)
     with contextlib.ExitStack() as stack:
         if not isinstance(store, _Claims):
             stack.callback(RemoteClaim(store, data).release)
         for path in (data, *others):
             stack.callback(claim(store, path).release)
             sweep_output(store, path)
+        _require_no_planes(store, side)
         return _Claimed(stack.pop_all().close)
 
 
@@ -107,6 +108,11 @@ def require_own_side_file(store: Store, side: str) -> None:
         ConfigError: another thing stands there, or where the next one is kept until the data are replaced; or the name
             of the data leaves no room for those of their side files.
     """
+    _require_place_of_side_file(store, side)
+    _require_no_planes(store, side)
+
+
+def _require_place_of_side_file(store: Store, side: str) -> None:
     following = side + NEXT
     if isinstance(store, LocalStore) and len(os.fsencode(os.path.basename(following))) > MOST_NAME_BYTES:
         what = "the name is too long for the names of the side files"
@@ -115,9 +121,12 @@ def require_own_side_file(store: Store, side: str) -> None:
         if store.exists(one) and (_is_folder(store, one) or store.get(one, 0, 1) not in (b"", b"{")):
             raise ConfigError("what stands in the place of the side file is another thing", path=one, hint=_ELSEWHERE)
     require_no_list(store, side)
+
+
+def _require_no_planes(store: Store, side: str) -> None:
     data = side.removesuffix(".penstock")
-    planes = f"{data}.planes"  # in other stores it has its name before the data are there
-    if store.exists(planes) and (isinstance(store, LocalStore) or store.exists(data)):
+    planes = f"{data}.planes"  # in other stores it has its name before the data are there, and no folder is replaced
+    if store.exists(planes) and (isinstance(store, LocalStore) or _is_object(store, data)):
         what, hint = "data with planes are not replaced", f"Name another output, or remove {planes} first"
         raise ConfigError(what, path=data, found=planes, hint=hint)
 
@@ -441,6 +450,12 @@ def _is_in(inner: str, outer: str) -> bool:
 def _status(path: str) -> os.stat_result | None:
     """Of a path, by which two names of one file, such as hard links, are known."""
     return status_of(os.stat, path)
+
+
+def _is_object(store: Store, path: str) -> bool:
+    with contextlib.suppress(NotFound):
+        return store.size(path) >= 0
+    return False
 
 
 def _is_folder(store: Store, path: str) -> bool:

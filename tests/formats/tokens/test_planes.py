@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import pickle
@@ -303,6 +304,36 @@ def test_what_a_killed_writer_left(tmp_path: Path, format: str) -> None:
     assert sorted(one.name.split(".plane.")[1].split("-")[0] for one in tmp_path.glob("b.*plane.*")) == ["one"]
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_writer_killed_before_its_tokens_does_no_harm_to_the_old_ones(tmp_path: Path, format: str) -> None:
+    """Neither to what `verify` says of them, nor to what is written over them next."""
+    path, other = str(tmp_path / ("a" + SUFFIX[format])), tmp_path / "other"
+    base = str(tmp_path / ("a" + BASE[format]))
+    with ps.create(path, format=format, token_bytes=2) as writer:
+        writer.write({"tokens": [1, 2, 3]})
+    other.mkdir()
+    made(other, format, seed=1)
+    for one in other.iterdir():
+        if ".plane" in one.name:
+            os.rename(one, tmp_path / (one.name + (".next" if one.name.endswith(".planes") else "")))
+    assert not hasattr(opened(path), "planes")
+    assert not ps.verify(path, depth="full")
+    with ps.create(path, format=format, token_bytes=2, planes={"one": "bool"}, overwrite=True) as writer:
+        writer.write({"tokens": [1], "one": [True]})
+    assert not ps.verify(path, depth="full")
+    assert [one.name.split(".plane.")[1].split("-")[0] for one in tmp_path.glob("a.*plane.*")] == ["one"]
+    assert not os.path.exists(base + ".planes.next")
+
+
+def test_planes_wait_where_one_of_them_is_not_there_yet(tmp_path: Path) -> None:
+    """Of tokens that get planes: the index comes first."""
+    path = made(tmp_path)
+    os.rename(path + ".planes", path + ".planes.next")
+    next(tmp_path.glob("a.pbin.plane.weight*")).unlink()
+    assert not hasattr(opened(path), "planes")
+    assert list(opened(made(tmp_path, overwrite=True)).planes) == list(PLANES)
+
+
 # --- verbs --------------------------------------------------------------------------------------------------------
 
 
@@ -419,6 +450,57 @@ def test_in_a_bucket(tmp_path: Path, s3_server: str) -> None:
     with pytest.raises(ConfigError, match="not replaced by data with planes"):
         ps.merge([path], f"{root}/bare.pbin", overwrite=True)
     assert ps.open(f"{root}/bare.pbin")[3]["tokens"].tolist() == given()[3][0]
+
+
+def test_flat_tokens_in_a_bucket(tmp_path: Path, s3_server: str) -> None:
+    root = f"s3://bucket/{tmp_path.name}"
+    path = made(tmp_path)
+    ps.convert(path, f"{root}/c.zarr", to="flat-tokens")
+    ps.merge([path], f"{root}/m.zarr", to="flat-tokens")
+    for target in (f"{root}/c.zarr", f"{root}/m.zarr"):
+        assert held(target) == given()
+        assert not ps.verify(target, depth="full")
+    with pytest.raises(ConfigError, match=r"not replaced by data with planes|can't be replaced"):
+        ps.merge([path], f"{root}/m.zarr", to="flat-tokens", overwrite=True)
+    assert held(f"{root}/m.zarr") == given()
+
+
+@pytest.mark.parametrize("verb", ["merge", "filter", "chunk", "split", "convert"])
+def test_a_verb_killed_over_old_data_is_not_complete(verb: str, tmp_path: Path) -> None:
+    """The same command makes the new data: what stands there, and may look like them, are the old ones."""
+    path, target = made(tmp_path), str(tmp_path / "out" / "a_train.pbin")
+    (tmp_path / "out").mkdir()
+
+    def run() -> None:
+        if verb == "split":
+            ps.split(path, str(tmp_path / "out"), ratio=[1, 0], by="content", overwrite=True)
+        elif verb == "merge":
+            ps.merge([path], target, overwrite=True)
+        elif verb == "chunk":
+            chunk(path, target, chunk_id=0, num_chunks=1, overwrite=True)
+        elif verb == "convert":
+            ps.convert(path, target, overwrite=True)
+        else:
+            ps.filter(path, target, min_tokens=1, overwrite=True)
+
+    kills = 0
+    for number in range(1, 10_000):
+        for one in (tmp_path / "out").iterdir():
+            one.unlink()
+        for name in ("a_train.pbin", "a_validation.pbin"):
+            with ps.create(str(tmp_path / "out" / name), format="pbin", token_bytes=2) as writer:
+                for length in LENGTHS:
+                    writer.write({"tokens": [1] * length})
+        if not killed_at(number, run):
+            break
+        kills += 1
+        if hasattr(opened(target), "planes"):
+            with contextlib.suppress(ConfigError):  # what has planes is not replaced, once it is complete
+                run()
+        else:
+            run()
+        assert hasattr(opened(target), "planes")
+    assert kills > 10
 
 
 @pytest.mark.parametrize("verb", ["merge", "filter", "split"])
