@@ -17,6 +17,7 @@ from penstock.formats._planes import (
     EDGE_TOKENS,
     INDEX,
     PlaneEntry,
+    are_there,
     base_at,
     binding_of,
     binding_of_source,
@@ -137,7 +138,7 @@ class PlaneFiles:
     """
 
     def __init__(self, store: Store, base: str, planes: Mapping[str, str]) -> None:
-        if waiting_index(store, base) == base + INDEX and store.exists(base):
+        if waiting_index(store, base) == base + INDEX and are_there(store, base):
             what, hint = "data in this store are not replaced by data with planes", "Name another output"
             raise ConfigError(what, path=base, found=", ".join(planes), hint=hint)
         self._store = store
@@ -184,7 +185,7 @@ class PlaneFiles:
         """Leave nothing, but beside a dataset that is there."""
         for one in self._planes.values():
             one.staged.abort()
-        if self._made and not self._store.exists(self._base):
+        if self._made and not are_there(self._store, self._base):
             for path in reversed(self._made):
                 with contextlib.suppress(PenstockError, OSError):
                     self._store.delete(path)

@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 
 from penstock.abc import Store, TokenSource
 from penstock.errors import ConfigError, Corrupt, Denied, NotFound, Truncated, Unsupported
+from penstock.formats._last_files import last_file
 from penstock.formats._modes import map_least, way_to_read
 from penstock.store._status import is_link
 from penstock.store.held import Held
@@ -97,6 +98,13 @@ def base_at(format: str, store: Store, path: str) -> str | None:
     """`base_of` where the data are: of a link, what it leads to."""
     base = base_of(format, path)
     return real_path(store, base) if base is not None and isinstance(store, LocalStore) and is_link(base) else base
+
+
+def are_there(store: Store, base: str) -> bool:
+    """Whether the data are visible beside which planes lie: of a folder in a bucket, files may be there before."""
+    if isinstance(store, LocalStore) or not store.is_folder(base):
+        return store.exists(base)
+    return last_file("flat-tokens", store, base) is not None
 
 
 def plane_path(base: str, entry: PlaneEntry) -> str:

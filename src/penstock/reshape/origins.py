@@ -190,7 +190,7 @@ class Along:
                 raise
 
     def _drop(self) -> None:
-        if self.has_planes and not self.place.exists():
+        if self.has_planes:
             drop_planes(self.place, self.format)
         path = row_map_path(self.place.path)
         gone = [path + NEXT, *([] if self.place.exists() else [path])] if self.keep_map else []

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from penstock._planes import DROP, Plane, planes_of
 from penstock.errors import ConfigError, Unsupported
 from penstock.formats._planed_writer import PlaneFiles, drop_unfinished
-from penstock.formats._planes import EDGE_TOKENS, INDEX, base_at, waiting_index
+from penstock.formats._planes import EDGE_TOKENS, INDEX, are_there, base_at, waiting_index
 from penstock.reshape.rows import AnyRows, TokenRows
 from penstock.store.outputs import output_path
 from penstock.store.place import Place
@@ -66,7 +66,7 @@ def require_place_of_planes(place: Place, format: str, planes: dict[str, str]) -
 def plane_files(place: Place, format: str, planes: dict[str, str]) -> PlaneFiles:
     """The planes of an output, to be written; raises as `require_place_of_planes`."""
     base = require_place_of_planes(place, format, planes)
-    if not place.store.exists(base):  # else those that wait are of the data that are written again
+    if not are_there(place.store, base):  # else those that wait are of the data that are written again
         drop_unfinished(place.store, base)
     return PlaneFiles(place.store, base, planes)
 
@@ -81,7 +81,9 @@ def unsettle_planes(place: Place, format: str) -> None:
 
 def drop_planes(place: Place, format: str) -> None:
     """Remove those of an output that did not come."""
-    drop_unfinished(place.store, require_place_of_planes(place, format, {}))
+    base = require_place_of_planes(place, format, {})
+    if not are_there(place.store, base):
+        drop_unfinished(place.store, base)
 
 
 def write_planes(files: PlaneFiles, sources: Sequence[TokenRows], rows: Iterable[IntArray]) -> None:
