@@ -6,9 +6,11 @@ import itertools
 import pickle
 import sys
 from pathlib import Path
+from typing import Any, ClassVar
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from penstock.abc import Store
 from penstock.errors import ConfigError, MissingExtra, NotFound, Unreachable
@@ -103,3 +105,35 @@ def test_a_file_system_that_needs_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "paramiko", None)
     with pytest.raises(ConfigError, match="sftp"):
         FsspecStore("sftp").size("sftp://host/a")
+
+
+class Hosted(MemoryFileSystem):
+    """As sftp and hdfs: a URL names the host, and a file system is of one."""
+
+    protocol = "hosted"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    asked: ClassVar[list[str]] = []
+
+    def __init__(self, host: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.asked.append(host)
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return MemoryFileSystem._strip_protocol("/" + path.removeprefix("hosted://").partition("/")[2])
+
+    @staticmethod
+    def _get_kwargs_from_urls(path: str) -> dict[str, str]:
+        return {"host": path.removeprefix("hosted://").partition("/")[0]}
+
+
+def test_the_host_of_a_url_is_asked() -> None:
+    fsspec.register_implementation("hosted", Hosted, clobber=True)
+    store, path = resolve("hosted://one/folder/a.bin")
+    put(store, path, b"abc")
+    again, other = pickle.loads(pickle.dumps(store)), resolve("hosted://two/folder/a.bin")[0]
+    assert again.get(path) == store.get(path) == b"abc"
+    assert list(again.list("hosted://one/folder")) == [path]
+    assert other.get("hosted://two/folder/a.bin") == b"abc"  # one dictionary for all hosts here
+    assert Hosted.asked == ["one", "two"]

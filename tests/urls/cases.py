@@ -33,7 +33,7 @@ class Case:
 ROW_FORMATS = {
     "jsonl": "a.jsonl", "pbin": "a.pbin", "flat-tokens": "a.zarr", "megatron": "mega/a.bin",
     "mds": "a.mds", "csv": "a.csv", "tsv": "a.tsv", "json-shards": "a.json-shards", "webdataset": "a.tars",
-    "token-files": "a.files",
+    "token-files": "a.files", "pbin with planes": "planes/a.pbin",
 }  # fmt: skip
 """Formats that whole-dataset verbs take, and where one is."""
 
@@ -41,7 +41,7 @@ READ = {
     "jsonl": ("a.jsonl", "mds"), "jsonl-files": ("a.many", "mds"), "pbin": ("a.pbin", "pbin"),
     "flat-tokens": ("a.zarr", "pbin"), "megatron": ("mega/a.bin", "pbin"),
     "raw-tokens": ("raw.bin --format raw-tokens --layout uint16 --eos-id 0", "pbin"),
-    "datatrove": ("a.ds", "pbin"), "litdata": ("a.litdata", "pbin"),
+    "pbin with planes": ("planes/a.pbin", "pbin"), "datatrove": ("a.ds", "pbin"), "litdata": ("a.litdata", "pbin"),
     "mds": ("a.mds", "mds"), "csv": ("a.csv", "mds"), "tsv": ("a.tsv", "mds"),
     "json-shards": ("a.json-shards", "mds"), "webdataset": ("a.tars", "webdataset"),
     "token-files": ("a.files", "pbin"), "folder": ("a.folder", "folder"),
@@ -53,7 +53,10 @@ READ = {
 WRITTEN = {
     "jsonl": ("a.mds", "x.jsonl"), "pbin": ("a.pbin", "x.pbin"), "flat-tokens": ("a.pbin", "x.zarr"),
     "flat-tokens split": ("a.pbin", "x.zarr --to flat-tokens --split train"),
-    "megatron": ("a.pbin", "x --to megatron"), "mds": ("a.jsonl", "x --to mds"), "csv": ("a.mds", "x --to csv"),
+    "megatron": ("a.pbin", "x --to megatron"), "pbin with planes": ("planes/a.pbin", "x.pbin"),
+    "flat-tokens with planes": ("planes/a.pbin", "x.zarr"),
+    "megatron with planes": ("planes/a.pbin", "x --to megatron"),
+    "mds": ("a.jsonl", "x --to mds"), "csv": ("a.mds", "x --to csv"),
     "tsv": ("a.mds", "x --to tsv"), "xsv": ("a.mds", "x --to xsv -O separator=|"),
     "json-shards": ("a.mds", "x --to json-shards"), "webdataset": ("a.folder", "x --to webdataset"),
     "folder": ("a.tars", "x --to folder"),
@@ -69,6 +72,9 @@ PACKED = {
 """What is packed into → the output."""
 
 
+_NAMED_BY_SUFFIX = ("jsonl", "pbin", "flat-tokens", "megatron", "token-files", "pbin with planes")
+
+
 def _copies() -> list[Case]:
     found: list[Case] = []
 
@@ -78,7 +84,7 @@ def _copies() -> list[Case]:
     for format, name in ROW_FORMATS.items():
         other, suffix = name.replace("a.", "b."), "." + name.rpartition(".")[2]
         suffix = ".pbin" if format == "token-files" else suffix
-        out = "OUT/x" + (suffix if format in ("jsonl", "pbin", "flat-tokens", "megatron", "token-files") else "")
+        out = "OUT/x" + (suffix if format in _NAMED_BY_SUFFIX else "")
         add("merge", format, f"merge IN/{name} IN/{other} -o {out}")
         add("shuffle", format, f"shuffle IN/{name} -o {out} --seed 3")
         to = " --to pbin" if format == "token-files" else ""

@@ -29,6 +29,7 @@ def make_inputs(folder: Path) -> None:
         (folder / f"{name}.jsonl").write_text("".join(lines))
         for path, format in TOKENS.items():
             _write_tokens(folder / path.replace("a.", f"{name}."), format)
+        _write_planes(folder / "planes" / f"{name}.pbin")
         for format in SHARDS:
             columns = {"n": "int", "text": "str"}
             with ps.create(folder / f"{name}.{format}", format=format, columns=columns, size_limit=80) as writer:
@@ -52,6 +53,14 @@ def _write_tokens(path: Path, format: str) -> None:
     with ps.create(path, format=format, eos_id=0, **options) as writer:
         for doc in DOCS:
             writer.write({"tokens": np.array(doc)})
+
+
+def _write_planes(path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    planes = {"loss_mask": "bool", "weight": "float32"}
+    with ps.create(path, format="pbin", eos_id=0, token_bytes=2, planes=planes) as writer:
+        for doc in DOCS:
+            writer.write({"tokens": np.array(doc), "loss_mask": np.array(doc) % 2 == 0, "weight": np.array(doc) / 4})
 
 
 def _write_many(folder: Path, lines: list[bytes]) -> None:

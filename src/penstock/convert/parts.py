@@ -283,7 +283,8 @@ class _Pass:
             return self._into_files(listed)
         output = plan.output
         about = (dict(output.options), plan.token_bytes, work, self.pool, sharing.takes)
-        joined = None if output.split is not None else joined_file(plan.to, output.place, *about)
+        to = (plan.to, output.place)
+        joined = None if output.split is not None else joined_file(*to, *about, overwrite=output.overwrite)
         if sharing.part is not None:
             names = list(self._parts(listed))
             there = work.listed()

@@ -256,6 +256,7 @@ class _Blocks:
 
     def __init__(self, asked: RowWork, work: SharedWork) -> None:
         self._asked = asked
+        self._work = work.digest
         self._marks = work.place.child("files")
         self._layouts: list[Layout] = []
         self.tasks: list[Any] = []
@@ -276,7 +277,8 @@ class _Blocks:
     def commit(self, group: int, once: Once[Manifest]) -> Manifest:
         """Make an output visible, by its writer, which gets all that is known."""
         asked, output = self._asked, self._asked.outputs[group]
-        joined = replace(output, place=Place(joining(output.place.store), output.place.path))
+        store = joining(output.place.store, None if output.overwrite else self._work)
+        joined = replace(output, place=Place(store, output.place.path))
         rows = self._layouts[group].joined(self.done(), asked.digest)
         with open_writer(joined, asked.sources, asked.made_by) as writer:
             if not isinstance(writer, JoinsRows):

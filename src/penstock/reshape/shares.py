@@ -212,7 +212,7 @@ def _complete(asked: Asked, folder: WorkFolder, plan: Plan) -> tuple[Written, ..
         ):
             if work.head is None or work.head.digest == plan.digest():
                 for output, one in zip(asked.outputs, manifests, strict=True):
-                    end_made(output.place, one.format)
+                    end_made(output.place, one.format, plan.digest())
                 work.clear()
     told = (Written.of(output.place, one, asked.excluded) for output, one in zip(asked.outputs, manifests, strict=True))
     return tuple(replace(one, was_complete=True, part=sharing.part) for one in told)

@@ -1,7 +1,8 @@
 """Holds an output in an object store for one writer: an object names the writer, from the first byte to the commit.
 
 `.<name>.lock.staged` lies beside the output while it is written. A lock in the cache folder of the writer's host shows
-whether it is alive; that of a writer on another host can't be seen, so its object is removed by hand.
+whether it is alive; that of a writer on another host can't be seen, so its object is removed by hand. Writers of one
+piece of work have one name, and join: they make the same bytes, and the store takes those of the first.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from penstock.errors import ConfigError, NotFound, PrepareError
 from penstock.store._copies import NoCopy, in_cache_folder
 from penstock.store.cache import CachedStore
 from penstock.store.derived import cache_folder
+from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.writable import require_writable
 
@@ -29,7 +31,7 @@ class Owner(msgspec.Struct):
     """The writer of an output.
 
     Attributes:
-        writer: a name of its own for each run.
+        writer: a name of its own for each run, or the digest of the plan of shared work.
         host: and the cache folder there, whose lock shows whether the writer is alive.
         cache: see `host`.
     """
@@ -45,16 +47,18 @@ class RemoteClaim:
     Args:
         store: where they go.
         path: the data file.
+        work: digest of the plan that this is a writer of, with others; it replaces nothing.
 
     Raises:
         PrepareError: another writer holds this output, or was killed on another machine while it did.
         Unsupported: the store is only read.
     """
 
-    __slots__ = ("_held", "_path", "_store")
+    __slots__ = ("_data", "_held", "_joined", "_path", "_store")
 
-    def __init__(self, store: Store, path: str) -> None:
+    def __init__(self, store: Store, path: str, work: str | None = None) -> None:
         self._store = store
+        self._data = path
         self._path = _owner_path(path)
         require_writable(store, self._path)
         with contextlib.ExitStack() as stack:
@@ -62,16 +66,18 @@ class RemoteClaim:
                 had = stack.enter_context(hold_lock(upload_lock(cache_folder(), path), wait=False))
             if not had:
                 raise PrepareError("another run is writing this output", path=path, hint=_WAIT)
-            own = Owner(secrets.token_hex(8), socket.gethostname(), cache_folder())
+            own = Owner(work or secrets.token_hex(8), socket.gethostname(), cache_folder())
             known = _owner(store, path)
-            if known is not None and not is_dead(known.host, known.cache, path):
+            self._joined = known is not None and known.writer == work
+            if known is not None and not self._joined and not is_dead(known.host, known.cache, path):
                 raise PrepareError(
                     "a writer on another machine, or with another cache folder, is at work here, or was killed",
                     path=path,
                     found=f"{known.host}, {known.cache}",
                     hint=f"If it was killed, delete {self._path}",
                 )
-            self._say(own, path, first=known is None)
+            if not self._joined:
+                self._say(own, path, first=known is None)
             self._held = stack.pop_all()
 
     def release(self) -> None:
@@ -81,7 +87,8 @@ class RemoteClaim:
 
     def _forget(self) -> None:
         with contextlib.suppress(OSError):
-            self._store.delete(self._path)
+            if not self._joined or self._store.exists(self._data):  # else another may be at work still
+                self._store.delete(self._path)
 
     def _say(self, own: Owner, path: str, *, first: bool) -> None:
         staged = self._store.stage(self._path, overwrite=not first)
@@ -100,6 +107,13 @@ def sweep_claim(store: Store, path: str) -> None:
     """Remove the object of a writer that was killed when its output was complete; raises as `RemoteClaim`."""
     if _owner(store, path) is not None:
         RemoteClaim(store, path).release()
+
+
+def forget_claim(store: Store, path: str, work: str) -> None:
+    """Remove the object of a writer of this work, wherever it was, when its output is complete."""
+    known = None if isinstance(store, LocalStore) else _owner(store, path)
+    if known is not None and known.writer == work:
+        store.delete(_owner_path(path))
 
 
 def is_at_work(path: str) -> bool:

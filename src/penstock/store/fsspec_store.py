@@ -27,7 +27,8 @@ _TIMES = ("LastModified", "mtime", "modified", "created")
 
 def knows(scheme: str) -> bool:
     """Whether fsspec has a file system for the scheme; raises `MissingExtra` where fsspec is not installed."""
-    return scheme in require("fsspec", extra="fsspec").available_protocols()
+    fsspec = require("fsspec", extra="fsspec")
+    return scheme in fsspec.available_protocols() or scheme in fsspec.registry
 
 
 class FsspecStore:
@@ -36,18 +37,20 @@ class FsspecStore:
     Args:
         scheme: fsspec's name of the protocol.
         storage_options: keyword arguments of the file system.
+        url: of a place in it, which tells some file systems their host, or their user.
     """
 
-    __slots__ = ("counters", "options", "scheme", "storage_options")
+    __slots__ = ("_url", "counters", "options", "scheme", "storage_options")
 
-    def __init__(self, scheme: str, storage_options: dict[str, Any] | None = None) -> None:
+    def __init__(self, scheme: str, storage_options: dict[str, Any] | None = None, url: str = "") -> None:
         self.scheme = scheme
         self.storage_options = dict(storage_options or {})
+        self._url = url
         self.options = RemoteOptions.from_environment()
         self.counters = Counters([])
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (FsspecStore, (self.scheme, self.storage_options))
+        return (FsspecStore, (self.scheme, self.storage_options, self._url))
 
     def __repr__(self) -> str:
         return f"FsspecStore({self.scheme!r})"
@@ -171,8 +174,10 @@ class FsspecStore:
     @property
     def _files(self) -> Any:
         # fsspec keeps one instance a process and thread.
+        fsspec = require("fsspec", extra="fsspec")
         try:
-            return require("fsspec", extra="fsspec").filesystem(self.scheme, **self.storage_options)
+            told = fsspec.get_filesystem_class(self.scheme)._get_kwargs_from_urls(self._url) if self._url else {}
+            return fsspec.filesystem(self.scheme, **{**told, **self.storage_options})
         except (ImportError, ValueError) as error:
             if isinstance(error, PenstockError):
                 raise

@@ -55,10 +55,15 @@ def _chunks(store: Store, extent: Extent) -> Iterator[bytes]:
         yield store.get_ranges(path, [(first, min(start + length, first + _STREAM_BYTES))])[0]
 
 
-def joining(store: Store) -> Store:
-    """The same store for a writer, whose files the store may join itself."""
+def joining(store: Store, work: str | None) -> Store:
+    """The same store for a writer, whose files the store may join itself.
+
+    Args:
+        store: where the files go.
+        work: digest of the plan by which others may write the same; None where the writer replaces what is there.
+    """
     remote = store.remote if isinstance(store, CachedStore) else store
-    return JoiningStore(store, remote) if isinstance(remote, RemoteStore) else store
+    return JoiningStore(store, remote, work) if isinstance(remote, RemoteStore) else store
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +73,12 @@ class JoiningStore:
     Attributes:
         whole: the store.
         remote: the same, without local copies.
+        work: see `joining`.
     """
 
     whole: Store
     remote: RemoteStore
+    work: str | None = None
 
     def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
         """See `penstock.abc.Store`, here and below."""

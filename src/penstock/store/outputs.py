@@ -26,6 +26,7 @@ from penstock.store._replaced import Owned, folders_of, listed, refuse_unlisted,
 from penstock.store._status import is_folder, is_link, is_there, leads_somewhere, status_of
 from penstock.store._sweep import sweep_folder, sweep_output
 from penstock.store.exclude_list import require_no_list
+from penstock.store.joining import JoiningStore
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.object_folder import open_objects, require_no_writer
 from penstock.store.powers import FolderStore, StagedFolder
@@ -93,7 +94,8 @@ def claim_files(store: Store, data: str, *others: str, side: str) -> Claim:
     _require_place_of_side_file(store, side)
     with contextlib.ExitStack() as stack:
         if not isinstance(store, _Claims):
-            stack.callback(RemoteClaim(store, data).release)
+            work = store.work if isinstance(store, JoiningStore) else None
+            stack.callback(RemoteClaim(store, data, work).release)
         for path in (data, *others):
             stack.callback(claim(store, path).release)
             sweep_output(store, path)

@@ -145,4 +145,4 @@ def _remote(scheme: str, url: str) -> tuple[Store, str]:
         known = ", ".join(f"{one}://" for one in SCHEMES)
         hint = f"Give a local path, file://…, {known}, or a scheme of fsspec"
         raise ConfigError(f"no store for the scheme {scheme!r}", path=url, hint=hint)
-    return CachedStore(FsspecStore(scheme)), url
+    return CachedStore(FsspecStore(scheme, url=url)), url

@@ -97,11 +97,16 @@ class SharedWork:
     entry: log.Entry | None = None
 
     @property
-    def place(self) -> Place:
-        """The folder of the plan: where its parts and marks are; raises `ValueError` before there is a plan."""
+    def digest(self) -> str:
+        """Of the plan; raises `ValueError` before there is one."""
         if self.head is None:
             raise ValueError("no plan yet")
-        return self.folder.file(self.head.digest)
+        return self.head.digest
+
+    @property
+    def place(self) -> Place:
+        """The folder of the plan: where its parts and marks are; raises as `digest`."""
+        return self.folder.file(self.digest)
 
     @property
     def parts(self) -> Place:

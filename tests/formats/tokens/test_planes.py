@@ -15,10 +15,12 @@ import pytest
 
 import penstock as ps
 from penstock.check.summary import summarise
-from penstock.errors import ConfigError, Corrupt, Truncated, Unsupported
+from penstock.errors import ConfigError, Corrupt, NotFound, Truncated, Unsupported
 from penstock.formats._planes import DTYPES
+from penstock.formats.tokens.flat_tokens.writer import FlatTokensWriter
 from penstock.look.purge import purge
 from penstock.reshape.chunk import chunk
+from penstock.store.place import place_of
 
 FORMATS = ("pbin", "megatron", "flat-tokens")
 SUFFIX = {"pbin": ".pbin", "megatron": "", "flat-tokens": ".zarr"}
@@ -501,6 +503,61 @@ def test_a_verb_killed_over_old_data_is_not_complete(verb: str, tmp_path: Path) 
             run()
         assert hasattr(opened(target), "planes")
     assert kills > 10
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("verb", ["create", "convert", "merge", "shuffle", "filter", "split", "chunk"])
+def test_every_verb_into_a_bucket(verb: str, format: str, tmp_path: Path, s3_server: str) -> None:
+    path = made(tmp_path)
+
+    def written(root: str) -> list[str]:
+        target = f"{root}/x{SUFFIX[format]}"
+        if verb == "create":
+            with ps.create(target, format=format, token_bytes=2, planes=PLANES) as writer:
+                for one in documents():
+                    writer.write(one)
+        elif verb == "convert":
+            ps.convert(path, target, to=format)
+        elif verb == "merge":
+            ps.merge([path, path], target, to=format)
+        elif verb == "shuffle":
+            ps.shuffle(path, target, seed=3, to=format)
+        elif verb == "filter":
+            ps.filter(path, target, min_tokens=2, to=format)
+        elif verb == "split":
+            return [one.path for one in ps.split(path, root, ratio=[0.5, 0.5], to=format)]
+        else:
+            chunk(path, target, chunk_id=0, num_chunks=2, to=format)
+        return [target]
+
+    here, there = written(str(tmp_path / "here")), written(f"s3://bucket/{tmp_path.name}")
+    for one, other in zip(here, there, strict=True):
+        assert list(opened(other).planes) == list(opened(one).planes)
+        assert held(other) == held(one)
+        assert not ps.verify(other, depth="full")
+
+
+def _listed(url: str) -> list[str]:
+    place = place_of(url)
+    with contextlib.suppress(NotFound):
+        return list(place.store.list(place.path))
+    return []
+
+
+def test_planes_of_a_group_that_did_not_come_go(
+    tmp_path: Path, s3_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, root = made(tmp_path), f"s3://bucket/{tmp_path.name}"
+
+    def fails(*_: Any) -> None:
+        raise OSError("the store is gone")
+
+    monkeypatch.setattr(FlatTokensWriter, "commit", fails)
+    verbs: list[Any] = [(ps.convert, path), (ps.merge, [path])]
+    for verb, source in verbs:
+        with pytest.raises(OSError, match="the store is gone"):
+            verb(source, f"{root}/x.zarr")
+        assert not [path for path in _listed(root) if ".plane" in path]
 
 
 @pytest.mark.parametrize("verb", ["merge", "filter", "split"])

@@ -365,7 +365,7 @@ def _into_one(run: _Pass) -> PackReport:
     books, times = Books(request, material, work), [time.perf_counter()]
     recorded, spec = recorded_of(request, material), material.spec
     about = (request.output, writer_options(request.to, spec, recorded), spec.token_bytes, work, run.executor)
-    joined = joined_file(request.to, *about, request.sharing.takes)
+    joined = joined_file(request.to, *about, request.sharing.takes, overwrite=request.overwrite)
     if request.sharing.part is not None:
         for _ in run.encoding(only_share=True).run(books):
             pass

@@ -62,7 +62,7 @@ def end_killed_commit(work: SharedWork, format: str, *, is_folder: bool) -> None
     if is_folder:
         _end_folder(work)
     else:
-        end_made(work.output, format)
+        end_made(work.output, format, work.head and work.head.digest)
 
 
 def _end_folder(work: SharedWork) -> None:

@@ -92,11 +92,13 @@ def joined_file(
     work: SharedWork,
     pool: Executor,
     takes: Callable[[int], bool],
+    *,
+    overwrite: bool,
 ) -> OneFile | None:
     """The one file that parts are joined to in their store; None where that can't, and a writer takes each part."""
     chosen = get_format(to)
     if not isinstance(chosen, JoinsTokens) or not can_compose(output.store):
         return None
-    place = Place(joining(output.store), output.path)
+    place = Place(joining(output.store, None if overwrite else work.digest), output.path)
     found = OneFile(chosen, place, options, token_bytes, work, pool, takes)
     return found if found.fits() else None
