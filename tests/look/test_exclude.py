@@ -21,6 +21,7 @@ from tests.look.datasets import MAKERS, tars
 import penstock as ps
 from penstock.errors import ConfigError, Corrupt, Excluded, NotFound, PenstockError, TooLarge
 from penstock.look import exclude as exclude_module
+from penstock.look import find as find_module
 from penstock.look.exclude import excluded_samples
 from penstock.store import exclude_list
 from penstock.store.exclude_list import NO_LIST
@@ -209,6 +210,21 @@ def test_what_lies_apart_is_read_by_few_calls(tmp_path: Path, monkeypatch: pytes
         assert [one.key for one in excluded_samples(path).entries] == [*map(str, range(0, count, apart))]
     assert calls[3000, 2] == calls[300, 2]
     assert calls[3000, 9] == calls[300, 9]
+
+
+def test_many_keys_of_tars_open_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were opened for each key."""
+    opened: dict[int, int] = {}
+    for count in (4, 40):
+        path = tars([{"id": number, "text": "", "meta": {}} for number in range(count)], tmp_path / f"tars{count}")
+        opens: list[object] = []
+        with monkeypatch.context() as patch:
+            for module in (exclude_module, find_module):
+                patch.setattr(module, "open_dataset", counting(module.open_dataset, opens))
+            keys = np.array([f"k{number}" for number in range(1, count)])  # whose texts are no plain ones
+            assert ps.exclude(path, key=keys, reason="r").added == count - 1  # pyright: ignore[reportArgumentType]
+        opened[count] = len(opens)
+    assert opened[4] == opened[40]
 
 
 def test_a_list_that_nobody_would_read_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import getpass
 import os
@@ -14,6 +15,7 @@ import numpy as np
 
 from penstock._keywords import were_given
 from penstock._secrets import redacted_repr
+from penstock.abc import SupportsKeys
 from penstock.errors import ConfigError, NotFound
 from penstock.formats import find_format
 from penstock.formats._excluded import (
@@ -134,7 +136,7 @@ def exclude(
     """
     given = {"format": format, "split": split, "layout": layout, "eos_id": eos_id}
     options = {**given, "trust": trust, "follow_links": follow_links}
-    keys = [] if key is None else [key] if isinstance(key, str) else [*key]
+    keys = [] if key is None else [key] if isinstance(key, str) else [*map(str, key)]
     _require_sense(keys, indices, where, reason, undo=undo)
     if undo:
         if also:
@@ -236,7 +238,8 @@ def _chosen(
         hint = "Name their numbers with --indices; or exclude in the data that they were packed from, with --also"
         raise ConfigError("documents of tokens have no keys", path=dataset.place.path, hint=hint)
     found_keys = dict(_by_keys(dataset, target, keys, key_field, asked))
-    missing = [key for key in dict.fromkeys(keys) if key not in found_keys.values()]
+    there = set(found_keys.values())
+    missing = [key for key in dict.fromkeys(keys) if key not in there]
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         what = "no sample has this key; nothing is excluded"
@@ -247,11 +250,14 @@ def _chosen(
 def _by_keys(
     dataset: Dataset, target: Any, keys: Sequence[str], key_field: str | None, asked: dict[str, Any]
 ) -> Iterator[tuple[int, str | None]]:
-    if len(keys) == 1 or hasattr(dataset.source, "index_of"):
+    if key_field is None and isinstance(dataset.source, SupportsKeys):
         for key in keys:
-            yield from (
-                (one.index, key) for one in find(target, key=key, key_field=key_field, excludes=NO_LIST, **asked).found
-            )
+            with contextlib.suppress(NotFound):
+                yield dataset.source.index_of(key), key
+        return
+    if len(keys) == 1:
+        hits = find(target, key=keys[0], key_field=key_field, excludes=NO_LIST, **asked).found
+        yield from ((one.index, keys[0]) for one in hits)
         return
     wanted, among = Wanted(keys[0], None, None, key_field, None), set(keys)
     for task in stretches(dataset):  # one pass for all of them
@@ -268,9 +274,11 @@ def _by_file(listed: Listed, found: Found, options: dict[str, Any]) -> list[tupl
     if listed.place is not None:
         return [(listed, found)]
     parts: dict[str, Found] = {}
+    order = np.array(sorted(found), np.int64)
     for path, first, stop in files_of_lines(listed.dataset.source):
-        here = {index - first: key for index, key in found.items() if first <= index < stop}
-        parts |= {path: here} if here else {}
+        low, high = np.searchsorted(order, (first, stop))
+        if low < high:
+            parts[path] = {index - first: found[index] for index in order[low:high].tolist()}
     how = {"follow_links": options.get("follow_links")}  # a file of theirs is opened by its own name
     return [(open_listed(path, None, how), here) for path, here in parts.items()]
 
@@ -330,11 +338,12 @@ def _undone(
 
 def _taken_off(place: Place, keys: Sequence[str], gone: Found, split: str | None, *, every: bool) -> ExcludeReport:
     removed: list[int] = []
+    among = set(keys)
 
     def is_meant(one: Entry) -> bool:
         if split is not None and one.split not in (None, split):
             return False
-        return every or one.key in keys or one.index in gone
+        return every or one.key in among or one.index in gone
 
     def change(before: tuple[Entry, ...]) -> list[Entry]:
         kept = [one for one in before if not is_meant(one)]
