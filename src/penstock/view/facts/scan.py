@@ -81,7 +81,7 @@ def scan(opened: Opened, wish: Wish, start: int, seconds: float, *, follow_links
         ConfigError: an expression that can't be, or what such data don't have.
         FormatError: a sample is damaged.
     """
-    known = count_of(opened, getattr(opened.source, "size_bytes", None))
+    known = count_of(opened, opened.size_bytes)
     if known.value is None:
         hint = f"`penstock index {opened.shell_name}` makes it, in one pass over the data"
         raise ConfigError("samples are looked for by their index, which is not there", path=opened.name, hint=hint)

@@ -18,8 +18,8 @@ from penstock.view.facts.documents import document_tokens, raw_sample
 from penstock.view.facts.panel import Panels
 from penstock.view.pages import runs
 from penstock.view.pages.jobs import Progress
+from penstock.view.pages.patience import WAIT_SECONDS
 from penstock.view.pages.site import (
-    WAIT_SECONDS,
     answer,
     chosen_of,
     number_of,
@@ -76,7 +76,7 @@ async def samples(request: Request) -> Response:
 
     def begin() -> tuple[Any, int | None, int, str | None]:
         opened = site.targets.dataset(target, split)
-        count = count_of(opened, getattr(opened.source, "size_bytes", None)).value
+        count = count_of(opened, opened.size_bytes).value
         if count is None or asked is None:
             return opened, count, 0, None
         try:
@@ -162,7 +162,7 @@ async def tokens(request: Request) -> Response:
 
 def _numbered(opened: facts.Opened) -> facts.Opened:
     """The dataset, whose samples have numbers; raises `ConfigError` where only a long look would give them any."""
-    found = count_of(opened, getattr(opened.source, "size_bytes", None))
+    found = count_of(opened, opened.size_bytes)
     if found.value is None and not opened.is_tokens:
         hint = f"`penstock index {opened.shell_name}` gives them numbers, in one pass over the data"
         raise ConfigError("these samples have no numbers: there is no index", path=opened.name, hint=hint)
