@@ -108,7 +108,7 @@ def files_below(folder: str) -> list[str]:
     for parent, folders, names in os.walk(folder, onerror=raised):
         folders[:] = [name for name in folders if not is_staged_name(name)]
         found += [os.path.join(parent, name) for name in names if not is_staged_name(name)]
-    return sorted(found, key=lambda path: os.fsencode(os.path.relpath(path, folder)))
+    return sorted(found, key=os.fsencode)  # all begin with the folder: in the order of what follows it
 
 
 def make_folders(os_module: Any, folder: str) -> list[str]:

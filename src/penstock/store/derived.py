@@ -58,6 +58,12 @@ def at_hand_only() -> Generator[None]:
         _AT_HAND_ONLY.reset(before)
 
 
+def require_long_work(what: str) -> None:
+    """That what takes long may be done here; raises `NotAtHand`."""
+    if _AT_HAND_ONLY.get():
+        raise NotAtHand(what)
+
+
 def cache_folder() -> str:
     """The folder for everything that can be computed or fetched again; raises `ConfigError` for a URL."""
     usual = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "penstock")
@@ -127,8 +133,7 @@ class DerivedCache:
         found = _mapped(path, key, dtype)
         if found is not None:
             return found
-        if _AT_HAND_ONLY.get():
-            raise NotAtHand(key)
+        require_long_work(key)
         try:
             if not keeps_nothing():
                 found = _found_or_made(path, key, dtype, feed)

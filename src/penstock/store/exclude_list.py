@@ -295,17 +295,23 @@ def with_lists(store: Store, paths: Collection[str], known: Collection[str] = ()
     for folder, files in _by_folder(store, (one for one in paths if one not in known)).items():
         names, links = _names_in(store, folder, len(files))
         for path in files:
-            own, name = f"{path}{BESIDE}", Place(store, path).name
-            listed = list_beside(store, f"{path}.penstock") if links is None or name in links else own
+            own, name = f"{path}{BESIDE}", path.rpartition("/")[2]
+            if names is not None and links is not None and name not in links:
+                found |= {path: own} if f"{name}{BESIDE}" in names else {}
+                continue
+            listed = list_beside(store, f"{path}.penstock")
             is_there = store.exists(listed) if names is None or listed != own else f"{name}{BESIDE}" in names
             found |= {path: listed} if is_there else {}
     return found
 
 
 def _by_folder(store: Store, paths: Iterable[str]) -> dict[str, list[str]]:
-    folders: dict[str, list[str]] = {}
+    named: dict[str, list[str]] = {}
     for path in paths:
-        folders.setdefault(Place(store, path).folder().path, []).append(path)
+        named.setdefault(path.rpartition("/")[0], []).append(path)
+    folders: dict[str, list[str]] = {}
+    for files in named.values():  # a million files may lie in one folder, which may have several names
+        folders.setdefault(Place(store, files[0]).folder().path, []).extend(files)
     return folders
 
 

@@ -108,11 +108,11 @@ def files_of_all(paths: Sequence[str], suffixes: Sequence[str], what: str, *, fo
         ConfigError: a file is named twice.
     """
     found = (file for path in paths for file in find_files(path, [suffixes], what, follow_links=follow_links))
-    files = sorted(found, key=lambda file: os.fsencode(absolute(file)))
-    for first, second in itertools.pairwise(files):
-        if absolute(first) == absolute(second):
-            raise ConfigError("a file is named twice", path=first, hint="Name each file once, or its folder")
-    return files
+    files = sorted((os.fsencode(absolute(file)), file) for file in found)
+    for (first, path), (second, _) in itertools.pairwise(files):
+        if first == second:
+            raise ConfigError("a file is named twice", path=path, hint="Name each file once, or its folder")
+    return [file for _, file in files]
 
 
 def peek_names(store: Store, root: str, most: int, folders: tuple[str, ...] = ()) -> Iterator[str]:

@@ -8,17 +8,23 @@ import re
 import struct
 import tarfile
 import threading
+import time
 import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
+from starlette.testclient import TestClient
 from tests.view.pages.conftest import TOKENIZER, Ask
 
 import penstock as ps
+from penstock.errors import NotFound, Unsupported
+from penstock.formats.jsonl import text
+from penstock.formats.shards import index_table
 from penstock.formats.tokens.megatron.source import MegatronSource
+from penstock.store.local import LocalStore
 from penstock.view.facts import figures
-from penstock.view.pages import datasets
+from penstock.view.pages import datasets, targets
 from penstock.view.pages.patience import Late, Patience
 
 MOST_PAGE_BYTES = 4 << 20
@@ -248,3 +254,93 @@ def test_a_billion_documents(tmp_path: Path, pages: Ask, monkeypatch: pytest.Mon
     for page in ("samples", "samples?at=73%25", "sample/1", "sample/500000000", "tokens?index=1", "find?index=5"):
         assert client.get(f"/d/a.bin/{page}").status_code == 200, page
     assert asked == []
+
+
+def shards(folder: Path, count: int = 12) -> Path:
+    with ps.create(folder, format="mds", columns={"n": "int"}, size_limit=200) as writer:
+        for number in range(count * 8):
+            writer.write({"n": number})
+    return folder
+
+
+def until_there(client: TestClient, path: str) -> str:
+    """The page, once it is no longer being read."""
+    for _ in range(200):
+        found = client.get(path)
+        if found.status_code != 202:
+            return found.text
+        time.sleep(0.02)
+    raise AssertionError("it is never there")
+
+
+def test_a_large_index_is_read_while_pages_say_so(tmp_path: Path, pages: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for what this host sees for the first time: neither who starts the viewer, nor the first page."""
+    go, plain = threading.Event(), index_table._put_table
+    put = lambda *given: go.wait(60) and plain(*given)  # noqa: E731
+    monkeypatch.setattr(index_table, "_put_table", put)
+    monkeypatch.setattr(index_table, "_SMALL_BYTES", 100)
+    try:
+        client = pages(shards(tmp_path / "mds"))
+        for page in ("", "d/mds/", "d/mds/samples", "d/mds/sample/3"):
+            answer = client.get(f"/{page}")
+            assert (answer.status_code, "Still reading" in answer.text) == (202, True), page
+        assert client.get("/static/style.css").status_code == 200
+    finally:
+        go.set()
+    assert "96" in until_there(client, "/")
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_data_that_are_silent_at_first(
+    is_folder: bool, tmp_path: Path, pages: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = shards(tmp_path / "data") if is_folder else lines(tmp_path / "data")
+    go, plain = threading.Event(), targets.open_target
+    opened: list[object] = []
+
+    def open_target(*given: object, **how: object) -> object:
+        opened.append(given)
+        go.wait(60)
+        return plain(*given, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(targets, "open_target", open_target)
+    monkeypatch.setattr(targets, "START_SECONDS", 0.05)
+    try:
+        client = pages(path)
+        assert [client.get("/").status_code for _ in range(2)] == [202, 202]
+    finally:
+        go.set()
+    assert "/data" in until_there(client, "/")
+    assert len(opened) == 1, "it is opened once, whoever asks meanwhile"
+
+
+def test_what_is_no_dataset_is_said_before_anything_is_served(tmp_path: Path, pages: Ask) -> None:
+    (tmp_path / "notes.txt").write_text("nothing to see")
+    with pytest.raises(Unsupported):
+        pages(tmp_path / "notes.txt")
+    with pytest.raises(NotFound):
+        pages(tmp_path / "gone.jsonl")
+
+
+@pytest.mark.parametrize("count", [30, 300])
+def test_many_files_are_asked_for_their_sizes_once(
+    count: int, tmp_path: Path, pages: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(count):
+        (tmp_path / f"part-{number:04}.jsonl").write_text(f'{{"text": "line {number:04}"}}\n')
+    monkeypatch.setattr(figures, "MOST_SCANNED_BYTES", 10)
+    monkeypatch.setattr(text, "_MANY_FILES", 20)
+    client = pages(tmp_path)
+    assert "penstock index" in client.get("/").text
+    name = next(iter(client.app.state.site.targets)).name  # type: ignore[attr-defined]
+    assert client.get(f"/d/{name}/samples").status_code == 200
+    asked: list[str] = []
+    for one in ("size", "exists"):
+        plain = getattr(LocalStore, one)
+        note = lambda store, path, plain=plain: (asked.append(path), plain(store, path))[1]  # noqa: E731
+        monkeypatch.setattr(LocalStore, one, note)
+    states = text._state_of
+    monkeypatch.setattr(text, "_state_of", lambda store, path: (asked.append(path), states(store, path))[1])
+    page = client.get(f"/d/{name}/samples?at=50%25").text
+    assert f"line {count // 2:04}" in page
+    assert len(asked) < 20, "as many as of ten times the files"

@@ -29,7 +29,7 @@ from penstock.formats.jsonl.build import RANGE_BYTES, IndexedLines, index_path_f
 from penstock.formats.jsonl.decompress import Gunzip, Start, Unzstd, cut_stream, reader_of
 from penstock.formats.jsonl.index import load_lines
 from penstock.store._status import status_of
-from penstock.store.derived import DerivedCache, Put
+from penstock.store.derived import DerivedCache, NotAtHand, Put, require_long_work
 from penstock.store.fingerprint import file_key
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
@@ -47,6 +47,7 @@ _MOST_STARTS, _START_EVERY_BYTES = 128, 1 << 22  # a state of zlib takes 40 KB
 _MOST_OPEN = 8
 _FAR_BYTES = 1 << 26  # of text that has to be decompressed for one line: worth a word
 _AT_ONCE = 16
+_MANY_FILES = 1024
 _NEWLINE = b"\n"
 _log = logger()
 
@@ -72,6 +73,7 @@ class Text:
         self.path = path
         self.files = tuple(files)
         self._known: tuple[IntArray, IntArray] | None = None
+        self._not_at_hand = False  # of many files, whose states are not looked at again to find out the same
         self._open: OrderedDict[int, _Decompressed] = OrderedDict()
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -169,15 +171,24 @@ class Text:
     def _layout(self) -> tuple[IntArray, IntArray]:
         """Lines, int64[k, 2], and int64[n_files + 1]: where the text of each file begins, and where the last ends."""
         if self._known is None:
-            kept = DerivedCache().fed(f"{_TEXT_VERSION}-{self._key()}", "int64", self._feed)
+            if self._not_at_hand:
+                require_long_work(self.path)
+            try:
+                kept = DerivedCache().fed(f"{_TEXT_VERSION}-{self._key()}", "int64", self._feed)
+            except NotAtHand:
+                self._not_at_hand = len(self.files) > _MANY_FILES
+                raise
             borders = len(self.files) + 1
             self._known = kept[:-borders].reshape(-1, 2), kept[-borders:]
         return self._known
 
     def _key(self) -> str:
         """Of all that the lines depend on: what the files are now, and their indexes."""
-        with Pool(_AT_ONCE, "penstock-states") as pool:  # a request each, where they are far away
-            return digest(*pool.map(partial(_state_of, self.base), self.files))
+        state = partial(_state_of, self.base)
+        if isinstance(self.base, LocalStore):
+            return digest(*map(state, self.files))
+        with Pool(_AT_ONCE, "penstock-states") as pool:  # a request each
+            return digest(*pool.map(state, self.files))
 
     def _feed(self, put: Put) -> None:
         start = 0

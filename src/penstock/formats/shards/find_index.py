@@ -70,7 +70,10 @@ def folder_of(path: str) -> str:
 def splits_in(store: Store, path: str) -> list[str]:
     """Names of the folders right below `path` that have an index, sorted; none where `path` is no folder."""
     if isinstance(store, LocalStore):
-        names = sorted(os.listdir(path)) if store.is_folder(path) else []
+        if not store.is_folder(path):
+            return []
+        with os.scandir(path) as entries:  # of a million files none is asked for what is in it
+            names = sorted(one.name for one in entries if one.is_symlink() or one.is_dir())
         return [name for name in names if store.exists(f"{path}/{name}/{INDEX_NAME}")]
     try:
         files = list(store.list(path))

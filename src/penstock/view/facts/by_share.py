@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+import numpy as np
 
 from penstock.abc import Store
 from penstock.errors import Unsupported
-from penstock.formats._excluding import stored
 from penstock.formats.jsonl.source import decode_line
 from penstock.store.place import Place
 from penstock.view.facts.bounds import IN_LIST, MOST_JSON_BYTES, Bounds
@@ -69,14 +69,13 @@ def lines_at(opened: Opened, share: float | None, byte: int, most: int, bounds: 
         Unsupported: such data have an index of their own, or are compressed.
     """
     store, files = _files(opened)
-    sizes = [store.size(path) for path in files]
-    total = sum(sizes)
+    stops = opened.text_stops
+    total = int(stops[-1])
     at = min(max(0, byte if share is None else int(share * total)), max(0, total - 1))
-    number, before = 0, 0
-    while number < len(files) - 1 and before + sizes[number] <= at:
-        before += sizes[number]
-        number += 1
-    file, size = Place(store, files[number]), sizes[number]
+    number = min(int(np.searchsorted(stops, at, side="right")), len(files) - 1)
+    before = int(stops[number - 1]) if number else 0
+    file = Place(store, files[number])
+    size = file.store.size(file.path)
     if file.name.endswith(_PACKED):
         hint = f"`penstock index {opened.shell_name}` finds its lines, in one pass over the data"
         raise Unsupported(
@@ -88,14 +87,11 @@ def lines_at(opened: Opened, share: float | None, byte: int, most: int, bounds: 
 
 
 def _files(opened: Opened) -> tuple[Store, Sequence[str]]:
-    source: Any = stored(opened.source)
-    text = getattr(source, "text", None)
-    if text is None or opened.place is None:
+    found = opened.text_files
+    if found is None or opened.place is None:
         hint = f"`penstock info {opened.shell_name}` makes its index, in one pass over the data"
         raise Unsupported("these data are looked at by their index, which is not there", path=opened.name, hint=hint)
-    store, path = text
-    files = getattr(store, "files", None)
-    return (store, [path]) if files is None else (store.base, files)
+    return found
 
 
 def _line_start(file: Place, at: int, size: int) -> int:

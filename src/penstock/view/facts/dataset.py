@@ -112,7 +112,7 @@ def overview(opened: Opened, *, fingerprint: bool = True) -> Overview:
     size_bytes = None if manifest is None else manifest.size_bytes
     disk = None if opened.place is None else disk_of(opened.place, opened.format, source, size_bytes)
     size_bytes = size_bytes if disk is None or disk.size_bytes.value is None else disk.size_bytes.value
-    samples = count_of(opened, size_bytes)
+    samples = samples_of(opened, size_bytes)
     known = samples.value is not None
     is_local = opened.place is None or opened.place.is_local
     lengths = lengths_of(source, samples.value, size_bytes=size_bytes, is_local=is_local) if known else None
@@ -136,8 +136,16 @@ def overview(opened: Opened, *, fingerprint: bool = True) -> Overview:
     )
 
 
+def samples_of(opened: Opened, size_bytes: int | None = None) -> Figure:
+    """How many samples there are, as the index says it, else the side file; see `count_of`."""
+    found, manifest = count_of(opened, size_bytes), manifest_of(opened.source)
+    if found.value is not None or found.how != NO_INDEX or manifest is None:
+        return found
+    return Figure(manifest.num_samples, "side file")
+
+
 def count_of(opened: Opened, size_bytes: int | None = None) -> Figure:
-    """How many samples there are, where that takes no long look.
+    """How many samples can be asked for by number, where finding that out takes no long look.
 
     Args:
         opened: the dataset.
@@ -153,6 +161,22 @@ def count_of(opened: Opened, size_bytes: int | None = None) -> Figure:
     if found is None:
         return Figure(None, NO_INDEX)
     return Figure(found, "side file" if manifest is not None and manifest.num_samples == found else "index")
+
+
+def numbered(opened: Opened) -> int:
+    """How many samples can be asked for by number.
+
+    Raises:
+        ConfigError: none, before a long look; or how many there are can't be known, and why.
+    """
+    found = count_of(opened, opened.size_bytes)
+    if found.value is not None:
+        return int(found.value)
+    if found.how != NO_INDEX:
+        raise ConfigError("how many samples there are is not known", path=opened.name, found=found.how)
+    verb = "index" if opened.format.startswith("jsonl") else "info"
+    hint = f"`penstock {verb} {opened.shell_name}` makes it, in one pass over the data"
+    raise ConfigError("these samples have no numbers: there is no index", path=opened.name, hint=hint)
 
 
 def _tokens(opened: Opened, manifest: Manifest | None, size_bytes: int | None) -> TokenFacts:

@@ -54,7 +54,7 @@ def _document(opened: Opened, index: int | None) -> tuple[int, Callable[[int, in
     source: Any = opened.source
     if index is None:
         return source.num_tokens, source.tokens
-    starts = at_hand(lambda: source.doc_starts, getattr(source, "size_bytes", None))
+    starts = at_hand(lambda: source.doc_starts, opened.size_bytes)
     if starts is None:
         try:
             found = raw_sample(opened, index)["tokens"]

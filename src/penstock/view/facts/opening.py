@@ -9,17 +9,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
+import numpy as np
+
 from penstock._kinds import is_lane_stream, is_stream, is_token_source
 from penstock._secrets import redact
-from penstock.abc import Source
+from penstock.abc import Source, Store
 from penstock.errors import ConfigError, FormatError, PenstockError, UnsafeData
 from penstock.formats import find_format, open_source
+from penstock.formats._excluding import stored
 from penstock.order import Shuffle
 from penstock.recipe import open_recipe, read_recipe
 from penstock.recipe.build import Mode
 from penstock.recipe.metadataset import is_metadataset
 from penstock.store.place import Place, dataset_at, place_of
-from penstock.types import OpenOptions, ReadMode
+from penstock.types import IntArray, OpenOptions, ReadMode
 from penstock.view.facts.panel import Decode
 
 if TYPE_CHECKING:
@@ -77,6 +80,25 @@ class Opened:
     def is_tokens(self) -> bool:
         """Whether its samples are documents of tokens."""
         return is_token_source(self.source)
+
+    @property
+    def text_files(self) -> tuple[Store, Sequence[str]] | None:
+        """Store and paths of the files that lines lie in; None where samples are no lines."""
+        store, path = getattr(stored(self.source), "text", None) or (None, "")
+        files = getattr(store, "files", None)
+        return None if store is None else (store, [path]) if files is None else (store.base, files)
+
+    @cached_property
+    def text_stops(self) -> IntArray:
+        """int64[n_files]: bytes as they are stored up to the end of each of these; there may be a million."""
+        store, files = self.text_files or (None, ())
+        sizes = () if store is None else map(store.size, files)
+        return np.cumsum(np.fromiter(sizes, np.int64, len(files)))
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Bytes of its files, where the source tells them."""
+        return getattr(self.source, "size_bytes", None) if self.text_files is None else int(self.text_stops[-1])
 
     @property
     def decode(self) -> Decode | None:

@@ -14,7 +14,7 @@ from penstock.errors import ConfigError, NotFound
 from penstock.look.find import Wanted, hits_in
 from penstock.look.samples import Dataset
 from penstock.view.facts.bounds import MOST_NAME_CHARACTERS
-from penstock.view.facts.dataset import count_of
+from penstock.view.facts.dataset import numbered
 from penstock.view.facts.opening import Opened
 from penstock.view.facts.samples import index_of
 from penstock.view.facts.snippets import Snippet, snippet_at
@@ -81,11 +81,7 @@ def scan(opened: Opened, wish: Wish, start: int, seconds: float, *, follow_links
         ConfigError: an expression that can't be, or what such data don't have.
         FormatError: a sample is damaged.
     """
-    known = count_of(opened, getattr(opened.source, "size_bytes", None))
-    if known.value is None:
-        hint = f"`penstock index {opened.shell_name}` makes it, in one pass over the data"
-        raise ConfigError("samples are looked for by their index, which is not there", path=opened.name, hint=hint)
-    count = int(known.value)
+    count = numbered(opened)
     if wish.by == "index" or (wish.by == "key" and isinstance(opened.source, SupportsKeys)):
         return _by_index(opened, wish, count)
     if opened.place is None:

@@ -13,7 +13,7 @@ from penstock.check.summary import manifest_of
 from penstock.errors import NotFound, PenstockError
 from penstock.formats import sniff
 from penstock.store.place import Given, Place, place_of
-from penstock.view.facts.dataset import Split, count_of, splits_of, tokens_of
+from penstock.view.facts.dataset import Split, samples_of, splits_of, tokens_of
 from penstock.view.facts.figures import Figure
 from penstock.view.facts.opening import RECIPES, open_target
 from penstock.work.folder import name_beside
@@ -129,7 +129,7 @@ def _described(place: Place, name: str) -> OnShelf:
         opened = open_target(place.path, format=format)
         manifest = manifest_of(opened.source)
         size_bytes = manifest.size_bytes if manifest is not None else _size(place)
-        samples: Figure = count_of(opened, size_bytes)
+        samples: Figure = samples_of(opened, size_bytes)
         if manifest is None:
             warnings.append(NO_SIDE_FILE)
         tokens = tokens_of(opened, size_bytes).value if opened.is_tokens else None

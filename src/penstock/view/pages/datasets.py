@@ -13,13 +13,13 @@ from penstock.errors import ConfigError, NotFound
 from penstock.view import facts
 from penstock.view.draw.words import plural
 from penstock.view.facts.by_share import lines_at
-from penstock.view.facts.dataset import count_of
+from penstock.view.facts.dataset import NO_INDEX, count_of, numbered
 from penstock.view.facts.documents import document_tokens, raw_sample
 from penstock.view.facts.panel import Panels
 from penstock.view.pages import runs
 from penstock.view.pages.jobs import Progress
+from penstock.view.pages.patience import WAIT_SECONDS
 from penstock.view.pages.site import (
-    WAIT_SECONDS,
     answer,
     chosen_of,
     number_of,
@@ -76,8 +76,14 @@ async def samples(request: Request) -> Response:
 
     def begin() -> tuple[Any, int | None, int, str | None]:
         opened = site.targets.dataset(target, split)
-        count = count_of(opened, getattr(opened.source, "size_bytes", None)).value
-        if count is None or asked is None:
+        if opened.text_files is None:
+            count = numbered(opened)
+        else:  # lines are looked at by their share of the bytes
+            known = count_of(opened, opened.size_bytes)
+            count = known.value
+            if count is None:
+                return opened, None, 0, None if known.how == NO_INDEX else known.how
+        if asked is None:
             return opened, count, 0, None
         try:
             return opened, count, facts.index_of(opened, asked), None
@@ -97,7 +103,7 @@ async def samples(request: Request) -> Response:
     if count is None:
         ask = functools.partial(lines_at, opened, share_of(asked) if byte is None else None, byte or 0, most)
         stretch = await patience.within(WAIT_SECONDS, ("lines", split, asked, byte), ask)
-        return answer(request, "by_share.html", **common, stretch=stretch, way="list")
+        return answer(request, "by_share.html", **common, stretch=stretch, way="list", why=fault)
     start = number_of(request, "start", at) or 0
     indices = range(start, min(count, start + most))
     works = [
@@ -162,10 +168,8 @@ async def tokens(request: Request) -> Response:
 
 def _numbered(opened: facts.Opened) -> facts.Opened:
     """The dataset, whose samples have numbers; raises `ConfigError` where only a long look would give them any."""
-    found = count_of(opened, getattr(opened.source, "size_bytes", None))
-    if found.value is None and not opened.is_tokens:
-        hint = f"`penstock index {opened.shell_name}` gives them numbers, in one pass over the data"
-        raise ConfigError("these samples have no numbers: there is no index", path=opened.name, hint=hint)
+    if not opened.is_tokens:
+        numbered(opened)
     return opened
 
 

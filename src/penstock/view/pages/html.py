@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import html
 import shlex
 from collections.abc import Mapping
 from importlib import resources
@@ -38,6 +39,7 @@ def _templates() -> Any:
         "short": short,
         "share": share,
         "plain": plain,
+        "words": words,
         "part": part,
         "seconds": seconds,
         "shell": shlex.quote,
@@ -97,6 +99,14 @@ def seconds(value: float | None) -> str:
 def plain(text: object) -> str:
     """A name or a key in one line: what would steer or turn text is escaped."""
     return printable(str(text))
+
+
+def words(text: object) -> str:
+    """What a message says, in one line as `plain`; what stands between backticks is a command."""
+    pieces = [html.escape(one) for one in plain(text).split("`")]
+    commands = len(pieces) // 2 if len(pieces) % 2 else 0  # with a backtick too few, none is one
+    made = [f"<code>{one}</code>" if commands and at % 2 else one for at, one in enumerate(pieces)]
+    return require("markupsafe", extra="view").Markup(("" if commands else "`").join(made))
 
 
 def part(name: str) -> str:

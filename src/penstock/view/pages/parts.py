@@ -21,7 +21,8 @@ from penstock.view.facts.media import OTHER, thumbnail
 from penstock.view.facts.pictures import small_picture
 from penstock.view.facts.samples import file_name
 from penstock.view.pages.in_hand import Busy, Held
-from penstock.view.pages.site import WAIT_SECONDS, number_of, site_of, target_of, text_of
+from penstock.view.pages.patience import WAIT_SECONDS
+from penstock.view.pages.site import number_of, site_of, target_of, text_of
 
 _CHUNK_BYTES = 1 << 18
 _SMALL_BYTES = 1 << 26

@@ -19,6 +19,9 @@ T = TypeVar("T")
 THREADS = 3
 """Of a dataset: so many of its samples are in memory at once."""
 
+WAIT_SECONDS = 8.0
+"""So long a page waits for its facts; then it says that they are being read, and looks again."""
+
 _KEPT_SECONDS = 120.0
 _MOST_WAITING = 256
 
@@ -49,7 +52,7 @@ class Patience:
         Raises:
             Late: it takes longer; so does what stands before it.
         """
-        future = self._begun(key, work)
+        future = self.begin(key, work)
         waited = asyncio.wrap_future(future)
         waited.add_done_callback(_seen)
         done, _ = await asyncio.wait([waited], timeout=seconds)
@@ -60,7 +63,7 @@ class Patience:
 
     async def each(self, seconds: float, works: Iterable[tuple[Hashable, Callable[[], T]]]) -> list[T | None]:
         """What each of these gives, None for one that is late; all wait `seconds` together."""
-        keyed = [(key, self._begun(key, work)) for key, work in works]
+        keyed = [(key, self.begin(key, work)) for key, work in works]
         futures = [asyncio.wrap_future(future) for _, future in keyed]
         for waited in futures:
             waited.add_done_callback(_seen)
@@ -75,7 +78,8 @@ class Patience:
                 found.append(None)
         return found
 
-    def _begun(self, key: Hashable, work: Callable[[], T]) -> Future[T]:
+    def begin(self, key: Hashable, work: Callable[[], T]) -> Future[T]:
+        """The same, to come; raises `Late` where too much waits."""
         now = time.monotonic()
         for old in [one for one, (future, began) in self._pending.items() if _is_over(future, began, now)]:
             del self._pending[old]

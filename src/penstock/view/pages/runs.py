@@ -16,7 +16,8 @@ from penstock.view.facts.batches import sample_of
 from penstock.view.facts.documents import eos_of
 from penstock.view.facts.opening import OpenedRun
 from penstock.view.facts.run import USUAL_BATCH
-from penstock.view.pages.site import WAIT_SECONDS, answer, fault_of, number_of, site_of, target_of, text_of
+from penstock.view.pages.patience import WAIT_SECONDS
+from penstock.view.pages.site import answer, fault_of, number_of, site_of, target_of, text_of
 from penstock.view.pages.targets import Target
 
 SAMPLES = 16

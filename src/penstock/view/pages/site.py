@@ -22,9 +22,6 @@ from penstock.view.pages.jobs import Jobs
 from penstock.view.pages.patience import Late
 from penstock.view.pages.targets import Target, Targets
 
-WAIT_SECONDS = 8.0
-"""So long a page waits for its facts; then it says that they are being read, and looks again."""
-
 _MOST_FORM_BYTES = 1 << 14
 _MOST_NUMBER = 1 << 62
 

@@ -1,7 +1,8 @@
 """What a server shows: the datasets and runs that it was given, opened when somebody looks at them.
 
 Pages name them by short names of their own, never by a path. A dataset whose files change while it is looked at is
-opened again.
+opened again. What takes long to open, for a large index that this host never saw, or a store that is silent, holds
+nobody up: it is opened meanwhile, and its pages say so.
 """
 
 from __future__ import annotations
@@ -10,16 +11,24 @@ import os
 import re
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from penstock.errors import ConfigError, FormatError, NotFound, PenstockError, Unsupported
+from penstock.errors import ConfigError, FormatError, NotFound, Unsupported
+from penstock.store.derived import NotAtHand, at_hand_only
 from penstock.store.place import Place, place_of
 from penstock.view.facts.opening import Opened, OpenedRun, is_recipe, open_run, open_target
 from penstock.view.facts.shelves import OnShelf, Shelf, shelf
-from penstock.view.pages.patience import Patience
+from penstock.view.pages.patience import WAIT_SECONDS, Late, Patience
 
 Kind = Literal["dataset", "run"]
+
+START_SECONDS = 2.0
+"""So long a server waits for its data before it says where it is."""
+
+SOON_SECONDS = 0.5
+"""So long a page waits for what another one opens, where that is known to take long."""
 
 MOST_OPEN = 32
 """Datasets that are open at once; those that nobody looked at for the longest time are closed."""
@@ -66,6 +75,14 @@ class Target:
     patience: Patience = field(repr=False)
 
 
+@dataclass(slots=True)
+class _Opening:
+    """A dataset that is being opened; `is_long`: longer than a page waits for it."""
+
+    made: Future[Any] = field(default_factory=Future[Any])
+    is_long: bool = False
+
+
 class Targets:
     """Everything that a server shows.
 
@@ -85,6 +102,7 @@ class Targets:
         self.shelves: list[Shelf] = []  # the folders of several datasets among what was given
         self._on_shelf: dict[str, OnShelf] = {}
         self._opened: dict[tuple[str, str | None], tuple[Any, object]] = {}
+        self._opening: dict[tuple[str, str | None], _Opening] = {}
         self._require_one(is_one=len(given) == 1)
         for one in map(place_of, given):
             self._add(one)
@@ -118,7 +136,7 @@ class Targets:
         return found
 
     def dataset(self, target: Target, split: str | None = None) -> Opened:
-        """A dataset, open. Raises as `penstock.open`."""
+        """A dataset, open. Raises as `penstock.open`, and `Late` where it is being opened, and that takes long."""
         asked = self.settings.split if split is None else split
         return self._open(target, split, lambda: self._open_dataset(target.place, asked))
 
@@ -146,12 +164,28 @@ class Targets:
             if known is not None and known[1] == mark:
                 self._opened[key] = known  # the last one is the one that was looked at last
                 return known[0]
-        made = opening()
-        with self._lock:
-            self._opened[key] = (made, mark)
-            while len(self._opened) > MOST_OPEN:
-                del self._opened[next(iter(self._opened))]
-        return made
+            going = self._opening.get(key)
+            own = self._opening.setdefault(key, _Opening())
+        if going is not None:
+            done, _ = wait([going.made], SOON_SECONDS if going.is_long else WAIT_SECONDS)
+            if not done or isinstance(going.made.exception(), NotAtHand):
+                raise Late
+            return going.made.result()
+        try:
+            made = opening()
+        except BaseException as error:
+            own.made.set_exception(error)
+            raise
+        else:
+            with self._lock:
+                self._opened[key] = (made, mark)
+                while len(self._opened) > MOST_OPEN:
+                    del self._opened[next(iter(self._opened))]
+            own.made.set_result(made)
+            return made
+        finally:
+            with self._lock:
+                del self._opening[key]
 
     def _add(self, place: Place) -> None:
         if is_recipe(place.path) and not place.is_folder():
@@ -159,18 +193,42 @@ class Targets:
                 raise NotFound("no such file", path=place.path, hint="Check the path")
             self._put(place, place.name, "run")
             return
-        if place.is_local and place.is_folder() and not self._is_dataset(place):
+        title = place.name or place.shown
+        error = self._begun(self._put(place, title, "dataset"))
+        if isinstance(error, Unsupported | NotFound) and place.is_local and place.is_folder():
             found = shelf(place)
             if found.datasets:
+                del self._targets[next(reversed(self._targets))]
                 self._add_shelf(place, found)
                 return
-        name = self._put(place, place.name or place.shown, "dataset")
-        try:
-            self.dataset(self._targets[name])
-        except (NotFound, Unsupported):
-            raise
-        except (FormatError, OSError):  # what is damaged, or far away and silent, is told on its page
-            pass
+        if isinstance(error, NotFound | Unsupported) or not isinstance(error, FormatError | OSError | None):
+            raise error  # others, of what is damaged, or far away and silent, are told on its page
+
+    def _begun(self, name: str) -> BaseException | None:
+        """What opening a dataset raises; None where it is open, or takes long: that goes on."""
+        target = self._targets[name]
+        is_known = threading.Event()
+
+        def ask() -> object:
+            try:
+                with at_hand_only():
+                    return self.dataset(target)
+            except NotAtHand:
+                return self._open(target, None, opening)
+
+        def opening() -> Opened:
+            with self._lock:
+                self._opening[target.name, None].is_long = True
+            is_known.set()
+            return self._open_dataset(target.place, self.settings.split)
+
+        made = target.patience.begin(("open", None), ask)
+        made.add_done_callback(lambda _: is_known.set())
+        if not is_known.wait(START_SECONDS):
+            with self._lock:
+                if (going := self._opening.get((name, None))) is not None:
+                    going.is_long = True
+        return made.exception() if made.done() else None
 
     def _add_shelf(self, place: Place, found: Shelf) -> None:
         for one in found.datasets:
@@ -178,16 +236,6 @@ class Targets:
             name = self._put(place.child(one.path), one.path, kind)
             self._on_shelf[name] = one
         self.shelves.append(found)
-
-    def _is_dataset(self, place: Place) -> bool:
-        """Whether a folder is one dataset; one that is damaged is one too."""
-        try:
-            self._open_dataset(place, self.settings.split)
-        except (Unsupported, NotFound):
-            return False
-        except (PenstockError, OSError):
-            return True
-        return True
 
     def _put(self, place: Place, title: str, kind: Kind) -> str:
         plain = _NAME.sub("-", title).strip("-.")[:_MOST_NAME] or "data"

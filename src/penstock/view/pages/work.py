@@ -15,8 +15,8 @@ from penstock.types import Finding
 from penstock.view import facts
 from penstock.view.facts.scan import By, Scan, Wish, scan
 from penstock.view.pages.jobs import Progress
+from penstock.view.pages.patience import WAIT_SECONDS
 from penstock.view.pages.site import (
-    WAIT_SECONDS,
     answer,
     chosen_of,
     fault_of,

@@ -1,0 +1,109 @@
+"""Data of each format on a web server and in an object store, through the same pages; and stores with faults."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from tests.smoke.made import MADE, Made
+from tests.view.pages.conftest import Ask
+
+from penstock.store.place import place_of
+from penstock.testing import FileServer
+
+LISTED = ("jsonl-files",)
+"""What a web server, which lists nothing, can't show."""
+PAGES = ("samples", "samples?as=list", "samples?at=50%25", "sample/0", "tokens", "find?index=0", "health", "compare")
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+
+
+def require_pages(client: TestClient, name: str) -> None:
+    front = client.get("/")
+    assert (front.status_code, name.partition("-")[0] in front.text, 'role="alert"' in front.text) == (200, True, False)
+    here = f"/d/{name_of(client)}/"
+    for page in PAGES:
+        found = client.get(here + page)
+        assert found.status_code == 200, (page, found.text)
+        assert 'role="alert"' not in found.text, (page, found.text)
+    assert "this sample" not in client.get(f"{here}sample/0").text
+
+
+def name_of(client: TestClient) -> str:
+    app: Any = client.app
+    return next(iter(app.state.site.targets)).name
+
+
+def made_in(folder: Path, name: str) -> tuple[Made, str]:
+    """A dataset, and its path from the folder."""
+    made = MADE[name](folder)
+    return made, str(made.path.relative_to(folder))
+
+
+@pytest.mark.parametrize("name", sorted(MADE))
+def test_every_format_in_an_object_store(name: str, tmp_path: Path, pages: Ask, s3_server: str) -> None:
+    made, path = made_in(tmp_path, name)
+    for file, data in files_of(tmp_path).items():
+        place = place_of(f"s3://bucket/seen-{name}/{file}")
+        out = place.store.stage(place.path)
+        out.write(data)
+        out.commit()
+    require_pages(pages(f"s3://bucket/seen-{name}/{path}", **made.options), name)
+
+
+@pytest.mark.parametrize("name", sorted(set(MADE) - {*LISTED, "folder"}))
+def test_every_format_on_a_web_server(name: str, tmp_path: Path, pages: Ask) -> None:
+    made, path = made_in(tmp_path, name)
+    with FileServer(files_of(tmp_path)) as server:
+        require_pages(pages(f"{server.url}/{path}", **made.options), name)
+
+
+def test_what_a_web_server_does_not_list_says_so(tmp_path: Path, pages: Ask) -> None:
+    _, path = made_in(tmp_path, "folder")
+    with FileServer(files_of(tmp_path)) as server:
+        client = pages(f"{server.url}/{path}")
+        for page in ("", "samples", "sample/0", "find?text=1"):
+            found = client.get(f"/d/{name_of(client)}/{page}").text
+            assert "a web server does not list its files" in found, page
+            assert "penstock index" not in found, page
+
+
+@pytest.mark.parametrize("fault", ["503", "403", "drop", "truncate", "corrupt"])
+def test_a_store_that_fails_while_it_is_looked_at(
+    fault: Any, tmp_path: Path, pages: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each page says what is wrong, and is whole again when the store is."""
+    monkeypatch.setenv("PENSTOCK_REMOTE_TRIES", "1")
+    _, path = made_in(tmp_path, "mds")
+    with FileServer(files_of(tmp_path)) as server:
+        client = pages(f"{server.url}/{path}")
+        here = f"/d/{name_of(client)}/"
+        assert client.get("/").status_code == 200
+        server.always = fault
+        for page in ("", "samples", "sample/0", "tokens", "find?text=1"):
+            assert client.get(here + page).status_code in (200, 202, 400), page
+        server.always = ""
+        assert client.get("/static/style.css").status_code == 200
+
+
+def test_a_store_that_is_silent(tmp_path: Path, pages: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds the pages of its own dataset, which say so at once; those of others are there."""
+    from penstock.view.pages import targets
+
+    monkeypatch.setattr(targets, "START_SECONDS", 0.1)
+    _, path = made_in(tmp_path, "mds")
+    near = tmp_path / "near.jsonl"
+    near.write_text(json.dumps({"text": "near"}) + "\n")
+    with FileServer(files_of(tmp_path)) as server:
+        server.always, server.hang_s = "hang", 60.0
+        client = pages(f"{server.url}/{path}", near)
+        name = name_of(client)
+        assert [client.get(f"/d/{name}/{page}").status_code for page in ("", "samples", "sample/0")] == [202] * 3
+        assert "near" in client.get("/d/near.jsonl/samples").text
+        server.always = ""
+        server.released.set()
