@@ -275,12 +275,13 @@ class OpenOptions:
 
     `image` says how typed samples hold images, whatever the dataset says: as `codec.parts.DecodeOptions.image`, or
     `"bytes"` for all parts as they are stored. `trust_parts` lets pickled parts run their code, and nothing else that
-    `trust` allows. `excludes` is the exclude list: a path, a `penstock.store.exclude_list.ExcludeList`, or None for the
-    one that lies beside data of this machine; `mask_tokens` the id in the place of excluded documents' tokens. Both are
-    seen to where datasets are opened: a format needs neither. So are `tokens_column`, the column of rows that holds
-    documents of ids, and `tokens_dtype`, that of ids in bytes. `one_document` says that nothing tells where documents
-    are: they end at `eos_id`, or all is one; formats take it whose traits say that they may be `borderless`. `planes`:
-    `"auto"` for those that lie beside tokens, None to leave them behind. `decode` is `"uint8"` for images as arrays.
+    `trust` allows; `refuse_late` refuses those of crude samples when they are asked for. `excludes` is the exclude
+    list: a path, a `penstock.store.exclude_list.ExcludeList`, or None for the one that lies beside data of this
+    machine; `mask_tokens` the id in the place of excluded documents' tokens. Both are seen to where datasets are
+    opened: a format needs neither. So are `tokens_column`, the column of rows that holds documents of ids, and
+    `tokens_dtype`, that of ids in bytes. `one_document` says that nothing tells where documents are: they end at
+    `eos_id`, or all is one; formats take it whose traits say that they may be `borderless`. `planes`: `"auto"` for
+    those that lie beside tokens, None to leave them behind. `decode` is `"uint8"` for images as arrays.
     """
 
     split: str | None = None
@@ -296,6 +297,7 @@ class OpenOptions:
     validate_hash: str | None = None
     follow_links: bool = False
     trust_parts: bool = False
+    refuse_late: bool = False
     excludes: Any = None
     mask_tokens: int | None = None
     tokens_column: str | None = None

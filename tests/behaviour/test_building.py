@@ -42,7 +42,11 @@ SUBMODULES = {
     "flavors.base_dataset": "Sample SavableDataset",
     "flavors.captioning": "CaptioningSample CaptioningWebdataset",
     "flavors.webdataset": "StandardWebdatasetFactory AVData",
+    "flavors.webdataset.sample_decoder": "SampleDecoder",
     "epathlib": "EPath",
+    "epathlib.epath": "EPath",
+    "media": "AVMetadata ImageMetadata",
+    "media.metadata": "AVMetadata ImageMetadata",
     "dataset_loader": "DatasetLoader",
     "dataset_config": "get_dataset_from_config",
     "metadataset": "load_dataset prepare_metadataset traverse_metadataset",
@@ -57,7 +61,7 @@ SUBMODULES = {
     "errors": "SkipSample FatalSampleError log_exception",
     "edataclass": "edataclass",
     "source_info": "SourceInfo add_source_info",
-    "av": "AVData AVDecoder",
+    "av": "AVData AVDecoder get_clips_uniform get_single_frames_uniform",
 }
 
 

@@ -49,6 +49,7 @@ UNREAD = {
     "energon/walks.py:SavableDataset.walk:place": "abstract, too",
     "energon/encoder.py:TaskEncoder.batch_group_criterion:sample": "a hook; the default puts all samples in one group",
     "energon/stores.py:FileStore.__getitem__:key": "abstract: a store of the program's own has it",
+    "energon/stores.py:Lazy.get:sample": "abstract, too",
     "energon/stores.py:MockLazy.get:sample": "a mock has no source to add",
     "energon/worker.py:_Active.__get__:instance": "a descriptor's signature; what is active is of the thread",
     "energon/worker.py:_Active.__get__:owner": "as of the instance",
@@ -297,6 +298,10 @@ def _refused_decoder(own: Any, tmp_path: Path) -> None:
     _energon(task_encoder=type("Decodes", (Texts,), {"decoder": own()})())
 
 
+def _refused_factory(own: Any, tmp_path: Path) -> None:
+    own(tmp_path / "a", worker_config=en.WorkerConfig(rank=0, world_size=1, num_workers=0))
+
+
 def _packed(tmp_path: Path) -> Path:
     with ps.create(tmp_path / "a.pbin", format="pbin", token_bytes=2) as writer:
         writer.write({"tokens": np.arange(20, dtype=np.uint16)})
@@ -352,6 +357,11 @@ REFUSED: Mapping[str, tuple[Any, Callable[[Any, Path], Any], tuple[str, ...]]] =
         (
             "build_cook_crude_sample", "_load_dataset", "_is_overridden",
         ),
+    ),
+    "CaptioningWebdataset": (en.CaptioningWebdataset, _refused_factory, ("load_sample", "sample_filter", "config")),
+    "CrudeWebdataset": (en.CrudeWebdataset, _refused_factory, ("load_sample", "_load_sample_raw", "shard_workers")),
+    "DefaultCrudeJsonlDatasetFactory": (
+        en.DefaultCrudeJsonlDatasetFactory, _refused_factory, ("_load_sample", "_load_sample_raw", "config"),
     ),
     "SampleDecoder": (en.SampleDecoder, _refused_decoder, ("decode", "__call__", "config")),
     "PackedMemMapDatasetContinuous": (

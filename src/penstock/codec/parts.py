@@ -26,7 +26,7 @@ import json
 import math
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,6 +91,7 @@ class DecodeOptions:
         frames: of sound and videos all frames at once, an `AVData`, in the place of an `AVDecoder`.
         sound: with `frames`, the sound of videos, too.
         media: applied to each `AVDecoder` or `AVData`; None returns it as it is.
+        refuse_late: `decode_parts` gives a `Refused` for a part that would run code.
     """
 
     image: str = "pil"
@@ -100,6 +101,7 @@ class DecodeOptions:
     frames: bool = False
     sound: bool = False
     media: Callable[[Any], Any] | None = None
+    refuse_late: bool = False
 
     def __post_init__(self) -> None:
         if self.image not in IMAGE_KINDS:
@@ -111,6 +113,17 @@ def image_kind(decode: str | None) -> str | None:
     if decode is not None and decode not in _ARRAYS:
         raise ConfigError("no such way to decode images", found=f"decode={decode!r}", expected=" | ".join(_ARRAYS))
     return None if decode is None else _ARRAYS[decode]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Stands for a part that would run code, which nobody may touch.
+
+    Attributes:
+        error: what is raised where it is asked for.
+    """
+
+    error: UnsafeData
 
 
 def suffix_of(part: str) -> str:
@@ -155,6 +168,19 @@ def decode_part(part: str, data: bytes, how: DecodeOptions) -> Any:
         raise
     except (ValueError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise _damaged(part, f"{type(error).__name__}: {error}") from None
+
+
+def decode_parts(parts: Mapping[str, bytes], how: DecodeOptions) -> dict[str, Any]:
+    """The values of the parts of a sample; see `decode_part`."""
+    made: dict[str, Any] = {}
+    for name, data in parts.items():
+        try:
+            made[name] = decode_part(name, data, how)
+        except UnsafeData as error:
+            if not how.refuse_late:
+                raise
+            made[name] = Refused(error)
+    return made
 
 
 def _unpacked_limit(how: DecodeOptions, stored_bytes: int) -> int:

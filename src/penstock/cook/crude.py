@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +15,9 @@ from penstock._places import by_name, place_of
 from penstock._resolved import excluded_of, prefetch_of, samples_of
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, SupportsFiles
-from penstock.codec.parts import DecodeOptions, decode_part
+from penstock.codec.parts import DecodeOptions, Refused, decode_parts
 from penstock.cook.stores import FileStore, stores_of
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, UnsafeData
 from penstock.mix.auxiliary import aux_of
 from penstock.order.borders import Blocks, blocks_of
 from penstock.types import Batch, IntArray, Place, Schema
@@ -52,6 +52,45 @@ class CrudeSample(dict[str, Any]):
     __slots__ = ("origin",)
 
     origin: Origin
+
+
+class _Guarded(CrudeSample):
+    """A raw sample of which a part is refused, when it is asked for: alone, or with all others."""
+
+    __slots__ = ()
+
+    def __getitem__(self, name: str, /) -> Any:
+        return self._given(super().__getitem__(name))
+
+    def __iter__(self) -> Iterator[str]:
+        return super().__iter__()  # an __iter__ of its own makes dict() and ** ask for each value
+
+    def get(self, name: str, default: Any = None, /) -> Any:
+        return self._given(super().get(name, default))
+
+    def pop(self, name: str, /, *default: Any) -> Any:
+        return self._given(super().pop(name, *default))
+
+    def values(self) -> Any:
+        return ValuesView(self)
+
+    def items(self) -> Any:
+        return ItemsView(self)
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self)
+
+    def _given(self, value: Any) -> Any:
+        if type(value) is not Refused:
+            return value
+        error, sources = value.error, super().get("__sources__")
+        raise UnsafeData(
+            f"sample {super().get('__key__')!r}: {error.what}",
+            path=sources[0].dataset_path if sources else None,
+            offset_bytes=error.offset_bytes,
+            found=error.found,
+            hint=error.hint,
+        )
 
 
 _NAMED = ("trust", "most_pixels", "most_bytes", "frames", "sound")
@@ -182,19 +221,21 @@ class Crude:
             made["__subflavors__"] = {**(raw.get("__subflavors__") or {}), **self.origin.subflavors}
         if self._decode_parts:
             self._decode_all(made)
+        if self._decode is not None and self._decode.refuse_late and any(type(one) is Refused for one in made.values()):
+            made = _Guarded(made)
+            made.origin = self.origin
         return made
 
     def _decode_all(self, made: CrudeSample) -> None:
         how = self._decode
         if how is None:
             return
-        for name, value in made.items():
-            if type(value) is bytes and not name.startswith("__"):
-                try:
-                    made[name] = decode_part(name, value, how)
-                except PenstockError as error:
-                    error.what = f"sample {made.get('__key__')!r}: {error.what}"
-                    raise
+        parts = {name: one for name, one in made.items() if type(one) is bytes and not name.startswith("__")}
+        try:
+            made.update(decode_parts(parts, how))
+        except PenstockError as error:
+            error.what = f"sample {made.get('__key__')!r}: {error.what}"
+            raise
 
 
 def _again(source: Any, subflavors: Any, decode: Any, decode_parts: bool, kind: str | None, sample_class: Any) -> Crude:

@@ -33,6 +33,16 @@ class Lazy:
 
     __class_getitem__ = classmethod(GenericAlias)  # Lazy[bytes] says what `get` gives
 
+    @property
+    def ds(self) -> FileStore:
+        """The store, as Energon calls it."""
+        return self.store
+
+    @property
+    def fname(self) -> str:
+        """The name, as Energon calls it."""
+        return self.name
+
     def get(self, sample: Any = None) -> Any:
         """The file's value, at any number of calls; the file is added to the sources of `sample`.
 

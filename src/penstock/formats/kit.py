@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 _FLUSH_BYTES = 1 << 20
-_OF_READING = ("read", "image", "trust_parts")
+_OF_READING = ("read", "image", "trust_parts", "refuse_late")
 
 
 class OutputFile:

@@ -46,7 +46,7 @@ def open_leaf(
 
     Args:
         path: folder, file or URL.
-        split: of a WebDataset; a JSONL has none.
+        split: of a WebDataset, unless its `dataset.yaml` says another one, as in Energon; a JSONL has none.
         dataset_config: file in `.nv-meta` in the place of `dataset.yaml`.
         split_config: file in `.nv-meta` in the place of `split.yaml`.
         sample_types: types that its `dataset.yaml` may name.
@@ -79,6 +79,7 @@ def open_leaf(
         name = dataset_config or DATASET_YAML
         said = read_dataset_yaml(store, root, name)
         splits = splits_of(store, root, said) if splits is None else splits
+        options = replace(options, split=said.split_part or split)
         raw = open_raw(store, root, replace(options, columns=None), splits)
         given: dict[str, Any] = {"dataset_config": name, "sample_types": sample_types, "found": said}
         made = typed_view(raw, store, raw.path, options, **given)

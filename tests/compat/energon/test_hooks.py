@@ -355,6 +355,52 @@ def test_without_trust_pickled_parts_end_the_run(sounds: Path) -> None:
         next(iter(ld))
 
 
+TOUCHES = {
+    "by name": lambda sample: sample["pkl"],
+    "get": lambda sample: sample.get("pkl"),
+    "pop": lambda sample: sample.pop("pkl"),
+    "dict": lambda sample: dict(sample),
+    "copy": lambda sample: sample.copy(),
+    "double star": lambda sample: {**sample},
+    "items": lambda sample: list(sample.items()),
+    "values": lambda sample: list(sample.values()),
+}
+"""How a cooker may come by a part."""
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+@pytest.mark.parametrize("how", TOUCHES)
+def test_a_part_that_runs_code_is_refused_however_it_is_asked_for(how: str, prepared: bool, sounds: Path) -> None:
+    if not prepared:
+        (sounds / ".nv-meta" / "dataset.yaml").unlink()
+
+    class Asks(en.DefaultTaskEncoder[Any, Any, Any, Any]):
+        cookers = (en.Cooker(en.stateless(TOUCHES[how])),)
+
+    with pytest.raises(UnsafeData, match=r"sounds: sample '\d': a part 'pkl' runs code"):
+        next(iter(en.get_loader(_train(Asks(), sounds, batch_size=None))))
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+def test_a_part_that_runs_code_and_that_nobody_touches_harms_nobody(prepared: bool, sounds: Path) -> None:
+    if not prepared:
+        (sounds / ".nv-meta" / "dataset.yaml").unlink()
+
+    @en.stateless
+    def rest(sample: Any) -> Any:
+        return {"__key__": sample["__key__"], "wav": sample.get("wav"), "has": "pkl" in sample, "no": sample.get("no")}
+
+    class Rest(en.DefaultTaskEncoder[Any, Any, Any, Any]):
+        cookers = (en.Cooker(rest),)
+
+    made = next(iter(en.get_loader(_train(Rest(), sounds, batch_size=None))))
+    assert isinstance(made["wav"], en.AVDecoder)
+    assert (made["has"], made["no"]) == (True, None)
+    if prepared:
+        with pytest.raises(UnsafeData):
+            ps.open(sounds)[0]
+
+
 # --- time limits, and what changes nothing ---------------------------------------------------------------------------
 
 

@@ -109,6 +109,7 @@ class SampleDecoder:
     def options(self) -> DecodeOptions:
         """The options of formats that decode this way."""
         own = {"trust": self.trust, "frames": self.av_decode == "torch", "sound": self.video_decode_audio}
+        own |= {"refuse_late": True}
         return DecodeOptions(self.image_decode, **own, media=as_energons)
 
     def decode(self, fname: str, raw: bytes) -> Any:

@@ -17,13 +17,13 @@ from penstock.compat.energon.leaf import Samples
 from penstock.compat.energon.opening import Opening, open_node, opened_by, text_of, typed_below
 from penstock.compat.energon.samples import TYPES, Sample
 from penstock.compat.energon.stages import Encoded
+from penstock.compat.energon.stores import JsonlFileStore, WebdatasetFileStore
 from penstock.compat.energon.walks import SavableDataset
 from penstock.compat.energon.work import AnyEncoder, Work
 from penstock.compat.energon.worker import WorkerConfig
-from penstock.compat.unused import say_unused
+from penstock.compat.unused import refuse_overrides, say_unused
 from penstock.cook import Crude, CrudeSample, FileStore
 from penstock.errors import ConfigError
-from penstock.formats import open_source
 from penstock.formats.samples.webdataset.dataset_yaml import made_by_hand
 from penstock.order import Sequential
 from penstock.recipe.leaf import JSONL, open_leaf
@@ -143,12 +143,13 @@ class BaseCoreDatasetFactory:
         work = Work(self.encoder, config, encodes=False)
         return Samples(Encoded(stream, work), len(source), len(source), config)
 
-    def as_file_store(self) -> FileStore:
+    def as_file_store(self) -> WebdatasetFileStore | JsonlFileStore:
         """Its files by name, as bytes."""
         node = self.node
         if not isinstance(node, Leaf):
             raise ConfigError("a join gives no files by name", path=node.path)
-        return FileStore(cast(Any, open_source(node.path, raw=True, follow_links=self.opening.follow_links)))
+        files = JsonlFileStore if node.path.endswith(JSONL) else WebdatasetFileStore
+        return files(node.path, follow_links=self.opening.follow_links)
 
     def __len__(self) -> int:
         return len(self.source)
@@ -208,6 +209,22 @@ def _together(datasets: Sequence[LoadedDataset], mode: Any) -> Node:
     return Mixed("blend" if number == "weight" else "blend_epochized", tuple(children), datasets[0].dataset.node.path)
 
 
+_NEVER_CALLED = (
+    "load_sample", "sample_filter", "config", "shard_workers", "slice_workers", "_load_sample", "_load_sample_raw",
+)  # fmt: skip
+"""Methods of the original's datasets by which it reads samples."""
+
+
+def _require_usual(kind: type[Any], base: type[Any], unused: Mapping[str, Any]) -> None:
+    """Refuse methods and options of a dataset that would be passed over."""
+    refuse_overrides(kind, base, _NEVER_CALLED, "Put a MapDataset or a FilterDataset around what build() gives")
+    unknown = sorted(set(unused) - {"parallel_shard_iters", "max_samples_per_sequence"})
+    if unknown:
+        hint = "Say subset in a metadataset" if "subset" in unknown else None
+        raise ConfigError("no such option of a dataset", found=", ".join(unknown), hint=hint)
+    say_unused(kind.__name__, "every sample is addressed by itself", unused, {})
+
+
 class BaseWebdatasetFactory(BaseCoreDatasetFactory):
     """A prepared WebDataset: see `StandardWebdatasetFactory`."""
 
@@ -250,10 +267,7 @@ class DefaultGenericWebdatasetFactory(BaseWebdatasetFactory):
         sample_type: Any = None,
         **unused: Any,
     ) -> None:
-        unknown = sorted(set(unused) - {"parallel_shard_iters", "max_samples_per_sequence"})
-        if unknown:
-            raise ConfigError("no such option of a dataset", found=", ".join(unknown))
-        say_unused(type(self).__name__, "every sample is addressed by itself", unused, {})
+        _require_usual(type(self), DefaultGenericWebdatasetFactory, unused)
         kind = sample_type or self.__sample_type__
         if kind is None:
             raise ConfigError(f"{type(self).__name__} has no type of samples", expected="sample_type=")
@@ -310,6 +324,7 @@ class CrudeJsonlDatasetFactory(BaseCoreDatasetFactory):
         worker_config: rank, world size and workers.
         subflavors: that its samples carry.
         shuffle_over_epochs: copies shuffled together.
+        unused: `parallel_shard_iters` and `max_samples_per_sequence` change nothing, which is logged.
     """
 
     __sample_type__ = CrudeSample
@@ -322,7 +337,9 @@ class CrudeJsonlDatasetFactory(BaseCoreDatasetFactory):
         worker_config: WorkerConfig,
         subflavors: Mapping[str, Any] | None = None,
         shuffle_over_epochs: int | None = 1,
+        **unused: Any,
     ) -> None:
+        _require_usual(type(self), CrudeJsonlDatasetFactory, unused)
         self.node = Leaf(text_of(path), "train")
         self.opening = Opening("train", multiplier=shuffle_over_epochs)
         self.worker_config, self.training = worker_config, training

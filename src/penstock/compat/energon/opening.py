@@ -110,6 +110,7 @@ def open_node(
         follow_links=opening.follow_links,
         image="bytes" if decoder is None else decoder.image_decode,
         trust_parts=decoder is not None and decoder.trust,
+        refuse_late=True,
     )
     how = None if decoder is None else decoder.options
     made: list[Source[Any]] = []

@@ -12,16 +12,27 @@ from typing import Any
 from penstock import cook
 from penstock.compat.energon.cookers import SampleDecoder
 from penstock.compat.unused import say_unused
-from penstock.cook import Lazy, Prefetch
+from penstock.cook import Prefetch
 from penstock.cook.stores import add_source
 from penstock.errors import ConfigError
 from penstock.formats import open_source
 from penstock.types import SourceInfo
 
-__all__ = ["Lazy"]
+DirectLazy = cook.Lazy
+FileCacheLazy = cook.Lazy
 
-DirectLazy = Lazy
-FileCacheLazy = Lazy
+
+class Lazy(ABC):
+    """A file that is fetched when it is asked for: what cache pools give, and `MockLazy`."""
+
+    __class_getitem__ = classmethod(GenericAlias)
+
+    @abstractmethod
+    def get(self, sample: Any = None) -> Any:
+        """The value."""
+
+
+Lazy.register(cook.Lazy)
 
 
 class FileStore(ABC):
@@ -56,56 +67,110 @@ class FileStore(ABC):
 FileStore.register(cook.FileStore)
 
 
-def SystemFileStore(base_dir: str | os.PathLike[str], *, follow_links: bool = False) -> cook.FileStore:
-    """The files of a folder, as bytes."""
-    source: Any = open_source(os.fspath(base_dir), format="folder", raw=True, follow_links=follow_links)
-    return cook.FileStore(source)
+class _Files(FileStore):
+    """The files of a dataset of ours, which a subclass may change on their way."""
 
-
-def WebdatasetFileStore(path: str | os.PathLike[str], *, follow_links: bool = False) -> cook.FileStore:
-    """The files of a prepared WebDataset, of all its splits, as bytes."""
-    source: Any = open_source(os.fspath(path), format="webdataset", raw=True, follow_links=follow_links)
-    return cook.FileStore(source)
-
-
-def JsonlFileStore(path: str | os.PathLike[str], *, follow_links: bool = False) -> cook.FileStore:
-    """The lines of a JSONL by `"N.json"`, as bytes."""
-    source: Any = open_source(os.fspath(path), format="jsonl", flavor="energon", raw=True, follow_links=follow_links)
-    return cook.FileStore(source)
-
-
-def DecodeFileStore(inner: Any, *, decoder: Any) -> Any:
-    """A store whose files are decoded by their extension, or by a `decode` of the decoder's own."""
-    if type(decoder) is SampleDecoder and isinstance(inner, cook.FileStore):
-        return cook.FileStore(inner.source, decoder.options, inner.key)
-    return _Decoded(inner, decoder)
-
-
-class _Decoded(FileStore):
-    """The files of another store, each decoded by its name."""
-
-    def __init__(self, inner: Any, decoder: Any) -> None:
-        self._inner = inner
-        self._decoder = decoder
+    def __init__(self, files: cook.FileStore) -> None:
+        self.files = files
 
     def __getitem__(self, key: str, /) -> tuple[Any, SourceInfo]:
-        raw, info = self._inner[key]
-        return self._decoder.decode(key, raw), info
+        return self.files[key]
 
     def get_path(self) -> str:
-        return self._inner.get_path()
+        return self.files.get_path()
 
     def get_media_metadata(self, key: str) -> Any:
-        return self._inner.get_media_metadata(key)
+        return self.files.get_media_metadata(key)
 
 
-def PrimaryFileStore(inner: cook.FileStore, current_key: str) -> cook.FileStore:
+class SystemFileStore(_Files):
+    """The files of a folder, as bytes.
+
+    Args:
+        base_dir: the folder.
+        follow_links: also to files outside of the folder.
+    """
+
+    def __init__(self, base_dir: str | os.PathLike[str] | None = None, *, follow_links: bool = False) -> None:
+        if base_dir is None:
+            what = "a store without a folder gives every file of the machine to names that come with the data"
+            raise ConfigError(what, hint="Give the folder that the files are in as base_dir")
+        super().__init__(cook.FileStore(_raw(base_dir, follow_links, format="folder")))
+
+
+class WebdatasetFileStore(_Files):
+    """The files of a prepared WebDataset, of all its splits, as bytes."""
+
+    def __init__(self, dataset_path: str | os.PathLike[str], *, follow_links: bool = False) -> None:
+        super().__init__(cook.FileStore(_raw(dataset_path, follow_links, format="webdataset")))
+
+
+class JsonlFileStore(_Files):
+    """The lines of a JSONL by `"N.json"`, as bytes."""
+
+    def __init__(self, jsonl_path: str | os.PathLike[str], *, follow_links: bool = False) -> None:
+        super().__init__(cook.FileStore(_raw(jsonl_path, follow_links, format="jsonl", flavor="energon")))
+
+
+def _raw(path: Any, follow_links: bool, **options: Any) -> Any:
+    return open_source(str(path), raw=True, follow_links=follow_links, **options)
+
+
+class DecodeFileStore(FileStore):
+    """The files of another store, decoded by their extension, or by a `decode` of the decoder's own."""
+
+    def __init__(self, inner: Any, *, decoder: Any) -> None:
+        self.inner = inner
+        self.decoder = decoder
+        below = files_of(inner)
+        ours = type(decoder) is SampleDecoder and below is not None
+        self.files = cook.FileStore(below.source, decoder.options, below.key) if ours and below is not None else None
+
+    def __getitem__(self, key: str, /) -> tuple[Any, SourceInfo]:
+        if self.files is not None:
+            return self.files[key]
+        raw, info = self.inner[key]
+        return self.decoder.decode(key, raw), info
+
+    def get_path(self) -> str:
+        return self.inner.get_path()
+
+    def get_media_metadata(self, key: str) -> Any:
+        return self.inner.get_media_metadata(key)
+
+
+class PrimaryFileStore(FileStore):
     """A store in which a name that begins with a dot is a file of the sample with this key."""
-    return inner.of(current_key)
+
+    def __init__(self, inner: Any, current_key: str) -> None:
+        self.inner = inner
+        self.current_key = current_key
+        below = files_of(inner)
+        self.files = None if below is None else below.of(current_key)
+
+    def __getitem__(self, key: str, /) -> tuple[Any, SourceInfo]:
+        return self.inner[self._whole(key)]
+
+    def get_path(self) -> str:
+        return self.inner.get_path()
+
+    def get_media_metadata(self, key: str) -> Any:
+        return self.inner.get_media_metadata(self._whole(key))
+
+    def _whole(self, key: str) -> str:
+        return self.current_key + key if key.startswith(".") else key
+
+
+def files_of(store: Any) -> cook.FileStore | None:
+    """The files of ours that a store gives, where nothing of a program's own comes between; they can be prefetched."""
+    if isinstance(store, cook.FileStore):
+        return store
+    known = (SystemFileStore, WebdatasetFileStore, JsonlFileStore, DecodeFileStore, PrimaryFileStore)
+    return store.files if type(store) in known else None
 
 
 @dataclass(frozen=True, slots=True)
-class MockLazy:
+class MockLazy(Lazy):
     """A lazy value of a function, for tests.
 
     Attributes:
@@ -116,8 +181,6 @@ class MockLazy:
     fname: str
     get_fn: Callable[[str], Any]
 
-    __class_getitem__ = classmethod(GenericAlias)
-
     def get(self, sample: Any = None) -> Any:
         """The value."""
         del sample
@@ -125,7 +188,7 @@ class MockLazy:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Lazy):
     """A lazy value that is here already, and what it was called where that was said."""
 
     value: Any
@@ -146,9 +209,9 @@ class CachePool:
         """A file's value now."""
         return ds.get(fname, sample)
 
-    def get_lazy(self, ds: Any, fname: str) -> Lazy:
+    def get_lazy(self, ds: Any, fname: str) -> cook.Lazy:
         """A handle to a file."""
-        return Lazy(ds, fname)
+        return cook.Lazy(ds, fname)
 
     def to_cache(self, data: Any, name: str) -> Kept:
         """A handle to a value, which stays in memory; `name` is its `fname`."""
@@ -189,9 +252,10 @@ class FileStoreCachePool(CachePool):
             say_unused("FileStoreCachePool", "it is in memory, and at most 1 GiB", size, {})
         self._ahead = Prefetch(num_workers, int(min(max_cache_size_gbytes, 1.0) * (1 << 30)))
 
-    def get_lazy(self, ds: Any, fname: str) -> Lazy:
+    def get_lazy(self, ds: Any, fname: str) -> cook.Lazy:
         """A handle to a file, whose fetch starts now; for a store of your own, when its value is needed."""
-        return self._ahead.lazy(ds, fname) if isinstance(ds, cook.FileStore) else Lazy(ds, fname)
+        files = files_of(ds)
+        return cook.Lazy(ds, fname) if files is None else self._ahead.lazy(files, fname)
 
     def close(self) -> None:
         """Stop fetching."""

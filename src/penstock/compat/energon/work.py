@@ -154,7 +154,7 @@ class Work:
             return sample  # a joiner made it
         origin, subflavors = sample.origin, sample.get("__subflavors__")
         if self._finish is not None:
-            for name, value in sample.items():
+            for name, value in dict.items(sample):
                 if type(value) in MEDIA:
                     sample[name] = self._finish(value)
         if origin.kind is not None:

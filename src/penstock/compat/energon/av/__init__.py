@@ -2,5 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.compat.energon.av.utils import get_clips_uniform as get_clips_uniform
+from penstock.compat.energon.av.utils import get_single_frames_uniform as get_single_frames_uniform
 from penstock.compat.energon.media import AVData as AVData
 from penstock.compat.energon.media import AVDecoder as AVDecoder

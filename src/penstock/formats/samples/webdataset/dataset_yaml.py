@@ -17,7 +17,7 @@ import importlib.abc
 import importlib.util
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock._digest import digest
@@ -44,7 +44,6 @@ _KNOWN = {
     *("auto_decode", "video_decode", "video_decode_audio", "av_decode"),
 }
 _OLD_PREFIXES = ("audio_", "video_")
-_OTHER_DATA = ("subset", "split_part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +60,7 @@ class DatasetYaml:
         is_decoded: False where parts stay bytes.
         image_decode: how images are decoded, where an old file says.
         split_config: file in `.nv-meta` in the place of `split.yaml`.
+        split_part: the split, whichever one is asked for.
     """
 
     path: str
@@ -73,6 +73,7 @@ class DatasetYaml:
     is_decoded: bool = True
     image_decode: str | None = None
     split_config: str | None = None
+    split_part: str | None = None
 
 
 def read_dataset_yaml(store: Store, root: str, name: str = DATASET_YAML) -> DatasetYaml:
@@ -115,8 +116,8 @@ def parse_dataset_yaml(value: Any, path: str) -> DatasetYaml:
     if access is not None and parts is not None:
         raise ConfigError("a field_map reads the parts that it names: it has no part_filter", path=path)
     is_decoded = value.get("auto_decode", True) is not False and value.get("decoder", True) is not None
-    image, splits = _text(value, "image_decode", path), _text(value, "split_config", path)
-    return DatasetYaml(path, module, name, access, loader, parts, subflavors, is_decoded, image, splits)
+    texts = (_text(value, key, path) for key in ("image_decode", "split_config", "split_part"))
+    return DatasetYaml(path, module, name, access, loader, parts, subflavors, is_decoded, *texts)
 
 
 def splits_of(store: Store, root: str, found: DatasetYaml) -> Splits | None:
@@ -251,10 +252,9 @@ def _require_known_keys(value: dict[str, Any], path: str) -> None:
     unknown = [key for key in value if key not in _KNOWN and not key.startswith(_OLD_PREFIXES)]
     if unknown:
         raise ConfigError("a key that does not exist", path=path, found=", ".join(unknown[:5]))
-    other_data = [key for key in _OTHER_DATA if value.get(key) is not None]
-    if other_data:
-        hint = "Say it when opening, or in a metadataset, and take it out here"
-        raise Unsupported("a key that chooses other samples", path=path, found=", ".join(other_data), hint=hint)
+    if value.get("subset") is not None:
+        hint = "Say it in a metadataset, and take it out here"
+        raise Unsupported("a key that chooses other samples", path=path, found="subset", hint=hint)
 
 
 def _require_fields(found: DatasetYaml, sample_type: SampleType) -> None:
@@ -288,7 +288,9 @@ def _decoding(found: DatasetYaml, options: OpenOptions) -> DecodeOptions | None:
     if asked == "bytes" or not (found.is_decoded or options.decode):
         return None
     image, trust = asked or found.image_decode, options.trust or options.trust_parts
-    return DecodeOptions(trust=trust) if image is None else DecodeOptions(image, trust)
+    late = options.refuse_late and found.type_name is None
+    usual = DecodeOptions(trust=trust, refuse_late=late)
+    return usual if image is None else replace(usual, image=image)
 
 
 def _parts(store: Store, found: DatasetYaml) -> frozenset[str] | Callable[[str], bool] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from penstock.abc import Source, Store
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, Unsupported
 from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML, meta_path
 from penstock.formats.samples.webdataset.source import open_raw
 from penstock.types import OpenOptions, Sample
@@ -33,5 +33,12 @@ def open_webdataset(store: Store, path: str, options: OpenOptions) -> Source[Sam
     from penstock.formats.samples.webdataset.dataset_yaml import read_dataset_yaml, splits_of, typed_view
 
     said = read_dataset_yaml(store, path)
+    if said.split_part is not None and options.split not in (None, said.split_part):
+        hint = "Ask for that split, or take the key out"
+        found = f"split_part: {said.split_part}"
+        raise Unsupported(
+            "the file says which split is read", path=said.path, found=found, expected=options.split, hint=hint
+        )
+    options = dataclasses.replace(options, split=said.split_part or options.split)
     raw = open_raw(store, path, dataclasses.replace(options, columns=None), splits_of(store, path, said))
     return typed_view(raw, store, raw.path, options, found=said)

@@ -15,7 +15,7 @@ from penstock._index import as_indices
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source
 from penstock.codec.fieldmap import FieldMap, apply
-from penstock.codec.parts import DecodeOptions, decode_part
+from penstock.codec.parts import DecodeOptions, decode_parts
 from penstock.errors import ConfigError, Corrupt, PenstockError
 from penstock.formats._modes import Mode
 from penstock.formats.samples.webdataset.sample_types import SampleType
@@ -271,9 +271,8 @@ class TypedSource:
         if how.parts is not None:
             reads = how.parts.__contains__ if isinstance(how.parts, frozenset) else how.parts
             names = [name for name in names if reads(name)]
-        if how.decode is None:
-            return {name: raw[name] for name in names}
-        return {name: decode_part(name, raw[name], how.decode) for name in names}
+        parts = {name: raw[name] for name in names}
+        return parts if how.decode is None else decode_parts(parts, how.decode)
 
     def _sources(self, raw: Sample, parts: Mapping[str, Any]) -> tuple[Any, ...]:
         """Sources that name only the files that were read."""

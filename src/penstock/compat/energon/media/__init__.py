@@ -9,7 +9,9 @@ from penstock._optional import require
 from penstock.codec import av
 from penstock.codec.av import AudioUnit, Ranges, VideoUnit
 from penstock.compat.energon.samples import edataclass
-from penstock.types import AVMetadata
+from penstock.types import AVMetadata, ImageMetadata
+
+__all__ = ["AVData", "AVDecoder", "AVMetadata", "ImageMetadata"]
 
 Times = list[tuple[float, float]]
 

@@ -1,0 +1,46 @@
+"""Clips that lie equally far apart in a film."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.codec.films import FPS, RATE, film, wav
+
+from penstock.compat.energon.av import AVDecoder, get_clips_uniform, get_single_frames_uniform
+from penstock.errors import ConfigError
+
+FRAMES = 30
+
+
+@pytest.fixture(scope="module")
+def decoder() -> AVDecoder:
+    return AVDecoder(film("mp4", num_frames=FRAMES, width=32, height=32))
+
+
+def test_single_frames_from_the_first_to_the_last(decoder: AVDecoder) -> None:
+    frames, starts = get_single_frames_uniform(decoder, 3, return_timestamps=True)
+    whole = decoder.get_video().video_clips
+    assert whole is not None
+    assert frames.shape == (3, 3, 32, 32)
+    assert starts == pytest.approx([0, 14 / FPS, (FRAMES - 1) / FPS], abs=1.01 / FPS)
+    for one, at in zip(frames, starts, strict=True):
+        assert torch.equal(one, whole[0][round(at * FPS)])
+    small = get_single_frames_uniform(decoder, 2, video_out_frame_size=(16, 8))
+    assert small.shape == (2, 3, 8, 16)  # given as width and height
+
+
+def test_clips_of_one_length_end_with_the_film(decoder: AVDecoder) -> None:
+    made = get_clips_uniform(decoder, 0.2, 4, request_video=True)
+    assert made.video_clips is not None
+    assert made.video_timestamps is not None
+    assert [len(clip) for clip in made.video_clips] == [3, 3, 3, 2]  # the frames that each touches
+    assert [round(at, 3) for pair in made.video_timestamps for at in pair] == [0, 0.3, 0.9, 1.2, 1.8, 2.1, 2.8, 3]
+    sound = get_clips_uniform(AVDecoder(wav(num_samples=RATE)), 0.25, 3, request_audio=True)
+    assert sound.audio_clips is not None
+    assert len({clip.shape for clip in sound.audio_clips}) == 1
+
+
+def test_clips_of_nothing_are_refused(decoder: AVDecoder) -> None:
+    for asked in ({}, {"request_video": True, "request_audio": True}):
+        with pytest.raises(ConfigError, match="what is not there, or of nothing"):
+            get_clips_uniform(decoder, 0.1, 2, **asked)
