@@ -2,8 +2,9 @@
 
     accelerate launch --cpu --num_processes 2 examples/accelerate_loop.py tokens.pbin checkpoints 200
 
-`prepare(loader)` would cut each rank's samples once more, and `skip_first_batches` would read again what was read. The loader
-knows its rank; `register_for_checkpointing` saves its state with the rest, and `load_state` brings it back.
+`prepare` cuts a DataLoader's samples once more for each rank (`split_batches`, `dispatch_batches`), and
+`skip_first_batches` is for one without a state: both are left out here. `register_for_checkpointing` saves the loader's
+state with the rest, and `load_state` brings it back.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import shutil
 
 import torch
 from accelerate import Accelerator
-from toy import VOCABULARY, arguments, note, replace, windows
 from torch import nn
 
 from penstock.load.torch import torch_loader
+from toy import VOCABULARY, arguments, note, replace, windows
 
 GLOBAL_BATCH = 12
 SAVE_EVERY = 5
@@ -36,13 +37,15 @@ def main() -> None:
     if last.exists():
         accelerator.load_state(str(given.folder / last.read_text()))
 
-    for step, batch in zip(range(loader.step, given.steps), loader):
+    batches = iter(loader)
+    for step in range(loader.step, given.steps):
+        batch = next(batches)
         logits = model(batch["inputs"].to(accelerator.device))
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())
         optimizer.zero_grad()
         accelerator.backward(loss)
         optimizer.step()
-        note(given.log, rank, step, batch["inputs"], accelerator.gather(loss.detach().reshape(1)).mean().item())
+        note(given.notes, rank, step, batch["inputs"], accelerator.gather(loss.detach().reshape(1)).mean().item())
         if (step + 1) % SAVE_EVERY == 0:
             name = f"step-{step + 1}"
             accelerator.save_state(str(given.folder / name))

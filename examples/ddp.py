@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import torch
 import torch.distributed as dist
-from toy import VOCABULARY, arguments, note, replace, windows
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from penstock.load.torch import torch_loader
+from toy import VOCABULARY, arguments, note, replace, windows
 
 GLOBAL_BATCH = 12
 SAVE_EVERY = 5
@@ -36,7 +36,9 @@ def main() -> None:
         optimizer.load_state_dict(saved["optimizer"])
         loader.load_state_dict(saved["loader"])  # of any number of ranks; nothing is read again
 
-    for step, batch in zip(range(loader.step, given.steps), loader):
+    batches = iter(loader)
+    for step in range(loader.step, given.steps):
+        batch = next(batches)
         logits = model(batch["inputs"])
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())
         optimizer.zero_grad()
@@ -44,7 +46,7 @@ def main() -> None:
         optimizer.step()
         whole = loss.detach()
         dist.all_reduce(whole)
-        note(given.log, dist.get_rank(), step, batch["inputs"], whole.item() / dist.get_world_size())
+        note(given.notes, dist.get_rank(), step, batch["inputs"], whole.item() / dist.get_world_size())
         if (step + 1) % SAVE_EVERY == 0 and dist.get_rank() == 0:
             states = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "loader": loader.state_dict()}
             replace(last, lambda path, states=states: torch.save(states, path))

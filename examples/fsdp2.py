@@ -15,13 +15,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from toy import VOCABULARY, arguments, note, replace, windows
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from penstock.load.torch import torch_loader
+from toy import VOCABULARY, arguments, note, replace, windows
 
 GLOBAL_BATCH = 12
 SAVE_EVERY = 5
@@ -50,7 +50,9 @@ def main() -> None:
         set_state_dict(model, optimizer, model_state_dict=states["model"], optim_state_dict=states["optimizer"])
         loader.load_state_dict(saved["loader"])
 
-    for step, batch in zip(range(loader.step, given.steps), loader):
+    batches = iter(loader)
+    for step in range(loader.step, given.steps):
+        batch = next(batches)
         logits = model(batch["inputs"])
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())
         optimizer.zero_grad()
@@ -58,7 +60,7 @@ def main() -> None:
         optimizer.step()
         whole = loss.detach()
         dist.all_reduce(whole)
-        note(given.log, rank, step, batch["inputs"], whole.item() / world)
+        note(given.notes, rank, step, batch["inputs"], whole.item() / world)
         if (step + 1) % SAVE_EVERY == 0:
             name = f"step-{step + 1}"
             parameters, moments = get_state_dict(model, optimizer)

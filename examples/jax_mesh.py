@@ -1,6 +1,6 @@
 """JAX over a mesh: a batch is one array over all devices, and a step is one compiled function.
 
-    XLA_FLAGS=--xla_force_host_platform_device_count=4 python examples/jax_mesh.py tokens.pbin checkpoints 200
+XLA_FLAGS=--xla_force_host_platform_device_count=4 python examples/jax_mesh.py tokens.pbin checkpoints 200
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from toy import VOCABULARY, arguments, note, replace, windows
 
 from penstock.load.jax import JaxLoader
+from toy import VOCABULARY, arguments, note, replace, windows
 
 GLOBAL_BATCH = 12
 SAVE_EVERY = 5
@@ -53,9 +53,11 @@ def main() -> None:
         loader.load_state_dict(state)
     weights = jax.device_put(weights, everywhere)
 
-    for step, batch in zip(range(loader.step, given.steps), loader):
+    batches = iter(loader)
+    for step in range(loader.step, given.steps):
+        batch = next(batches)
         loss, weights = train_step(weights, batch["inputs"], batch["targets"])
-        note(given.log, jax.process_index(), step, batch["inputs"], float(loss))
+        note(given.notes, jax.process_index(), step, batch["inputs"], float(loss))
         if (step + 1) % SAVE_EVERY == 0:
             saved = pickle.dumps((jax.tree.map(np.asarray, weights), loader.state_dict()))
             replace(last, lambda path, saved=saved: path.write_bytes(saved))

@@ -1,9 +1,10 @@
-"""Runs a program of `examples/`, kills it, runs it again, and holds its log against that of a run nobody stopped."""
+"""Runs a program of `examples/`, kills it, runs it again, and holds its notes against those of a run nobody stopped."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -23,19 +24,20 @@ Steps = dict[int, tuple[list[int], float]]
 
 
 def killed_and_taken_up(
-    first: Sequence[str], later: Sequence[str], example: str, folder: Path, **more: str
-) -> tuple[Steps, Steps, Steps]:
-    """The steps of a run that was killed, of the one that took it up, and of one that nobody stopped.
+    first: Sequence[str], later: Sequence[Sequence[str]], example: str, folder: Path, **more: str
+) -> tuple[Steps, list[Steps], Steps]:
+    """The steps of a run that was killed, of those that took it up, and of one that nobody stopped.
 
     Args:
-        first, later: what starts Python before and after the kill; the run that nobody stops is started by `first`.
+        first: what starts Python for the run that is killed, and for the one that nobody stops.
+        later: the same for each run that takes it up, from a copy of what the first one left.
         example: file in `examples/`.
         folder: empty.
         more: the environment.
     """
-    words = [str(EXAMPLES / example), str(folder / "tokens.pbin"), str(folder / "kept")]
+    words = [str(EXAMPLES / example), str(folder / "tokens.pbin")]
     log = folder / "killed"
-    running = _start([*first, *words, "1000000", "--log", str(log)], folder, more)
+    running = _start([*first, *words, str(folder / "kept"), "1000000", "--notes", str(log)], folder, more)
     until = time.monotonic() + _SECONDS
     while len(read(log)) < _LEAST_STEPS:
         if running.poll() is not None or time.monotonic() > until:
@@ -45,10 +47,16 @@ def killed_and_taken_up(
     _kill(running)
     killed = read(log)
     total = str(max(killed) + STEPS_MORE)
-    _finish(_start([*later, *words, total, "--log", str(folder / "later")], folder, more), folder)
-    words[2] = str(folder / "fresh")
-    _finish(_start([*first, *words, total, "--log", str(folder / "whole")], folder, more), folder)
-    return killed, read(folder / "later"), read(folder / "whole")
+    taken_up: list[Steps] = []
+    for number, start in enumerate(later):
+        kept, log = folder / f"kept-{number}", folder / f"later-{number}"
+        shutil.copytree(folder / "kept", kept)
+        _finish(_start([*start, *words, str(kept), total, "--notes", str(log)], folder, more), folder)
+        taken_up.append(read(log))
+    _finish(
+        _start([*first, *words, str(folder / "fresh"), total, "--notes", str(folder / "whole")], folder, more), folder
+    )
+    return killed, taken_up, read(folder / "whole")
 
 
 def require_equal(killed: Steps, later: Steps, whole: Steps, *, same_world: bool = True) -> None:
@@ -67,16 +75,16 @@ def require_equal(killed: Steps, later: Steps, whole: Steps, *, same_world: bool
     assert sum(losses[-4:]) < 0.9 * sum(losses[:4])
 
 
-def read(log: Path) -> Steps:
+def read(notes: Path) -> Steps:
     """The steps that every rank has written down; a line that was cut by the kill does not count."""
     ranks: list[dict[int, tuple[list[int], float]]] = []
-    for path in sorted(log.parent.glob(f"{log.name}.*")):
+    for path in sorted(notes.parent.glob(f"{notes.name}.*")):
         lines = [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
         ranks.append({line["step"]: (line["samples"], line["loss"]) for line in lines})
     if not ranks:
         return {}
     common = set(ranks[0]).intersection(*ranks[1:])
-    return {step: (sorted(sum((rank[step][0] for rank in ranks), [])), ranks[0][step][1]) for step in common}
+    return {step: (sorted(one for rank in ranks for one in rank[step][0]), ranks[0][step][1]) for step in common}
 
 
 def _start(command: Sequence[str], folder: Path, more: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -15,19 +15,14 @@ def torchrun(ranks: int) -> list[str]:
     return [PYTHON, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
 
 
-@pytest.mark.parametrize("example", ["ddp.py", "fsdp2.py"])
-@pytest.mark.parametrize("later", [2, 3])
-def test_ranks_of_torchrun(tmp_path: Path, example: str, later: int) -> None:
-    found = killed_and_taken_up(torchrun(2), torchrun(later), example, tmp_path)
-    require_equal(*found, same_world=later == 2)
+@pytest.mark.parametrize("example", ["ddp.py", "fsdp2.py", "accelerate_loop.py", "torchtitan_dataloader.py"])
+def test_two_ranks_go_on_as_two_and_as_three(tmp_path: Path, example: str) -> None:
+    killed, (two, three), whole = killed_and_taken_up(torchrun(2), [torchrun(2), torchrun(3)], example, tmp_path)
+    require_equal(killed, two, whole)
+    require_equal(killed, three, whole, same_world=False)
 
 
-@pytest.mark.parametrize("later", [2, 3])
-def test_accelerate(tmp_path: Path, later: int) -> None:
-    found = killed_and_taken_up(torchrun(2), torchrun(later), "accelerate_loop.py", tmp_path)
-    require_equal(*found, same_world=later == 2)
-
-
-@pytest.mark.parametrize("example", ["hf_trainer.py", "lightning_module.py", "torchtitan_dataloader.py"])
+@pytest.mark.parametrize("example", ["hf_trainer.py", "lightning_module.py"])
 def test_one_process(tmp_path: Path, example: str) -> None:
-    require_equal(*killed_and_taken_up([PYTHON], [PYTHON], example, tmp_path))
+    killed, (later,), whole = killed_and_taken_up([PYTHON], [[PYTHON]], example, tmp_path)
+    require_equal(killed, later, whole)
