@@ -14,10 +14,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from megatron.core import parallel_state
+from megatron.core import ModelParallelConfig, parallel_state
 from megatron.core.rerun_state_machine import RerunDataIterator
 from megatron.core.tensor_parallel import ColumnParallelLinear, VocabParallelEmbedding, vocab_parallel_cross_entropy
-from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import nn
 
 from penstock.load.torch import torch_loader
@@ -59,9 +58,9 @@ def main() -> None:
     dist.init_process_group("gloo")
     parallel_state.initialize_model_parallel(tensor_model_parallel_size=TENSOR_PARALLEL)
     part, copies = parallel_state.get_tensor_model_parallel_rank(), parallel_state.get_data_parallel_world_size()
-    config = TransformerConfig(1, 64, 2, tensor_model_parallel_size=TENSOR_PARALLEL, use_cpu_initialization=True)
-    embedding = VocabParallelEmbedding(VOCABULARY, 64, init_method=config.init_method, config=config)
-    head = ColumnParallelLinear(64, VOCABULARY, bias=False, init_method=config.init_method, config=config)
+    config = ModelParallelConfig(tensor_model_parallel_size=TENSOR_PARALLEL, use_cpu_initialization=True)
+    embedding = VocabParallelEmbedding(VOCABULARY, 64, init_method=nn.init.normal_, config=config)
+    head = ColumnParallelLinear(64, VOCABULARY, bias=False, init_method=nn.init.normal_, config=config)
     layers = nn.ModuleList([embedding, head])
     optimizer = torch.optim.AdamW(layers.parameters(), lr=3e-2)
     kept = (layers, optimizer)
