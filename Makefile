@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DOCS := .venvs/docs
-CHECKED := src tests bench release docs
+CHECKED := src tests bench release docs examples
 FUZZ_SECONDS ?= 60
 CRASH_ROUNDS ?= 20
 

@@ -32,7 +32,7 @@ PROJECT = ("ARCHITECTURE", "CONTRIBUTING", "SECURITY", "CHANGELOG")
 TUTORIALS = ("text-to-model", "images", "resume", "take-out", "come-from")
 GUIDES: dict[str, tuple[str, ...]] = {
     "Prepare": ("pack", "verbs", "convert", "clusters"),
-    "Train": ("loader", "mixing", "recipes", "remote"),
+    "Train": ("loader", "frameworks", "mixing", "recipes", "remote"),
     "Look": ("seeing", "looking", "limits"),
     "Come from": ("modalities", "modalities-commands", "streaming", "energon", "energon-training"),
 }

@@ -30,6 +30,7 @@ class Peer:
 
     Attributes:
         requirements: all of one pip call, torch included: a later call could replace its build.
+        alone: installed after these without what they depend on, of which we use nothing.
         probe: Python code that must run in a good environment.
         versions: distribution → version that a good environment has.
         required: whether the whole run is red without it.
@@ -41,6 +42,7 @@ class Peer:
     versions: Mapping[str, str]
     required: bool = True
     stubs: bool = False
+    alone: tuple[str, ...] = ()
 
 
 PEERS: dict[str, Peer] = {
@@ -54,8 +56,9 @@ PEERS: dict[str, Peer] = {
         versions={"modalities": "0.5.0"},
     ),
     "megatron": Peer(
-        requirements=("megatron-core==0.16.1", "torch==2.13.0"),
-        probe="import megatron.core.datasets.indexed_dataset",
+        # The last ones are for our loader in its example.
+        requirements=("megatron-core==0.16.1", "torch==2.13.0", "msgspec>=0.18", "xxhash>=3.4"),
+        probe="import megatron.core.datasets.indexed_dataset, megatron.core.tensor_parallel, msgspec, xxhash",
         versions={"megatron-core": "0.16.1"},
         required=False,
     ),
@@ -65,6 +68,26 @@ PEERS: dict[str, Peer] = {
         probe="import jax, msgspec, xxhash",
         versions={"jax": "0.10.2"},
         required=False,
+    ),
+    "frameworks": Peer(
+        # What the programs of `examples/` train with. torchtitan comes alone: its dataloaders need no more of what it
+        # depends on than torchdata and tyro, and the rest is large and asks for older packages than transformers.
+        requirements=(
+            *(
+                "torch==2.13.0",
+                "transformers==5.24.0",
+                "accelerate==1.15.0",
+                "pytorch-lightning==2.6.6",
+                "tyro==1.0.17",
+            ),
+            *("numpy", "msgspec>=0.18", "xxhash>=3.4", "PyYAML>=6"),
+        ),
+        alone=("torchtitan==0.3.0", "torchdata==0.11.0"),
+        probe="import transformers, accelerate, pytorch_lightning, torchtitan.components.dataloader, msgspec, xxhash",
+        versions={
+            **{"transformers": "5.24.0", "accelerate": "1.15.0", "pytorch-lightning": "2.6.6"},
+            **{"torchtitan": "0.3.0", "torchdata": "0.11.0"},
+        },
     ),
     "zarr": Peer(
         # What seqax's own tools run on; zarr 3 is in the environment of our tests. Tensorstore reads the same arrays.
@@ -117,7 +140,10 @@ def ensure(name: str) -> Path:
         return python
     try:
         _call([sys.executable, "-m", "venv", "--clear", str(VENVS / name)], _INSTALL_SECONDS)
-        _call([str(python), "-m", "pip", "install", "--quiet", *peer.requirements], _INSTALL_SECONDS)
+        install = [str(python), "-m", "pip", "install", "--quiet"]
+        _call([*install, *peer.requirements], _INSTALL_SECONDS)
+        if peer.alone:
+            _call([*install, "--no-deps", *peer.alone], _INSTALL_SECONDS)
         _call([str(python), "-c", _check(peer)], _SCRIPT_SECONDS, stubs=peer.stubs)
     except (OSError, subprocess.SubprocessError) as error:
         raise PeerError(f"{name}: its environment can't be made: {error}") from error

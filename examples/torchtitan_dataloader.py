@@ -1,0 +1,99 @@
+"""torchtitan: a dataloader of its protocol, built from its config and kept by torch's distributed checkpoints.
+
+    torchrun --nproc-per-node 2 examples/torchtitan_dataloader.py tokens.pbin checkpoints 200
+
+torchtitan's own loader keeps a state for each rank and refuses another number of them. This one has one state for all,
+so 3 ranks take up what 2 have left. `PenstockLoader.Config(…)` is what torchtitan's trainer takes as `dataloader`; it
+calls `build` with the words below. The step here is plain DDP, which needs no GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.nn.parallel import DistributedDataParallel
+from torchtitan.components.dataloader import BaseDataLoader
+
+from penstock.load.torch import torch_loader
+from toy import LENGTH, VOCABULARY, arguments, note, replace, windows
+
+GLOBAL_BATCH = 12
+SAVE_EVERY = 5
+
+
+class PenstockLoader(BaseDataLoader):
+    """Gives `({"input": …}, labels)`: `local_batch_size` samples of this data-parallel rank."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(BaseDataLoader.Config):
+        """`dataset_path` is a packed corpus; `global_batch` is torchtitan's `global_batch_size`."""
+
+        global_batch: int
+
+    def __init__(self, config: Config, *, dp_rank: int, dp_world_size: int, local_batch_size: int, **_: Any) -> None:
+        ranks = {"rank": dp_rank, "world": dp_world_size, "micro_batch": local_batch_size}
+        self.loader = torch_loader(windows(Path(str(config.dataset_path))), config.global_batch, **ranks)
+
+    def __iter__(self) -> Iterator[tuple[dict[str, torch.Tensor], torch.Tensor]]:
+        for batch in self.loader:
+            yield {"input": batch["inputs"]}, batch["targets"]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"penstock": json.dumps(self.loader.state_dict())}  # one value, whatever shape the state has
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.loader.load_state_dict(json.loads(state_dict["penstock"]))
+
+
+def main() -> None:
+    """Train until `steps`."""
+    given = arguments()
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Sequential(nn.Embedding(VOCABULARY, 64), nn.Linear(64, VOCABULARY)))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    config = PenstockLoader.Config(dataset_path=str(given.tokens), global_batch=GLOBAL_BATCH)
+    ranks = {"dp_rank": rank, "dp_world_size": world, "local_batch_size": GLOBAL_BATCH // world}
+    dataloader = config.build(**ranks, tokenizer=None, seq_len=LENGTH)
+
+    def states() -> dict[str, Any]:
+        parameters, moments = get_state_dict(model, optimizer)
+        return {"model": parameters, "optimizer": moments, "dataloader": dataloader}
+
+    last = given.folder / "last"
+    if last.exists():
+        saved = states()
+        dcp.load(saved, checkpoint_id=given.folder / last.read_text())
+        set_state_dict(model, optimizer, model_state_dict=saved["model"], optim_state_dict=saved["optimizer"])
+
+    batches = iter(dataloader)
+    for step in range(dataloader.loader.step, given.steps):
+        inputs, labels = next(batches)
+        loss = nn.functional.cross_entropy(model(inputs["input"]).flatten(0, 1), labels.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        dist.all_reduce(whole := loss.detach())
+        note(given.notes, rank, step, inputs["input"], whole.item() / world)
+        if (step + 1) % SAVE_EVERY == 0:
+            name = f"step-{step + 1}"
+            dcp.save(states(), checkpoint_id=given.folder / name)
+            if rank == 0:  # the folder is whole, so it may be named
+                replace(last, lambda path, name=name: path.write_text(name))
+                shutil.rmtree(given.folder / f"step-{step + 1 - SAVE_EVERY}", ignore_errors=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
