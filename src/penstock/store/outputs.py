@@ -115,7 +115,10 @@ def require_own_side_file(store: Store, side: str) -> None:
         if store.exists(one) and (_is_folder(store, one) or store.get(one, 0, 1) not in (b"", b"{")):
             raise ConfigError("what stands in the place of the side file is another thing", path=one, hint=_ELSEWHERE)
     require_no_list(store, side)
-    data = side.removesuffix(".penstock")
+    _require_no_planes(store, side.removesuffix(".penstock"))
+
+
+def _require_no_planes(store: Store, data: str) -> None:
     planes = f"{data}.planes"  # in other stores it has its name before the data are there
     if store.exists(planes) and (isinstance(store, LocalStore) or store.exists(data)):
         what, hint = "data with planes are not replaced", f"Name another output, or remove {planes} first"
@@ -351,6 +354,7 @@ def require_fillable(store: Store, path: str, kind: Filled, *, overwrite: bool) 
     there = store.exists(last)
     if there and not overwrite:
         raise output_exists(path)
+    _require_no_planes(store, last)
     names = listed(kind.own, path) if there else []
     refuse_unlisted(path, list(_unlisted(store, path, names or (), kind.unfinished)), names=names is not None)
 
