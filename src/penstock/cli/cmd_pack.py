@@ -26,6 +26,8 @@ _SHOWN = 10
     required=True,
     help="A tokenizer.json, a Hugging Face folder or a name in the Hub's local cache, a .model, or a .tiktoken file.",
 )
+@click.option("--chat", is_flag=True, help="Lines are conversations: messages, by the tokenizer's own chat template.")
+@click.option("--chat-date", metavar="YYYY-MM-DD", help="The day that a chat template may ask for.")
 @click.option("--to", help="Format of the output; by default that of its suffix, and pbin for a folder.")
 @click.option(
     "--file-tokens",
@@ -96,6 +98,8 @@ def command(
 
     An INPUT is a file, a folder or a glob, also .gz and .zst; - is standard input.
 
+    With --chat the plane loss_mask beside the tokens tells what an assistant says.
+
     Killed anywhere and run again with the same options, it resumes and ends in the same bytes. Only --workers,
     --executor, --on-error and --json may differ then.
 
@@ -126,6 +130,7 @@ def command(
         return
     if not as_json:
         _list_dropped(report)
+        _list_unmasked(report)
     emit(msgspec.to_builtins(report), as_json=as_json, text=lambda: _summary(report, seconds))
     end_unfinished(report.missing)
 
@@ -135,6 +140,13 @@ def _list_dropped(report: PackReport) -> None:
         note(f"left out: {one.file} line {one.line}: {one.reason}")
     if report.num_dropped > _SHOWN:
         note(f"… and {report.num_dropped - _SHOWN:,} more; --json lists the first 100")
+
+
+def _list_unmasked(report: PackReport) -> None:
+    for one in report.unmasked:
+        note(f"loss mask all 0: {one.file} line {one.line}: {one.reason}")
+    if report.num_unmasked > len(report.unmasked):
+        note(f"… and {report.num_unmasked - len(report.unmasked):,} more")
 
 
 def _summary(report: PackReport, seconds: float) -> str:

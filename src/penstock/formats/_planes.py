@@ -1,6 +1,7 @@
 """Planes on disk: `<data>.plane.<name>-<8 digits of its digest>`, listed in the small index `<data>.planes`.
 
-`<data>` is the file or folder that makes a dataset visible: a packed file, a Megatron `.idx`, a zarr group. A plane
+`<data>` is the file or folder that makes a dataset visible: a packed file, a Megatron `.idx`, a zarr group, the
+`index.json` of a folder of token files, whose planes are of all its files together. A plane
 holds one value a token, back to back, little-endian in its natural width; of `bool` eight a byte, the first in the
 lowest bit. The index is one JSON document:
 
@@ -49,6 +50,7 @@ DTYPES = ("bool", "uint8", "uint16", "uint32", "int8", "int16", "int32", "int64"
 """What values may be."""
 
 INDEX = ".planes"
+_FOLDER_INDEX = "index.json"
 EDGE_TOKENS = 2048
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
 _TAKEN = frozenset((
@@ -92,6 +94,8 @@ def base_of(format: str, path: str) -> str | None:
     bare = path.rstrip("/") or path
     if format == "megatron":
         return bare.removesuffix(".idx").removesuffix(".bin") + ".idx"
+    if format == "token-files":
+        return f"{bare.removesuffix(f'/{_FOLDER_INDEX}')}/{_FOLDER_INDEX}"
     return bare if format in ("pbin", "flat-tokens") else None
 
 

@@ -99,7 +99,7 @@ def claim_files(store: Store, data: str, *others: str, side: str) -> Claim:
         for path in (data, *others):
             stack.callback(claim(store, path).release)
             sweep_output(store, path)
-        _require_no_planes(store, side)
+        _require_no_planes(store, side.removesuffix(".penstock"))
         return _Claimed(stack.pop_all().close)
 
 
@@ -111,7 +111,7 @@ def require_own_side_file(store: Store, side: str) -> None:
             of the data leaves no room for those of their side files.
     """
     _require_place_of_side_file(store, side)
-    _require_no_planes(store, side)
+    _require_no_planes(store, side.removesuffix(".penstock"))
 
 
 def _require_place_of_side_file(store: Store, side: str) -> None:
@@ -125,8 +125,7 @@ def _require_place_of_side_file(store: Store, side: str) -> None:
     require_no_list(store, side)
 
 
-def _require_no_planes(store: Store, side: str) -> None:
-    data = side.removesuffix(".penstock")
+def _require_no_planes(store: Store, data: str) -> None:
     planes = f"{data}.planes"  # in other stores it has its name before the data are there, and no folder is replaced
     if store.exists(planes) and (isinstance(store, LocalStore) or _is_object(store, data)):
         what, hint = "data with planes are not replaced", f"Name another output, or remove {planes} first"
@@ -362,6 +361,7 @@ def require_fillable(store: Store, path: str, kind: Filled, *, overwrite: bool) 
     there = store.exists(last)
     if there and not overwrite:
         raise output_exists(path)
+    _require_no_planes(store, last)
     names = listed(kind.own, path) if there else []
     refuse_unlisted(path, list(_unlisted(store, path, names or (), kind.unfinished)), names=names is not None)
 

@@ -72,6 +72,7 @@ class PieceMeta:
         documents: lines that gave a document.
         num_dropped: lines that gave none; `dropped` are the first of them.
         gaps: uint32[k], little-endian, where rows are to be mapped: the numbers of all lines that gave none.
+        num_unmasked: of conversations, those of which no token is generated; `unmasked` are the first of them.
     """
 
     file: int
@@ -83,6 +84,8 @@ class PieceMeta:
     num_dropped: int
     dropped: tuple[BadLine, ...]
     gaps: bytes = b""
+    num_unmasked: int = 0
+    unmasked: tuple[BadLine, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,7 @@ class PartMeta:
         max_token_id: the largest id, -1 without a token.
         probes: texts to compare with the reference.
         runs: of all documents, short ones: whoever makes files of parts need not look at tokens.
+        loss_mask: of conversations, a bit a token, the first in the lowest: whether it is generated.
     """
 
     pieces: tuple[PieceMeta, ...]
@@ -119,6 +123,7 @@ class PartMeta:
     max_token_id: int
     probes: tuple[Probe, ...]
     runs: tuple[DocumentRun, ...] = ()
+    loss_mask: bytes = b""
 
     @property
     def num_dropped(self) -> int:

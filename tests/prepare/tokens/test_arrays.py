@@ -18,7 +18,7 @@ from tests.prepare.conftest import EOS, TEXTS, write_lines
 
 import penstock as ps
 from penstock.cli.main import main
-from penstock.prepare.tokens import pipeline
+from penstock.prepare.tokens import planned
 from penstock.testing.datasets import files_in
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "clusters.md"
@@ -53,7 +53,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("which", ["slurm pack", "kubernetes pack", "slurm convert"])
 def test_an_array(which: str, tmp_path: Path, bpe2: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     variable, command = commands()[which]
-    monkeypatch.setattr(pipeline, "default_task_bytes", lambda total_bytes: 4000)
+    monkeypatch.setattr(planned, "default_task_bytes", lambda total_bytes: 4000)
     (tmp_path / "corpus").mkdir()
     write_lines(tmp_path / "corpus/a.jsonl", ({"text": f"{n} {TEXTS[n % 150]}"} for n in range(600)))
     here = {"auto/64": f"auto/{SHARES}", "<|endoftext|>": EOS, "tokenizer.json": str(bpe2 / "tokenizer.json")}
@@ -96,8 +96,8 @@ def test_an_array(which: str, tmp_path: Path, bpe2: Path, run: Run, monkeypatch:
 SLOW = """
 import sys, time
 from penstock.convert import groups
-from penstock.prepare.tokens import pipeline, encode
-pipeline.default_task_bytes = lambda total_bytes: 4000
+from penstock.prepare.tokens import planned, encode
+planned.default_task_bytes = lambda total_bytes: 4000
 def slow(make):
     def made(job, task):
         result = make(job, task)

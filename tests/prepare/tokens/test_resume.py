@@ -21,7 +21,7 @@ from tests.prepare.conftest import TEXTS, names_in, write_lines
 import penstock as ps
 from penstock.errors import ConfigError, Corrupt, PrepareError
 from penstock.prepare import PackProgress, PackReport, pack
-from penstock.prepare.tokens import inputs, oracle, pipeline, tasks
+from penstock.prepare.tokens import inputs, oracle, planned, tasks
 from penstock.store._leftovers import nth_staged_name
 from penstock.store.local import LocalStore
 from penstock.store.place import place_of
@@ -278,7 +278,7 @@ class TestRefusals:
     def test_work_of_another_version(
         self, corpus: Path, made: Pack, stopped: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(pipeline, "Plan", functools.partial(Plan, version=VERSION + 1))
+        monkeypatch.setattr(planned, "Plan", functools.partial(Plan, version=VERSION + 1))
         with pytest.raises(ConfigError, match="the version of Penstock"):
             made(corpus)
         monkeypatch.undo()

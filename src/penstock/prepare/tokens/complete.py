@@ -10,6 +10,7 @@ from penstock.formats import get_format
 from penstock.formats.tokens.folder.files import read_index
 from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.formats.tokens.folder.side import read_manifest
+from penstock.prepare.tokens.planes import settle_mask
 from penstock.prepare.tokens.report import PackReport
 from penstock.prepare.tokens.rows import settle_rows
 from penstock.prepare.tokens.understand import Material, Request, material_of, named_inputs, recorded_of_output
@@ -87,6 +88,7 @@ def _known_again(request: Request, manifest: Manifest) -> PackReport:
         _forget_complete_work(request, manifest)
         raise output_exists(output.path)
     settle_rows(request, manifest)
+    settle_mask(request)
     engine = ""
     folder = work_folder(output, inside=request.is_folder)
     with contextlib.suppress(PrepareError), open_shared(output, folder, restart=False, shared=False) as work:

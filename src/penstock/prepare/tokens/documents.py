@@ -50,12 +50,20 @@ class Texts:
         places: the number of each one's line in the block, from 0; None where all lines are good.
         faults: number of the line in the block → why it gives no text.
         lines: lines in all; iterate for their lengths.
+        spans: of conversations, for each text the `(first, last + 1)` character of what is generated.
     """
 
     texts: list[bytes]
     places: list[int] | None
     faults: dict[int, str]
     lines: list[bytes]
+    spans: list[list[tuple[int, int]]] | None = None
+
+
+class Fault(str):
+    """Why a value is not there: no text of the data."""
+
+    __slots__ = ()
 
 
 class TextReader:
@@ -136,21 +144,47 @@ def encode_text(text: str, what: str) -> bytes | str:
         return f"{what} has a lone surrogate, {text[error.start]!a}, which UTF-8 can't hold"
 
 
+def read_lines(block: bytes, text_of: Callable[[bytes], bytes | str | None]) -> Texts:
+    """Each line by itself: `text_of` gives its text, why there is none, or None for a line that is no document."""
+    lines = block.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    texts: list[bytes] = []
+    places: list[int] = []
+    faults: dict[int, str] = {}
+    for place, line in enumerate(lines):
+        found = text_of(line)
+        if isinstance(found, bytes):
+            texts.append(found)
+            places.append(place)
+        elif found is not None:
+            faults[place] = found
+    return Texts(texts, places, faults, lines)
+
+
 def _text_at(line: Any, path: KeyPath) -> bytes | str:
     """The text at the end of a path as UTF-8, or why there is none."""
+    value = value_at(line, path)
+    if isinstance(value, Fault):
+        return str(value)
+    if not isinstance(value, str):
+        return f"field {_shown(path)!r} is {KINDS[type(value)]}, not text"
+    return encode_text(value, f"field {_shown(path)!r}")
+
+
+def value_at(line: Any, path: KeyPath) -> Any:
+    """The value at the end of a path, or the `Fault` why there is none."""
     value: Any = line
     for depth, step in enumerate(path):
         kind: type[Any] = dict if isinstance(step, str) else list
         if not isinstance(value, kind):
             place = f"field {_shown(path[:depth])!r}" if depth else "the line"
-            return f"{place} is {KINDS[type(value)]}, not {KINDS[kind]}"
+            return Fault(f"{place} is {KINDS[type(value)]}, not {KINDS[kind]}")
         try:
             value = value[step]
         except LookupError:
-            return f"no field {_shown(path)!r}{_instead(value, step)}"
-    if not isinstance(value, str):
-        return f"field {_shown(path)!r} is {KINDS[type(value)]}, not text"
-    return encode_text(value, f"field {_shown(path)!r}")
+            return Fault(f"no field {_shown(path)!r}{_instead(value, step)}")
+    return value
 
 
 def _instead(value: Any, step: str | int) -> str:

@@ -34,6 +34,7 @@ class Books:
         documents, tokens, num_dropped: in their parts.
         dropped: the first lines that were left out.
         compared: the workers of which the texts of a part were compared here.
+        num_unmasked: conversations of which no token is generated, known at the commit; `unmasked` are the first.
     """
 
     request: Request
@@ -46,6 +47,8 @@ class Books:
     num_dropped: int = 0
     dropped: list[Dropped] = field(default_factory=list[Dropped])
     compared: set[str] = field(default_factory=set[str])
+    num_unmasked: int = 0
+    unmasked: list[Dropped] = field(default_factory=list[Dropped])
     _done_bytes: int = 0
     _total_bytes: int = field(init=False)
     _of_file: list[PartName] = field(default_factory=list[PartName])
@@ -225,7 +228,7 @@ class Encoding:
         compared = self.engine == "gigatoken"
         excluded = {file: one.excluded for file, one in enumerate(self.material.inputs) if one.excluded}
         how = (request.skip, parts, plan.task_bytes, keeps_rows(request, self.material), compared, excluded or None)
-        job = Job(spec, self.engine, request.selection, *how)
+        job = Job(spec, self.engine, self.material.selection, *how)
         return self.executor.map(functools.partial(encode_task, job), self._missing(listed, there))
 
     def _missing(self, listed: Mapping[int, list[PartName]], there: Mapping[int, list[PartName]]) -> Iterator[Task]:

@@ -123,6 +123,12 @@ class TokenizersEngine:
             )
         return _joined([one.ids for one in found])
 
+    def encode_with_offsets(self, texts: Sequence[bytes]) -> tuple[Encoded, list[IntArray]]:
+        """Ids of UTF-8 texts, and int64[n, 2] of each: of which characters a token is, `[first, last + 1)`."""
+        with no_panics("this tokenizer fails on a text", self._path):
+            found = self._tokenizer.encode_batch([text.decode() for text in texts], add_special_tokens=False)
+        return _joined([one.ids for one in found]), [np.array(one.offsets, np.int64).reshape(-1, 2) for one in found]
+
 
 class SentencePieceEngine:
     """The `sentencepiece` package."""

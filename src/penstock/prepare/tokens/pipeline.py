@@ -25,18 +25,19 @@ from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.prepare.tokens.assemble import create_writer, writer_options
 from penstock.prepare.tokens.complete import find_complete, made_by_another, require_unmade
 from penstock.prepare.tokens.encode import Books, Encoding
-from penstock.prepare.tokens.engines import EngineName
 from penstock.prepare.tokens.files import held_output, token_files
 from penstock.prepare.tokens.inputs import STDIN, InputFormat, changed_since, spooled, with_digests
 from penstock.prepare.tokens.one_file import take_parts
-from penstock.prepare.tokens.oracle import EngineChoice, choose_engine
+from penstock.prepare.tokens.oracle import EngineChoice
 from penstock.prepare.tokens.output import DEFAULT_FILE_TOKENS, understand_output
+from penstock.prepare.tokens.planes import kept_mask, require_place_of_mask
+from penstock.prepare.tokens.planned import Planned, asked_for, choose, make_plan
 from penstock.prepare.tokens.report import PackProgress, PackReport
-from penstock.prepare.tokens.rows import keeps_rows, kept_rows, settle_rows
-from penstock.prepare.tokens.sample import estimate, sample_texts
+from penstock.prepare.tokens.rows import kept_rows, settle_rows
+from penstock.prepare.tokens.sample import estimate
 from penstock.prepare.tokens.select import DEFAULT_JOIN, select
 from penstock.prepare.tokens.tasks import cut_tasks, default_task_bytes, text_bytes
-from penstock.prepare.tokens.understand import Found, Material, Request, find_inputs, left_out, recorded_of, understand
+from penstock.prepare.tokens.understand import Found, Material, Request, find_inputs, recorded_of, understand
 from penstock.store._keeping import keeping_nothing
 from penstock.store.dry import dry_place
 from penstock.store.local import LocalStore, output_exists
@@ -44,9 +45,9 @@ from penstock.store.object_folder import require_no_writer
 from penstock.store.place import Given, Place, place_of
 from penstock.types import Manifest
 from penstock.work.parts import PartName
-from penstock.work.plan import Plan, PlannedInput, require_same
+from penstock.work.plan import require_same
 from penstock.work.shared import SharedWork, is_complete, open_shared, peek, work_folder
-from penstock.work.sharing import Sharing, join, plain_errors, wait_for_another
+from penstock.work.sharing import Sharing, plain_errors, wait_for_another
 from penstock.work.tokens.assemble import as_parts
 from penstock.work.tokens.files import held_folder
 from penstock.work.tokens.one import joined_file
@@ -87,6 +88,8 @@ def pack(
     keep_excluded: bool = False,
     excludes: Given | None = None,
     dry_run: bool = False,
+    chat: bool = False,
+    chat_date: str | None = None,
     store: LocalStore | None = None,
     progress: Callable[[PackProgress], None] | None = None,
 ) -> PackReport:
@@ -128,6 +131,9 @@ def pack(
         keep_excluded: pack excluded lines too: their documents are excluded in the output.
         excludes: exclude list of the one input; by default that beside each, on this machine.
         dry_run: refuse what would be refused, say about how much would be written, by a sample, and write nothing.
+        chat: lines are conversations: their `messages` become text by the tokenizer's own chat template, and the plane
+            `loss_mask` beside the tokens tells what an assistant says.
+        chat_date: `YYYY-MM-DD`, for a template that asks for the day.
         store: where all files are.
         progress: called after each part.
 
@@ -146,7 +152,7 @@ def pack(
         raise ConfigError(
             "only plain text is cut by line or file", hint="Add input_format='text' (--input-format text)"
         )
-    selection = select(field, join, jq, text_per if input_format == "text" else "json")
+    selection = select(field, join, jq, text_per if input_format == "text" else "json", chat=chat)
     if task_bytes is not None and task_bytes < 1:
         raise ConfigError("a task needs bytes", found=f"task_bytes={task_bytes}", expected="1 or more")
     store = store or LocalStore()
@@ -177,8 +183,14 @@ def pack(
         keep_excluded=keep_excluded,
         excludes=None if excludes is None else place_of(excludes),
         dry_run=dry_run,
+        chat=chat,
+        chat_date=chat_date,
         progress=progress or _silent,
     )
+    if chat:
+        require_place_of_mask(request)
+    elif chat_date is not None:
+        raise ConfigError("only conversations have a date", found=chat_date, hint="Add chat=True (--chat)")
     if STDIN in request.given and sharing.joins:
         raise ConfigError("standard input can't be shared by workers", hint="Save it as a file")
     if dry_run and (STDIN in request.given or sharing.joins):
@@ -186,15 +198,6 @@ def pack(
         raise ConfigError(what, found="dry_run (--dry-run)", hint="Name files, and leave out part, finish and no_work")
     with spooled(request.given) as given:
         return _pack(dataclasses.replace(request, given=given, started=time.perf_counter()))
-
-
-@dataclass(frozen=True, slots=True)
-class _Planned:
-    """What is to be done: the plan, and why its engine was chosen."""
-
-    plan: Plan
-    engine: EngineName
-    note: str | None
 
 
 def _pack(request: Request) -> PackReport:
@@ -232,10 +235,10 @@ def _run(request: Request) -> PackReport:
         opened = open_shared(request.output, folder, restart=sharing.restart, shared=sharing.joins)
         # Workers end before the work folder is left: nothing more comes into it then.
         with held, opened as work, workers.pop_all():
-            engine = _choose(request, material, work.plan, executor)
+            engine = choose(request, material, work.plan, executor)
             inputs = with_digests(material.inputs, executor.map)  # workers are there: what they share is loaded
             material = dataclasses.replace(material, inputs=inputs)
-            planned = _plan(request, material, work, *engine)
+            planned = make_plan(request, material, work, *engine)
             require_unmade(request, material, work)
             pass_ = _Pass(request, material, planned, work, executor)
             if request.is_folder:
@@ -252,7 +255,7 @@ def _rehearsed(request: Request) -> PackReport:
     material = understand(request, find_inputs(request), before)
     if before is not None:
         material = dataclasses.replace(material, inputs=with_digests(material.inputs))
-        require_same(before, _asked(request, material, before), request.output.path)
+        require_same(before, asked_for(request, material, before), request.output.path)
     dry, recorded = dry_place(request.output), recorded_of(request, material)
     if request.is_folder:
         with held_folder(dry, overwrite=request.overwrite, shared=False):
@@ -261,10 +264,9 @@ def _rehearsed(request: Request) -> PackReport:
         writer = create_writer(request.to, dry, material.spec, recorded, overwrite=request.overwrite)
         as_parts(writer)
         writer.abort()
-    texts = sample_texts(material.inputs, request.selection, request.oracle_bytes)
     with make_executor("inline", None) as executor:
-        engine, note = choose_engine(request.engine, material.spec, material.reference, texts, executor)
-    documents, tokens = estimate(material.inputs, request.selection, material.reference.encode)
+        engine, note = choose(request, material, None, executor)
+    documents, tokens = estimate(material.inputs, material.selection, material.reference.encode)
     return PackReport(
         output=request.output.path, documents=documents, tokens=tokens, input_files=len(material.inputs),
         input_bytes=sum(one.size_bytes for one in material.inputs), num_dropped=0, dropped=(), engine=engine,
@@ -278,7 +280,7 @@ class _Pass:
 
     request: Request
     material: Material
-    planned: _Planned
+    planned: Planned
     work: SharedWork
     executor: Executor
 
@@ -294,57 +296,6 @@ class _Pass:
             planned.engine,
             takes if only_share else lambda task: True,
         )
-
-
-# --- plan ------------------------------------------------------------------------------------------------------------
-
-
-def _choose(
-    request: Request, material: Material, before: Plan | None, executor: Executor
-) -> tuple[EngineName, str | None]:
-    """The engine, and why it is not gigatoken; that of work that is there, unless it is gigatoken's."""
-    wanted: EngineChoice = "tokenizers" if before is not None and before.engine != "gigatoken" else request.engine
-    texts = sample_texts(material.inputs, request.selection, request.oracle_bytes)
-    return choose_engine(wanted, material.spec, material.reference, texts, executor)
-
-
-def _plan(request: Request, material: Material, work: SharedWork, engine: EngineName, note: str | None) -> _Planned:
-    """Compare what is asked for with the work that is there, and make the plan durable."""
-    before = work.plan
-    asked = _asked(request, material, before)
-    require_same(before, asked, request.output.path)
-    plan = dataclasses.replace(asked, engine=engine)
-    if before is not None and engine != before.engine:
-        raise PrepareError(
-            f"finished tasks were encoded by {before.engine}, which is no longer confirmed: {note}",
-            path=request.output.path,
-            hint="Throw the finished work away: restart (--restart)",
-        )
-    join(work, plan, sum(1 for _ in cut_tasks(material.inputs, plan.task_bytes)), request.sharing)
-    return _Planned(plan, engine, note)
-
-
-def _asked(request: Request, material: Material, before: Plan | None) -> Plan:
-    """The plan, but for its engine."""
-    total_bytes = sum(text_bytes(one.name, one.size_bytes) for one in material.inputs)
-    kept = before.task_bytes if before is not None else default_task_bytes(total_bytes)
-    return Plan(
-        options={
-            "--to": request.to,
-            "--file-tokens": request.file_tokens,
-            "--tokenizer": material.spec.digest,
-            **request.selection.options(),
-            "--eos": material.spec.eos,
-            "--special-tokens": request.special_tokens,
-            "--engine": request.engine,
-            "--overwrite": request.overwrite,
-            **{f"--{name}": value for name, value in left_out(material).items()},
-            **({"--keep-map": True} if keeps_rows(request, material) else {}),
-        },
-        inputs=tuple(PlannedInput(one.name, one.size_bytes, one.digest, one.mtime_ns) for one in material.inputs),
-        task_bytes=request.task_bytes or kept,
-        engine="",
-    )
 
 
 # --- work ------------------------------------------------------------------------------------------------------------
@@ -381,7 +332,7 @@ def _into_one(run: _Pass) -> PackReport:
         if joined is not None and isinstance(writer, JoinsRows):
             joined.write(writer, parts)
         times.append(time.perf_counter())
-        with kept_rows(request, material, work, parts):
+        with kept_rows(request, material, work, parts), kept_mask(request, material, work, parts, books):
             manifest = writer.commit()
     return _finished(run, books, manifest, times)
 
@@ -408,7 +359,8 @@ def _into_files(run: _Pass) -> PackReport:
     _require_documents(run, books, parts)
     files.make(parts or [])
     times.append(time.perf_counter())
-    with kept_rows(request, run.material, work, parts or []):
+    of_run = (request, run.material, work, parts or [])
+    with kept_rows(*of_run), kept_mask(*of_run, books):
         manifest = files.commit()
     return _finished(run, books, manifest, times)
 
@@ -468,6 +420,8 @@ def _unfinished(run: _Pass, books: Books, times: Sequence[float], missing: tuple
         excluded=sum(len(one.excluded) for one in run.material.inputs),
         num_dropped=books.num_dropped,
         dropped=tuple(books.dropped),
+        num_unmasked=books.num_unmasked,
+        unmasked=tuple(books.unmasked),
         engine=run.planned.engine,
         engine_note=run.planned.note,
         tasks=books.tasks,

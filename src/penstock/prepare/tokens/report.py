@@ -54,6 +54,7 @@ class PackReport:
         part: `(i, n)`, where this was the i-th of n shares: counts are those of the share.
         missing: shares of the work that are missing, where the output could not be committed for that.
         excluded: lines that the exclude lists of the inputs left out.
+        num_unmasked: conversations whose loss mask is 0 everywhere; `unmasked` are the first 5.
         was_complete: an earlier run that was killed had finished the output: nothing was left to do but to sweep.
     """
 
@@ -74,3 +75,5 @@ class PackReport:
     missing: tuple[int, ...] = ()
     was_complete: bool = False
     excluded: int = 0
+    num_unmasked: int = 0
+    unmasked: tuple[Dropped, ...] = ()

@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from penstock._optional import require
 from penstock.errors import ConfigError
-from penstock.prepare.tokens.documents import KINDS, KeyPath, TextReader, Texts, encode_text, json_fault, parse_field
+from penstock.prepare.tokens.chat.reader import MESSAGES, TOOLS, ChatReader
+from penstock.prepare.tokens.chat.template import ChatTemplate
+from penstock.prepare.tokens.documents import (
+    KINDS,
+    KeyPath,
+    TextReader,
+    Texts,
+    encode_text,
+    json_fault,
+    parse_field,
+    read_lines,
+)
 
 Unit = Literal["json", "line", "file"]
 
@@ -40,12 +51,14 @@ class Selection:
         join: text between two fields.
         jq: a jq program instead of fields.
         unit: `"json"` lines; `"line"`, each line as it is; `"file"`, all of a file.
+        chat: makes texts of the messages that the one field holds.
     """
 
     fields: tuple[str, ...] = ("text",)
     join: str = DEFAULT_JOIN
     jq: str | None = None
     unit: Unit = "json"
+    chat: ChatTemplate | None = None
 
     def options(self) -> dict[str, Any]:
         """What it was made from, by the names of the command line; defaults are left out."""
@@ -58,6 +71,8 @@ class Selection:
             found["--field"] = self.fields[0] if len(self.fields) == 1 else list(self.fields)
             if len(self.fields) > 1 and self.join != DEFAULT_JOIN:
                 found["--join"] = self.join
+        if self.chat is not None:
+            found["--chat"] = self.chat.digest
         return found
 
     def top_keys(self) -> list[str] | None:
@@ -67,12 +82,19 @@ class Selection:
         path = compile_path(self.jq)
         return [path[0]] if path is not None and isinstance(path[0], str) else None
 
+    def columns(self, names: Sequence[str]) -> list[str] | None:
+        """The same of a table with columns of these names: with those that need not be there."""
+        keys = self.top_keys()
+        return keys if keys is None or self.chat is None or TOOLS not in names else [*dict.fromkeys([*keys, TOOLS])]
+
 
 def select(
     field: str | Sequence[str] | None = None,
     join: str = DEFAULT_JOIN,
     jq: str | None = None,
     unit: Unit = "json",
+    *,
+    chat: bool = False,
 ) -> Selection:
     """A checked `Selection`.
 
@@ -81,6 +103,7 @@ def select(
         join: text between several.
         jq: a jq program instead; a plain path needs no jq package.
         unit: see `Selection`.
+        chat: the field holds messages, `"messages"` by default.
 
     Raises:
         ConfigError: no such field or program can be, or more than one thing is selected.
@@ -90,11 +113,14 @@ def select(
         raise ConfigError(
             "a field, a jq pattern and plain text exclude each other", hint="Give one of --field, --jq, --text-per"
         )
-    fields = ("text",) if field is None else (field,) if isinstance(field, str) else tuple(field)
+    fields = (MESSAGES if chat else "text",) if field is None else (field,) if isinstance(field, str) else tuple(field)
     if not fields:
         raise ConfigError("no field is named", hint="Name one with field= (--field)")
     for one in fields:
         parse_field(one)
+    if chat and (jq is not None or unit != "json" or len(fields) > 1 or join != DEFAULT_JOIN):
+        what, hint = "conversations are read from one field of JSON", "Leave --jq, --join and plain text out"
+        raise ConfigError(what, found=jq or ", ".join(fields), expected="one field with messages", hint=hint)
     if jq is not None and compile_path(jq) is None:
         _compile(jq)
     return Selection(fields, join, jq, unit)
@@ -108,6 +134,8 @@ def make_reader(selection: Selection | str) -> Reader:
         return LineReader()
     if selection.unit == "file":
         return FileReader()
+    if selection.chat is not None:
+        return ChatReader(parse_field(selection.fields[0]), selection.chat)
     if selection.jq is None:
         return TextReader(*selection.fields, join=selection.join)
     path = compile_path(selection.jq)
@@ -178,24 +206,6 @@ class FileReader:
         if isinstance(found, str):
             return Texts([], [], {0: found}, [block])
         return Texts([found], None, {}, [block])
-
-
-def read_lines(block: bytes, text_of: Callable[[bytes], bytes | str | None]) -> Texts:
-    """Each line by itself: `text_of` gives its text, why there is none, or None for a line that is no document."""
-    lines = block.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    texts: list[bytes] = []
-    places: list[int] = []
-    faults: dict[int, str] = {}
-    for place, line in enumerate(lines):
-        found = text_of(line)
-        if isinstance(found, bytes):
-            texts.append(found)
-            places.append(place)
-        elif found is not None:
-            faults[place] = found
-    return Texts(texts, places, faults, lines)
 
 
 def utf8_or_fault(data: bytes) -> bytes | str:

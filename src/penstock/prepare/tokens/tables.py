@@ -56,7 +56,7 @@ def table_lines(
         Corrupt: the file is damaged.
     """
     with open_table(source, kind) as table:
-        keys = selection.top_keys()
+        keys = selection.columns(table.schema.names)
         if keys is None:
             keys = [field.name for field in table.schema if "binary" not in str(field.type)]
         encode = msgspec.json.Encoder().encode_lines

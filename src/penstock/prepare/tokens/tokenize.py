@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -16,8 +17,10 @@ from penstock.codec.tokens import dtype_for
 from penstock.errors import PenstockError, PrepareError
 from penstock.formats.jsonl.decompress import blocks_of, cut_stream
 from penstock.formats.jsonl.scan import LineRange, line_blocks
+from penstock.prepare.tokens.chat.mask import encode_spans
+from penstock.prepare.tokens.chat.render import Spans
 from penstock.prepare.tokens.documents import Texts
-from penstock.prepare.tokens.engines import Encoded, EngineName, load_engine, load_reference
+from penstock.prepare.tokens.engines import Encoded, EngineName, TokenizersEngine, load_engine, load_reference
 from penstock.prepare.tokens.inputs import TABLES
 from penstock.prepare.tokens.oracle import disagreed, disagreement
 from penstock.prepare.tokens.select import Reader, Selection, make_reader
@@ -32,6 +35,8 @@ from penstock.work.tokens.runs import DocumentRuns
 
 MOST_DROPPED = 100
 """Bad lines that are listed; all are counted."""
+MOST_UNMASKED = 5
+"""Conversations of a piece of which no token is generated that are listed; all are counted."""
 
 _PROBE_CHARS = 1000
 _PROBE_BYTES = 4 * _PROBE_CHARS
@@ -181,7 +186,8 @@ def _encode_part(job: Job, task: Task) -> Done:
         if job.compared and is_compared_by_worker(task.number, task.part):
             _require_agreement(job, task, meta.probes)
         commit_as(staged, job.folder.child(name.path).path)
-    return Done(name, replace(meta, runs=()))  # they are in the part, for who makes files of it
+    # They are in the part, for who makes files of it.
+    return Done(name, replace(meta, runs=(), loss_mask=b""))
 
 
 @dataclass(slots=True)
@@ -194,6 +200,7 @@ class _Tally:
     bad: BadLine | None = None
     pieces: list[PieceMeta] = field(default_factory=list[PieceMeta])
     runs: list[IntArray] = field(default_factory=list[IntArray])
+    masks: list[NDArray[np.bool_]] = field(default_factory=list[NDArray[np.bool_]])
     documents: DocumentRuns = field(default_factory=DocumentRuns)
     content: xxhash.xxh3_64 = field(default_factory=xxhash.xxh3_64)
     first: tuple[int, bytes] | None = None
@@ -204,6 +211,8 @@ class _Tally:
     hasher: xxhash.xxh3_128 = field(init=False)
     dropped: list[BadLine] = field(default_factory=list[BadLine])
     gaps: list[IntArray] = field(default_factory=list[IntArray])
+    unmasked: list[BadLine] = field(default_factory=list[BadLine])
+    num_unmasked: int = 0
 
     def __post_init__(self) -> None:
         self.reader = make_reader(self.job.field)
@@ -212,7 +221,7 @@ class _Tally:
         """Start a piece."""
         self.piece = PieceMeta(piece.file, -1, 0, "", 0, 0, 0, ())
         self.hasher = xxhash.xxh3_128()
-        self.dropped, self.gaps = [], []
+        self.dropped, self.gaps, self.unmasked, self.num_unmasked = [], [], [], 0
 
     def add(self, offset_bytes: int, block: bytes) -> None:
         """Encode a run of whole lines of the piece, and append its tokens."""
@@ -220,14 +229,16 @@ class _Tally:
         found = self.reader.read(block)
         if gone := (self.job.excluded or {}).get(self.piece.file):
             found = _without(found, offset_bytes, gone)
-        ids, lengths = self._encode(found.texts)
+        (ids, lengths), mask = self._encode(found.texts, found.spans)
         faults = found.faults | _empty_documents(found, lengths)
         piece = self.piece
         if self.job.keep_map:
             self.gaps.append(piece.lines + _without_document(found, faults))
         if faults:
             self._drop(offset_bytes, found.lines, faults)
-            lengths = lengths[lengths > 0]
+        if mask is not None:
+            self._take_mask(offset_bytes, found, ids, lengths, mask)
+        lengths = lengths[lengths > 0]
         if self.bad is None:
             self._append(ids, lengths)
         if found.texts:
@@ -240,15 +251,17 @@ class _Tally:
             lines=piece.lines + len(found.lines),
             documents=piece.documents + len(lengths),
             num_dropped=piece.num_dropped + len(faults),
+            num_unmasked=self.num_unmasked,
         )
 
     def end(self) -> None:
         """End the piece."""
         piece = self.piece
         start_bytes = max(0, piece.start_bytes)
-        digest, dropped = self.hasher.hexdigest(), tuple(self.dropped)
+        digest, dropped, unmasked = self.hasher.hexdigest(), tuple(self.dropped), tuple(self.unmasked)
         gaps = np.concatenate(self.gaps).astype("<u4").tobytes() if self.gaps else b""
-        self.pieces.append(replace(piece, start_bytes=start_bytes, digest=digest, dropped=dropped, gaps=gaps))
+        notes: dict[str, Any] = {"digest": digest, "dropped": dropped, "gaps": gaps, "unmasked": unmasked}
+        self.pieces.append(replace(piece, start_bytes=start_bytes, **notes))
 
     def finish(self) -> tuple[PartName, PartMeta]:
         """Append what follows the tokens; the part's name, and what it holds."""
@@ -257,14 +270,19 @@ class _Tally:
         probes = tuple(self._probe(*text) for text in texts if text is not None)
         runs = self.documents.finish()
         highest = max((run.max_token_id for run in runs), default=-1)
-        meta = PartMeta(tuple(self.pieces), len(lengths), int(lengths.sum()), highest, probes, runs)
+        mask = np.packbits(np.concatenate(self.masks), bitorder="little").tobytes() if self.masks else b""
+        meta = PartMeta(tuple(self.pieces), len(lengths), int(lengths.sum()), highest, probes, runs, mask)
         self._write(encode_end(lengths, meta))
         task, digest = self.task, self.content.hexdigest()
         return PartName(task.number, task.part, task.last, meta.documents, meta.tokens, meta.num_dropped, digest), meta
 
-    def _encode(self, texts: list[bytes]) -> Encoded:
+    def _encode(self, texts: list[bytes], spans: list[Spans] | None = None) -> tuple[Encoded, NDArray[np.bool_] | None]:
+        """Ids and lengths; of conversations also which of their tokens are generated."""
+        engine = load_engine(self.job.engine, self.job.spec)
         try:
-            return load_engine(self.job.engine, self.job.spec).encode(texts)
+            if spans is not None and isinstance(engine, TokenizersEngine):
+                return encode_spans(engine, texts, spans)
+            return engine.encode(texts), None
         except (PenstockError, KeyboardInterrupt, SystemExit, MemoryError):
             raise
         except BaseException as error:  # a panic in Rust is no Exception
@@ -273,6 +291,21 @@ class _Tally:
                 path=self.task.pieces[0].place.path,
                 hint="Try another engine, with restart (--engine tokenizers --restart)",
             ) from error
+
+    def _take_mask(
+        self, offset_bytes: int, found: Texts, ids: NDArray[np.uint32], lengths: IntArray, mask: NDArray[np.bool_]
+    ) -> None:
+        """Keep what tokens are generated, no EOS that is put behind, and note documents of which none is."""
+        filled = np.flatnonzero(lengths)
+        stops = np.cumsum(lengths[filled])
+        self.masks.append(np.insert(mask, stops[ids[stops - 1] != self.job.spec.eos_id], False))
+        if not len(filled):
+            return
+        none = filled[~np.logical_or.reduceat(mask, stops - lengths[filled])].tolist()
+        places = none if found.places is None else [found.places[row] for row in none]
+        self.num_unmasked += len(places)
+        for place, start_bytes in _starts(found.lines, places[: MOST_UNMASKED - len(self.unmasked)]):
+            self.unmasked.append(BadLine(self.piece.lines + place, offset_bytes + start_bytes, "no token is generated"))
 
     def _append(self, ids: NDArray[np.uint32], lengths: IntArray) -> None:
         spec = self.job.spec
@@ -313,7 +346,7 @@ class _Tally:
 
     def _probe(self, file: int, text: bytes) -> Probe:
         start = text.decode(errors="ignore")[:_PROBE_CHARS]
-        return Probe(file, start, self._encode([start.encode()])[0].tolist())
+        return Probe(file, start, self._encode([start.encode()])[0][0].tolist())
 
 
 def _with_eos(
@@ -341,9 +374,10 @@ def _without(found: Texts, offset_bytes: int, gone: tuple[int, ...]) -> Texts:
     if not rows:
         return found
     places = range(len(found.texts)) if found.places is None else found.places
-    kept = [(text, place) for text, place in zip(found.texts, places, strict=True) if place not in rows]
+    kept = [row for row, place in enumerate(places) if place not in rows]
     faults = {place: fault for place, fault in found.faults.items() if place not in rows}
-    return Texts([text for text, _ in kept], [place for _, place in kept], faults, found.lines)
+    spans = None if found.spans is None else [found.spans[row] for row in kept]
+    return Texts([found.texts[row] for row in kept], [places[row] for row in kept], faults, found.lines, spans)
 
 
 def _without_document(found: Texts, faults: Mapping[int, str]) -> IntArray:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.abc import Format
@@ -14,12 +14,13 @@ from penstock.errors import ConfigError, FormatError
 from penstock.executors import HERE, AnyExecutor
 from penstock.formats import BUILT_IN, SUFFIXES, files_at, format_names, usable_format
 from penstock.formats._unrecognised import is_tokenizer, of_text
+from penstock.prepare.tokens.chat.template import load_template
 from penstock.prepare.tokens.engines import Reference
 from penstock.prepare.tokens.inputs import TABLES, InputFile, InputFormat, describe_inputs, find_files, without_excluded
 from penstock.prepare.tokens.load_tokenizer import load_tokenizer, tokenizer_files
 from penstock.prepare.tokens.oracle import EngineChoice
 from penstock.prepare.tokens.report import PackProgress
-from penstock.prepare.tokens.select import Selection
+from penstock.prepare.tokens.select import Selection, make_reader
 from penstock.prepare.tokens.tables import require_columns
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.store.local import LocalStore
@@ -69,6 +70,8 @@ class Request:
     keep_excluded: bool
     excludes: Place | None
     dry_run: bool
+    chat: bool
+    chat_date: str | None
     progress: Callable[[PackProgress], None]
     started: float = 0.0
 
@@ -95,6 +98,7 @@ class Material:
     inputs: list[InputFile]
     spec: TokenizerSpec
     reference: Reference
+    selection: Selection
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +173,7 @@ def understand(request: Request, found: Found, before: Plan | None = None) -> Ma
     material = material_of(request, found, before, hold_bytes=_HELD_BYTES if alone else 0, digests=False)
     for one in material.inputs:
         if one.kind in TABLES:
-            require_columns(one.place, one.kind, request.selection)
+            require_columns(one.place, one.kind, material.selection)
     return material
 
 
@@ -181,9 +185,13 @@ def material_of(
         request.tokenizer,
         request.store,
         eos=request.eos,
-        special_tokens=request.special_tokens == "default",
+        special_tokens=request.special_tokens == "default" and not request.chat,
         pretokenizer=request.pretokenizer,
     )
+    selection = request.selection
+    if request.chat:
+        selection = replace(selection, chat=load_template(spec, request.store, request.chat_date))
+        make_reader(selection)  # a template that can't be is refused before any work
     whole_files = request.selection.unit == "file"
     known = {} if before is None else {one.name: one for one in before.inputs}
     inputs = describe_inputs(
@@ -195,9 +203,8 @@ def material_of(
         hold_bytes=hold_bytes,
         digests=digests,
     )
-    return Material(
-        without_excluded(inputs, request.excludes, keep=request.keep_excluded, known=found.statuses), spec, reference
-    )
+    inputs = without_excluded(inputs, request.excludes, keep=request.keep_excluded, known=found.statuses)
+    return Material(inputs, spec, reference, selection)
 
 
 def recorded_of(request: Request, material: Material) -> dict[str, Any]:
@@ -206,7 +213,7 @@ def recorded_of(request: Request, material: Material) -> dict[str, Any]:
         "tokenizer_digest": material.spec.digest,
         "inputs": {one.name: one.digest for one in material.inputs},
         "options": {
-            **{name.removeprefix("--"): value for name, value in request.selection.options().items()},
+            **{name.removeprefix("--"): value for name, value in material.selection.options().items()},
             "eos": material.spec.eos,
             "special_tokens": request.special_tokens,
             **left_out(material),

@@ -30,6 +30,7 @@ SIDE_NAME = ".penstock"
 WORK = ".work"
 """The folder of unfinished work in one of token files."""
 _IN_FILES = ("pbin", "megatron")
+_PLANES = (f"{INDEX_NAME}.planes", f"{INDEX_NAME}.plane.")
 _MOST_IN_GROUP = 1000
 MOST_OPEN = 128
 """Token files that one source holds open; a Megatron pair counts as one."""
@@ -55,7 +56,7 @@ def stem_of(name: str) -> str:
 
 def is_unfinished_name(name: str) -> bool:
     """Whether a name in a folder is one that unfinished work gives: to its own folder, or to what it makes."""
-    return name in (WORK, SIDE_NAME, SIDE_NAME + NEXT) or is_token_file_name(name)
+    return name in (WORK, SIDE_NAME, SIDE_NAME + NEXT) or is_token_file_name(name) or name.startswith(_PLANES)
 
 
 def is_token_file_name(name: str) -> bool:

@@ -1,0 +1,178 @@
+"""A conversation → its text, and which of it an assistant generates: the loss mask of its tokens.
+
+By `{% generation %}` where the template has it. Else by the difference of renderings: what comes with an assistant's
+message, after the text of the messages before it and the template's own words that ask for an answer. Each rendering
+must begin with the one before.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import ConfigError, Corrupt, PenstockError
+from penstock.prepare.tokens.chat.sandbox import (
+    Meter,
+    TemplateRefusesError,
+    TooMuchError,
+    has_generation,
+    make_environment,
+    require_length,
+)
+from penstock.prepare.tokens.chat.template import DEFAULT, TOOL_USE, ChatTemplate
+
+Spans = list[tuple[int, int]]
+"""First and last + 1 character of what is generated, rising."""
+
+ASSISTANT = "assistant"
+_STEPS = 200_000
+_STEPS_A_CHAR = 64
+_SHOWN = 160
+_UNTOLD = (
+    "which text is generated can't be told, as the chat template renders earlier messages otherwise once others "
+    "follow: mark it in the template by {% generation %} and {% endgeneration %}"
+)
+
+
+class UnusableError(Exception):
+    """Why a conversation can't be rendered, as one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What a template is given.
+
+    Attributes:
+        messages: each a JSON object with its `role`.
+        tools: JSON objects; None where there are none.
+        chars: of all of it, roughly: a template may take more steps for more text.
+    """
+
+    messages: Sequence[dict[str, Any]]
+    tools: list[Any] | None
+    chars: int
+
+
+class Renderer:
+    """Renders conversations by one template of a tokenizer. Not thread-safe.
+
+    Raises:
+        Corrupt: it is no jinja2.
+        ConfigError: it marks generated text where its place is not known.
+        MissingExtra: jinja2 is not installed.
+    """
+
+    def __init__(self, chat: ChatTemplate) -> None:
+        self._chat = chat
+        self._meter = Meter()
+        environment = make_environment(self._meter, chat.date)
+        self._compiled = {name: _compile(environment, chat, name, text) for name, text in chat.templates}
+        self._tokens = {name: list(value) if isinstance(value, tuple) else value for name, value in chat.tokens}
+
+    def render(self, conversation: Conversation) -> tuple[str, Spans]:
+        """The text, and what of it is generated; raises `UnusableError`."""
+        name = self._name(conversation)
+        compiled, marks, takes_tools = self._compiled[name]
+        if conversation.tools is not None and not takes_tools:
+            raise UnusableError("the conversation has tools, and the chat template takes none")
+        if not marks:
+            return self._by_difference(compiled, conversation)
+        text = self._text(compiled, conversation, conversation.messages)
+        spans = [(start, start + len(part)) for start, part in self._meter.spans if part]
+        if any(text[start : start + len(part)] != part for start, part in self._meter.spans):
+            raise UnusableError("the chat template changes what it marks as generated")
+        return text, spans
+
+    def _name(self, conversation: Conversation) -> str:
+        if conversation.tools is not None and TOOL_USE in self._compiled:
+            return TOOL_USE
+        if DEFAULT not in self._compiled:
+            what, found = "of several chat templates none is the default", ", ".join(self._compiled)
+            raise ConfigError(what, path=self._chat.path, found=found, expected=DEFAULT)
+        return DEFAULT
+
+    def _by_difference(self, compiled: Any, conversation: Conversation) -> tuple[str, Spans]:
+        messages = conversation.messages
+        text, spans = self._text(compiled, conversation, messages), Spans()
+        for number, message in enumerate(messages):
+            if message["role"] != ASSISTANT:
+                continue
+            before = self._text(compiled, conversation, messages[:number])
+            asked = self._text(compiled, conversation, messages[:number], prompt=True)
+            is_last = number == len(messages) - 1
+            upto = text if is_last else self._text(compiled, conversation, messages[: number + 1])
+            if not (text.startswith(upto) and upto.startswith(before)):
+                raise UnusableError(f"message {number + 1}: {_UNTOLD}")
+            start = len(asked if asked.startswith(before) and upto.startswith(asked) else before)
+            if start < len(upto):
+                spans.append((start, len(upto)))
+        return text, spans
+
+    def _text(self, compiled: Any, conversation: Conversation, messages: Sequence[Any], *, prompt: bool = False) -> str:
+        meter, parts = self._meter, list[str]()
+        meter.begin(_STEPS + _STEPS_A_CHAR * conversation.chars)
+        given = {
+            **self._tokens,
+            "messages": list(messages),
+            "tools": conversation.tools,
+            "documents": None,
+            "add_generation_prompt": prompt,
+        }
+        try:
+            for part in compiled.generate(given):
+                meter.written += len(part)
+                require_length(meter.written)
+                parts.append(part)
+        except TemplateRefusesError as error:
+            raise UnusableError(f"the chat template refuses it: {_said(error)}") from None
+        except TooMuchError as error:
+            raise UnusableError(f"{error}, and is stopped") from None
+        except (PenstockError, KeyboardInterrupt, SystemExit):
+            raise
+        except Exception as error:  # a template is a program, of anybody
+            kind = "reaches for what it may not have" if _is_unsafe(error) else "fails"
+            raise UnusableError(f"the chat template {kind}: {type(error).__name__}: {_said(error)}") from None
+        return "".join(parts)
+
+
+def _compile(environment: Any, chat: ChatTemplate, name: str, text: str) -> tuple[Any, bool, bool]:
+    """`(template, whether it marks what is generated, whether it takes tools)`."""
+    from jinja2 import TemplateSyntaxError
+    from jinja2.meta import find_undeclared_variables
+
+    shown = "" if name == DEFAULT else f" {name!r}"
+    try:
+        marks, hidden = has_generation(environment, text)
+        takes_tools = "tools" in find_undeclared_variables(environment.parse(text))
+        compiled = environment.from_string(text)
+    except TemplateSyntaxError as error:
+        what = f"the chat template{shown} is no jinja2: line {error.lineno}"
+        raise Corrupt(what, path=chat.path, found=_said(error)) from None
+    except (RecursionError, MemoryError, SyntaxError, ValueError) as error:
+        raise Corrupt(f"the chat template{shown} is no jinja2", path=chat.path, found=_said(error)) from None
+    if hidden is not None:
+        raise ConfigError(
+            f"the chat template{shown} marks generated text inside a macro, a recursive loop, or a block that is kept",
+            path=chat.path,
+            found=f"line {hidden}",
+            hint="Mark it where it is written",
+        )
+    return compiled, marks, takes_tools
+
+
+def _is_unsafe(error: Exception) -> bool:
+    from jinja2.exceptions import SecurityError
+
+    return isinstance(error, SecurityError)
+
+
+def _said(error: BaseException) -> str:
+    return " ".join(str(error).split())[:_SHOWN]
+
+
+@functools.lru_cache(maxsize=2)
+def load_renderer(chat: ChatTemplate) -> Renderer:
+    """The renderer of this process for a template; compiled once."""
+    return Renderer(chat)

@@ -1,0 +1,142 @@
+"""The loss mask of conversations, a plane beside the tokens that are packed: as parts remember it, in their order."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._planes import LOSS_MASK
+from penstock.codec.tokens import dtype_for
+from penstock.errors import NotFound, PrepareError, Unsupported
+from penstock.formats import get_format
+from penstock.formats._planed_writer import PlaneFiles, drop_unfinished, settle_planes
+from penstock.formats._planes import EDGE_TOKENS, INDEX, base_at
+from penstock.formats.tokens.folder.side import NAME as FOLDER
+from penstock.prepare.tokens.encode import Books
+from penstock.prepare.tokens.report import Dropped
+from penstock.prepare.tokens.understand import Material, Request
+from penstock.store.outputs import output_path
+from penstock.work.parts import PartName, read_part
+from penstock.work.shared import SharedWork
+
+_PLANES = {LOSS_MASK: "bool"}
+_MOST_UNMASKED = 100  # one of so many conversations may have no token that is generated
+_LISTED = 5
+
+
+def require_place_of_mask(request: Request) -> str:
+    """What makes the output visible, beside which its loss mask lies; raises `Unsupported` where that has no place."""
+    format = FOLDER if request.is_folder else request.to
+    output = request.output
+    base = base_at(format, output.store, output_path(output.store, output.path))
+    if base is None:
+        what, expected = f"the format {request.to!r} has no place for the loss mask", "pbin, megatron or flat-tokens"
+        raise Unsupported(what, path=output.path, expected=expected, hint="Name another one: to= (--to)")
+    return base
+
+
+@contextlib.contextmanager
+def kept_mask(
+    request: Request, material: Material, work: SharedWork, parts: Sequence[PartName], books: Books
+) -> Generator[None]:
+    """Write the loss mask of an output that the block makes visible: it is there before, and counts with the tokens.
+
+    The end of each part is read once more. Memory: a byte a token of a part.
+
+    Raises:
+        PrepareError: of more than 1 % of the conversations no token is generated.
+    """
+    if material.selection.chat is None:
+        yield
+        return
+    store, base = request.output.store, require_place_of_mask(request)
+    settle_mask(request)
+    if not (request.sharing.joins and request.is_folder):  # there another finisher may be at the same
+        drop_unfinished(store, base)
+    tally, files = _Tally(material, books), PlaneFiles(store, base, _PLANES)
+    try:
+        for part in parts:
+            files.write({LOSS_MASK: tally.mask_of(work, part)})
+        _require_masks(request, work, books, sum(part.documents for part in parts))
+        files.publish(sum(part.tokens for part in parts), *_edges(work, parts, material.spec.token_bytes))
+        yield
+    except BaseException:
+        files.abort()
+        raise
+    try:
+        files.settle()
+    except (NotFound, FileNotFoundError):
+        if not store.exists(base + INDEX):  # else another finisher of the same plan was first
+            raise
+
+
+def settle_mask(request: Request) -> None:
+    """Let the loss mask of an output that is there count, where its writer was killed before it could."""
+    format = FOLDER if request.is_folder else request.to
+    if request.chat and request.output.store.exists(require_place_of_mask(request)):
+        settle_planes(get_format(format), request.output.store, request.output.path)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Reads masks of parts in their order, and notes conversations of which no token is generated."""
+
+    material: Material
+    books: Books
+    file: int = -1
+    lines: int = 0
+
+    def mask_of(self, work: SharedWork, part: PartName) -> NDArray[np.bool_]:
+        """bool[n_tokens] of a part."""
+        meta, _ = read_part(work.parts.child(part.path), self.material.spec.token_bytes)
+        for piece in meta.pieces:
+            if piece.file != self.file:
+                self.file, self.lines = piece.file, 0
+            name = self.material.inputs[piece.file].name
+            self.books.num_unmasked += piece.num_unmasked
+            room = _LISTED - len(self.books.unmasked)
+            found = (Dropped(name, self.lines + one.line + 1, one.reason) for one in piece.unmasked[:room])
+            self.books.unmasked += found
+            self.lines += piece.lines
+        bits = np.unpackbits(np.frombuffer(meta.loss_mask, np.uint8), count=meta.tokens, bitorder="little")
+        return bits.view(np.bool_)
+
+
+def _require_masks(request: Request, work: SharedWork, books: Books, documents: int) -> None:
+    if books.num_unmasked * _MOST_UNMASKED <= documents:
+        return
+    work.clear()  # whoever mends inputs or template begins anew
+    first = "; ".join(f"{one.file} line {one.line}" for one in books.unmasked)
+    more = ", …" if books.num_unmasked > len(books.unmasked) else ""
+    raise PrepareError(
+        f"no token is generated in {books.num_unmasked} of {documents} conversations, and they may be 1 %",
+        path=request.output.path,
+        found=first + more,
+        hint="Give each a message of the assistant, or look at what the chat template marks: {% generation %}",
+    )
+
+
+def _edges(work: SharedWork, parts: Sequence[PartName], token_bytes: int) -> tuple[NDArray[np.uint32], ...]:
+    """The first and the last ids of all parts: as many as tell of which tokens planes are."""
+    first, last = np.empty(0, np.uint32), np.empty(0, np.uint32)
+    for part in parts:
+        if len(first) >= EDGE_TOKENS:
+            break
+        first = np.concatenate([first, _ids(work, part, 0, EDGE_TOKENS - len(first), token_bytes)])
+    for part in reversed(parts):
+        if len(last) >= EDGE_TOKENS:
+            break
+        last = np.concatenate([_ids(work, part, part.tokens - EDGE_TOKENS + len(last), part.tokens, token_bytes), last])
+    return first, last
+
+
+def _ids(work: SharedWork, part: PartName, first: int, stop: int, token_bytes: int) -> NDArray[np.uint32]:
+    """Ids `[first, stop)` of a part, as far as it has them."""
+    place, start = work.parts.child(part.path), max(0, first)
+    count = min(stop, part.tokens) - start
+    data = place.store.get(place.path, start * token_bytes, count * token_bytes) if count > 0 else b""
+    return np.frombuffer(data, dtype_for(token_bytes, "<")).astype(np.uint32)

@@ -1,0 +1,80 @@
+"""What is to be done: the plan of a run, compared with the work that is there, and who encodes."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from penstock.abc import Executor
+from penstock.errors import ConfigError, PrepareError
+from penstock.prepare.tokens.engines import EngineName
+from penstock.prepare.tokens.oracle import EngineChoice, choose_engine
+from penstock.prepare.tokens.rows import keeps_rows
+from penstock.prepare.tokens.sample import sample_texts
+from penstock.prepare.tokens.tasks import cut_tasks, default_task_bytes, text_bytes
+from penstock.prepare.tokens.understand import Material, Request, left_out
+from penstock.work.plan import Plan, PlannedInput, require_same
+from penstock.work.shared import SharedWork
+from penstock.work.sharing import join
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What is to be done: the plan, and why its engine was chosen."""
+
+    plan: Plan
+    engine: EngineName
+    note: str | None
+
+
+def choose(
+    request: Request, material: Material, before: Plan | None, executor: Executor
+) -> tuple[EngineName, str | None]:
+    """The engine, and why it is not gigatoken; that of work that is there, unless it is gigatoken's."""
+    if material.selection.chat is not None:
+        if request.engine == "gigatoken":
+            what, hint = "gigatoken does not tell which characters a token is of", "Leave --engine (engine=) out"
+            raise ConfigError(what, path=material.spec.path, expected="tokenizers, for conversations", hint=hint)
+        return material.spec.kind, "it does not tell which characters a token is of"
+    wanted: EngineChoice = "tokenizers" if before is not None and before.engine != "gigatoken" else request.engine
+    texts = sample_texts(material.inputs, material.selection, request.oracle_bytes)
+    return choose_engine(wanted, material.spec, material.reference, texts, executor)
+
+
+def make_plan(request: Request, material: Material, work: SharedWork, engine: EngineName, note: str | None) -> Planned:
+    """Compare what is asked for with the work that is there, and make the plan durable."""
+    before = work.plan
+    asked = asked_for(request, material, before)
+    require_same(before, asked, request.output.path)
+    plan = dataclasses.replace(asked, engine=engine)
+    if before is not None and engine != before.engine:
+        raise PrepareError(
+            f"finished tasks were encoded by {before.engine}, which is no longer confirmed: {note}",
+            path=request.output.path,
+            hint="Throw the finished work away: restart (--restart)",
+        )
+    join(work, plan, sum(1 for _ in cut_tasks(material.inputs, plan.task_bytes)), request.sharing)
+    return Planned(plan, engine, note)
+
+
+def asked_for(request: Request, material: Material, before: Plan | None) -> Plan:
+    """The plan, but for its engine."""
+    total_bytes = sum(text_bytes(one.name, one.size_bytes) for one in material.inputs)
+    kept = before.task_bytes if before is not None else default_task_bytes(total_bytes)
+    return Plan(
+        options={
+            "--to": request.to,
+            "--file-tokens": request.file_tokens,
+            "--tokenizer": material.spec.digest,
+            **material.selection.options(),
+            "--eos": material.spec.eos,
+            "--special-tokens": request.special_tokens,
+            "--engine": request.engine,
+            "--overwrite": request.overwrite,
+            **{f"--{name}": value for name, value in left_out(material).items()},
+            **({"--keep-map": True} if keeps_rows(request, material) else {}),
+        },
+        inputs=tuple(PlannedInput(one.name, one.size_bytes, one.digest, one.mtime_ns) for one in material.inputs),
+        task_bytes=request.task_bytes or kept,
+        engine="",
+    )
