@@ -27,7 +27,7 @@ from penstock.formats.tokens.common import (
     require_vocabulary,
     token_schema,
 )
-from penstock.formats.tokens.ids import FileIds
+from penstock.formats.tokens.ids import FileIds, id_limit
 from penstock.formats.tokens.megatron.index import IndexArrays, document_starts, sequence_starts
 from penstock.formats.tokens.megatron.kept import prefix_of
 from penstock.formats.tokens.megatron.layout import HEADER_BYTES, Header, bin_path, idx_path, read_header, require_kind
@@ -281,8 +281,9 @@ class MegatronSource:
 
     @property
     def _is_trusted(self) -> bool:
-        """Whether the side file records that all ids are good."""
-        return self.manifest is not None and self.manifest.max_token_id is not None
+        """Whether the side file records that all ids are good; what no id can be is no record of it."""
+        largest = None if self.manifest is None else self.manifest.max_token_id
+        return largest is not None and largest < id_limit(self.header.kind.stored)
 
     @cached_property
     def _whole_file(self) -> FileIds:
