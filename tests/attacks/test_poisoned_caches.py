@@ -72,6 +72,30 @@ def test_two_datasets_of_one_fingerprint(open_it: Callable[[Path, int | None], A
     np.testing.assert_array_equal(np.diff(second.doc_starts), lengths(place))
 
 
+def test_plans_of_two_datasets_of_one_fingerprint(tmp_path: Path) -> None:
+    def written(path: Path, counts: list[int]) -> Any:
+        with ps.create(path, format="pbin", token_bytes=2) as writer:
+            writer.write_batch({"tokens": np.split(np.ones(sum(counts), np.uint16), np.cumsum(counts)[:-1])})
+        path.with_name(path.name + ".penstock").unlink()
+        return opened(path, format="pbin")
+
+    def pieces(source: Any) -> list[int]:
+        return sorted(ps.BestFit(length=64)(source).plan.piece_lengths.tolist())
+
+    usual = lengths(None).tolist()
+    first = written(tmp_path / "a.pbin", usual)
+    assert pieces(first) == sorted(usual)
+    for place in PLACES:
+        counts = list(usual)
+        counts[place] -= 3  # in the index these two take as many bytes as before
+        counts[place + 2] += 3
+        second = written(tmp_path / f"{place}.pbin", counts)
+        if second.fingerprint == first.fingerprint:
+            break
+    assert second.fingerprint == first.fingerprint
+    assert pieces(second) == sorted(counts)
+
+
 def test_a_file_that_was_given_its_old_time_back(tmp_path: Path) -> None:
     """As archives do that give all files one time; the time of the last change of a file can't be given back."""
     path = tmp_path / "a.jsonl"
