@@ -131,6 +131,15 @@ def test_frames_of_compressed_lines_are_counted(compression: str, family: str, t
     assert b"".join(data for _, data, _ in cut_stream(place_of(path), compression, MIB)) == line * 3000
 
 
+def test_a_line_that_expands_past_the_memory(tmp_path: Path, confined: Callable[..., Any]) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(BOMB)
+    for look in (lambda: len(ps.open(path)), lambda: ps.verify(path, depth="full")[0].found):
+        found = confined(look, 128 * MIB)
+        assert isinstance(found, TooLarge) or "too long" in str(found), found
+        assert str(path) in str(found) or isinstance(found, str)
+
+
 # --- pictures ------------------------------------------------------------------------------------------------------
 
 GIF = b"GIF89a" + b"\1\0\1\0" + b"\0\0\0"

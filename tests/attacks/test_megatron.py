@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 import tracemalloc
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import PenstockError
+import penstock as ps
+from penstock.errors import Corrupt, PenstockError
 from penstock.formats.tokens.megatron import FORMAT
 from penstock.store.memory import MemoryStore
+from penstock.store.side_file import decode_manifest, encode_manifest
 from penstock.types import OpenOptions
 
 # 8 bytes an entry in several arrays, for entries of 4 bytes; and what opening and checking cost anyway.
@@ -106,3 +110,20 @@ def test_any_byte_of_a_sound_index(place: int, value: int, cut: int) -> None:
     idx = bytearray(index(4, [2, 1, 0], [0, 8, 12], [0, 1, 2, 3]))
     idx[place % len(idx)] = value
     attempt(bytes(12), bytes(idx[: max(cut, place)]))
+
+
+def test_a_side_file_that_calls_a_negative_number_an_id(tmp_path: Path) -> None:
+    """Where a side file says the largest id nobody looks for what is none; one of int32 can't be 2^32 - 1."""
+    with ps.create(tmp_path / "a", format="megatron", token_bytes=4) as writer:
+        writer.write({"tokens": np.arange(5000)})
+    tokens = np.fromfile(tmp_path / "a.bin", "<i4")
+    tokens[2500] = -1
+    tokens.tofile(tmp_path / "a.bin")
+    side = tmp_path / "a.idx.penstock"
+    told = decode_manifest(side.read_bytes())
+    assert told is not None
+    side.write_bytes(encode_manifest(replace(told, max_token_id=2**32 - 1, digest=None, block_digests={})))
+    source: Any = ps.open(tmp_path / "a", format="megatron")
+    with pytest.raises(Corrupt, match="no id"):
+        source.tokens(2000, 3000)
+    assert [one.code for one in ps.verify(tmp_path / "a", format="megatron", depth="full")] == ["megatron.id"]

@@ -171,9 +171,12 @@ def decode_planes(data: bytes, path: str) -> _Index:
     if found.check != _check(found):
         raise _damaged(path, "other content than was written")
     for one in found.planes:
-        fits = _NAME.match(one.name) and one.dtype in DTYPES and re.match(r"[0-9a-f]{32}\Z", one.digest)
+        named = _NAME.match(one.name) and one.name not in _TAKEN  # or it would stand in the place of a column
+        fits = named and one.dtype in DTYPES and re.match(r"[0-9a-f]{32}\Z", one.digest)
         if not fits or one.size_bytes != size_of(one.dtype, found.num_tokens):
             raise _damaged(path, f"the plane {one.name!r}: {one.dtype}, {one.size_bytes} bytes")
+    if len({one.name for one in found.planes}) < len(found.planes):
+        raise _damaged(path, "two planes of one name")
     return found
 
 

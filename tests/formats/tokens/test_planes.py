@@ -16,7 +16,7 @@ import pytest
 import penstock as ps
 from penstock.check.summary import summarise
 from penstock.errors import ConfigError, Corrupt, NotFound, Truncated, Unsupported
-from penstock.formats._planes import DTYPES
+from penstock.formats._planes import DTYPES, PlaneEntry, decode_planes, encode_planes
 from penstock.formats.tokens.flat_tokens.writer import FlatTokensWriter
 from penstock.look.purge import purge
 from penstock.reshape.chunk import chunk
@@ -222,6 +222,21 @@ def test_an_index_of_other_tokens(tmp_path: Path) -> None:
     (tmp_path / "a.pbin.planes").write_text(text.replace('"float16"', '"int16"'))
     with pytest.raises(Corrupt, match="can't be read"):
         opened(path)
+
+
+@pytest.mark.parametrize("name", ["tokens", "targets", "loss_mask"])
+def test_an_index_names_no_column_and_no_plane_twice(tmp_path: Path, name: str) -> None:
+    """A plane called `tokens` stood in the place of the tokens of every sample."""
+    path = made(tmp_path)
+    index = Path(path + ".planes")
+    told = decode_planes(index.read_bytes(), path)
+    weight = next(one for one in told.planes if one.name == "weight")
+    os.link(f"{path}.plane.weight-{weight.digest[:8]}", f"{path}.plane.{name}-{weight.digest[:8]}")
+    planes = (*told.planes, PlaneEntry(name, weight.dtype, weight.size_bytes, weight.digest))
+    index.write_bytes(encode_planes(told.num_tokens, told.binding, planes))
+    with pytest.raises(Corrupt, match="index of planes"):
+        opened(path)
+    assert "pbin.planes" in {one.code for one in ps.verify(path)}
 
 
 def test_planes_without_an_index_are_found(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def cut_stream(
         held_bytes += len(data)
         if held_bytes < wanted_bytes:
             continue
-        whole, start = b"".join(held), 0
+        whole, start = _joined(held, file, offset_bytes), 0
         while end := whole.find(b"\n", start + piece_bytes - 1) + 1:
             if ready is not None:
                 yield (*ready, False)
@@ -78,7 +78,7 @@ def cut_stream(
             if held_bytes >= LINE_LIMIT_BYTES:
                 raise _too_long(file, offset_bytes)
             wanted_bytes = 2 * held_bytes - piece_bytes + 1
-    rest = b"".join(held)
+    rest = _joined(held, file, offset_bytes)
     if ready is not None:
         yield (*ready, not rest)
     if rest or ready is None:
@@ -217,12 +217,19 @@ def _count(frames: FrameCount, held_bytes: int, file: Place, offset_bytes: int) 
         raise
 
 
-def _too_long(file: Place, offset_bytes: int) -> TooLarge:
+def _joined(held: list[bytes], file: Place, offset_bytes: int) -> bytes:
+    try:
+        return b"".join(held)
+    except MemoryError:  # of a small file that was made to expand
+        raise _too_long(file, offset_bytes, sum(map(len, held))) from None
+
+
+def _too_long(file: Place, offset_bytes: int, held_bytes: int = LINE_LIMIT_BYTES) -> TooLarge:
     return TooLarge(
         "a line of the decompressed file is too long",
         path=file.path,
         offset_bytes=offset_bytes,
-        found=f"more than {LINE_LIMIT_BYTES} bytes without a line end",
+        found=f"more than {held_bytes} bytes without a line end",
         expected="JSONL: one document a line",
     )
 

@@ -15,6 +15,7 @@ from penstock.formats._problems import Problem
 from penstock.formats._side_checks import RESTORE, Run, check_files, check_side_file
 from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary, sampled_ranges
 from penstock.formats.tokens.common import require_eos
+from penstock.formats.tokens.ids import id_limit
 from penstock.formats.tokens.joined import DOCUMENTS, check_documents
 from penstock.formats.tokens.megatron.index import IndexArrays, index_problems
 from penstock.formats.tokens.megatron.kept import KEPT, is_half_replaced, left_names, prefix_of
@@ -119,7 +120,8 @@ def _check_known(
     if manifest is not None:
         eos_id = manifest.eos_id if eos_id is None else eos_id
         if vocab_size is None and manifest.max_token_id is not None:
-            vocab_size = manifest.max_token_id + 1
+            # Where a side file is believed nobody looks for what is no id.
+            vocab_size = min(manifest.max_token_id + 1, id_limit(source.header.kind.stored))
 
     def quietly(fn: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterable[Any]:
         return (do if depth == "full" else map)(functools.partial(_or_nothing, fn), tasks)

@@ -27,14 +27,14 @@ from penstock.formats.tokens.common import (
     require_vocabulary,
     token_schema,
 )
-from penstock.formats.tokens.ids import FileIds
+from penstock.formats.tokens.ids import FileIds, id_limit
 from penstock.formats.tokens.megatron.index import IndexArrays, document_starts, sequence_starts
 from penstock.formats.tokens.megatron.kept import prefix_of
 from penstock.formats.tokens.megatron.layout import HEADER_BYTES, Header, bin_path, idx_path, read_header, require_kind
 from penstock.formats.tokens.megatron.manifest import INDEX, read_manifest
 from penstock.formats.tokens.megatron.tokens import Ids, ScatteredIds, file_ids, joined
 from penstock.store.derived import DerivedCache
-from penstock.store.fingerprint import once_a_host, sample_fingerprint
+from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
 from penstock.store.held import Held
 from penstock.types import (
     Batch,
@@ -281,8 +281,9 @@ class MegatronSource:
 
     @property
     def _is_trusted(self) -> bool:
-        """Whether the side file records that all ids are good."""
-        return self.manifest is not None and self.manifest.max_token_id is not None
+        """Whether the side file records that all ids are good; what no id can be is no record of it."""
+        largest = None if self.manifest is None else self.manifest.max_token_id
+        return largest is not None and largest < id_limit(self.header.kind.stored)
 
     @cached_property
     def _whole_file(self) -> FileIds:
@@ -310,11 +311,11 @@ class MegatronSource:
 
     @cached_property
     def _starts_key(self) -> str:
-        key = f"{_STARTS_VERSION}-{self.fingerprint}"
+        path = idx_path(self._prefix)
         if self.header.size_bytes <= _HASHED_INDEX_BYTES:
             # A fingerprint is a sample: two datasets may share it and differ in the middle of their indexes.
-            key += "-" + xxhash.xxh3_64_hexdigest(self._store.get(idx_path(self._prefix)))
-        return key
+            return f"{_STARTS_VERSION}-{self.fingerprint}-{xxhash.xxh3_64_hexdigest(self._store.get(path))}"
+        return f"{_STARTS_VERSION}-{files_key(self.fingerprint, self._store, [path])}"
 
     def _find_starts(self) -> IntArray:
         starts, in_order = sequence_starts(self._index)
