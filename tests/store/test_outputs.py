@@ -138,6 +138,40 @@ def test_places_are_no_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert files_in(tmp_path) == before
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_in_a_sticky_folder_files_of_others_are_not_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    """Said before any work: the system says so at the end of it."""
+    folder = tmp_path / "all"
+    folder.mkdir()
+    target = output_of(folder, format)
+    write(target, format, "old")
+    before = files_in(tmp_path)
+    folder.chmod(0o1777)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(PermissionError, match="sticky"):
+        ps.create(target, format=format, overwrite=True, **OPTIONS[format])
+    assert files_in(tmp_path) == before
+    folder.chmod(0o777)
+    write(target, format, "new", overwrite=True)
+    assert files_in(tmp_path) != before
+
+
+def test_a_conversion_in_a_sticky_folder_says_so_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "all/b"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path / name, "mds", name)
+    (tmp_path / "all").chmod(0o1777)
+    before = files_in(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(PermissionError, match="sticky"):
+        ps.convert(tmp_path / "a", tmp_path / "all" / "b", to="mds", group_rows=1, overwrite=True)
+    assert files_in(tmp_path) == before
+
+
 @pytest.mark.parametrize("format", FOLDERS)
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_file_is_no_folder(tmp_path: Path, format: str, overwrite: bool) -> None:

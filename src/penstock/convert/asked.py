@@ -15,6 +15,7 @@ from penstock.executors import AnyExecutor
 from penstock.formats import files_at, formats_of_name, get_format, require_taken, sniff
 from penstock.formats._read_only import instead_of
 from penstock.formats.tokens.folder.index import SUFFIXES
+from penstock.store._files import require_movable
 from penstock.store.local import Kept
 from penstock.store.memory import MemoryStore
 from penstock.store.outputs import output_path, require_other
@@ -95,6 +96,7 @@ def understand(
         NotFound: no source.
         Unsupported: a target that is only read.
         ConfigError: a target that can't be, or arguments that make no sense.
+        PermissionError: what is to be replaced is another user's.
     """
     chosen, rule = _target_format(target, to, file_tokens), EosRule.of(eos)
     _require_columns(columns)
@@ -109,6 +111,9 @@ def understand(
         of_target["flavor"] = of_source.pop("flavor")
     _require_taken(source, source_format, of_source)
     target = replace(target, path=output_path(target.store, target.path))
+    if overwrite and target.is_local and not file_tokens:
+        for path in files_at(chosen.name, target.path):
+            require_movable(path)
     if isinstance(source, Place):
         files = (source.path,) if source_format == TABLE else files_at(source_format, source.path)
         others = () if file_tokens else files_at(chosen.name, target.path)

@@ -193,6 +193,19 @@ def require_replaceable_file(path: str, *, follow_links: bool = False) -> None:
         raise ConfigError(what, path=path, hint="Name a file")
 
 
+def require_movable(path: str) -> None:
+    """Refuse now what the system would refuse after the work: in a sticky folder files of others are not replaced.
+
+    Raises:
+        PermissionError: what stands there belongs to another user, and so does the folder.
+    """
+    found, user = status_of(os.lstat, path), os.geteuid()
+    folder = status_of(os.stat, os.path.dirname(path) or ".") if found is not None and user != 0 else None
+    if found is None or folder is None or not folder.st_mode & stat.S_ISVTX or user in (found.st_uid, folder.st_uid):
+        return
+    raise PermissionError(errno.EPERM, "a file of another user in a sticky folder can't be replaced", path)
+
+
 def read_range(os_module: Any, fd: int, start_bytes: int, length_bytes: int) -> bytes:
     """Bytes of an open file, fewer only at its end."""
     data: bytes = os_module.pread(fd, length_bytes, start_bytes)

@@ -38,6 +38,7 @@ from penstock.store._files import (
     output_exists,
     read_range,
     remove_tree,
+    require_movable,
     require_no_url,
     require_replaceable_file,
     sync_folder,
@@ -150,6 +151,7 @@ class LocalStore:
         self.require_target(path)
         if overwrite:
             require_replaceable_file(path)
+            require_movable(path)
         elif is_there(path):
             self.sweep(path)
             raise output_exists(path)
@@ -165,6 +167,7 @@ class LocalStore:
             if not overwrite:
                 raise output_exists(path)
             require_replaceable(path, own)
+            require_movable(path)
         return LocalStagedFolder(self._os, path, overwrite=overwrite, beside=beside, kept=self._kept, own=own)
 
     def claim(self, path: str, *, shared: bool = False) -> LocalClaim | JoinedClaim:

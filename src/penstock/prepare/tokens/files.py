@@ -14,14 +14,17 @@ from penstock.prepare.tokens.encode import Books
 from penstock.prepare.tokens.engines import EngineName
 from penstock.prepare.tokens.oracle import disagreed
 from penstock.prepare.tokens.understand import Material, Request, recorded_of, recorded_of_output
+from penstock.store._files import require_movable
 from penstock.work.shared import SCRATCH, SharedWork
 from penstock.work.tokens.assemble import FileJob
 from penstock.work.tokens.files import TokenFiles, held_folder
 
 
 def held_output(request: Request) -> AbstractContextManager[None]:
-    """Hold the folder that is made; one dataset is held by its writer."""
+    """Hold the folder that is made; one dataset is held by its writer, and only asked whether it can be replaced."""
     if not request.is_folder:
+        for path in request.outputs if request.overwrite and request.output.is_local else ():
+            require_movable(path)
         return contextlib.nullcontext()
     return held_folder(request.output, overwrite=request.overwrite, shared=request.sharing.joins)
 
