@@ -80,7 +80,10 @@ def test_the_page_has_every_cell(known: dict[Cell, str]) -> None:
 def test_every_verb_and_every_format_have_cells() -> None:
     verbs = {case.line.split()[0] for case in CASES}
     assert verbs | _ELSEWHERE.keys() == COMMANDS.keys()
-    assert {one.removesuffix(" with planes") for one in READ} | {"xsv"} == BUILT_IN.keys() | {"parquet folder", "csv file"}
+    assert {one.removesuffix(" with planes") for one in READ} | {"xsv"} == BUILT_IN.keys() | {
+        "parquet folder",
+        "csv file",
+    }
     assert {one.partition(" ")[0] for one in WRITTEN} == {one for one in BUILT_IN if get_format(one).traits.write}
 
 
