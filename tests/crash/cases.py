@@ -792,7 +792,15 @@ REMOTE += [
         finished(f"s3://{BUCKET}/out"),
         remote=True,
         finishes=True,
-    )
+    ),
+    Case(
+        "pack to pbin by an array in s3",
+        write_pack_inputs,
+        by_an_array(functools.partial(packed, f"s3://{BUCKET}/out.pbin", to="pbin")),
+        clean(f"s3://{BUCKET}/out.pbin"),
+        remote=True,
+        finishes=True,
+    ),
 ]
 
 PROCESSES = [

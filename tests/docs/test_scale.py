@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
+from penstock.prepare.tokens import inputs as input_files
 from penstock.prepare.tokens import tasks
 from penstock.prepare.tokens.output import DEFAULT_FILE_TOKENS
 from penstock.store import _turns, fingerprint
@@ -35,7 +36,7 @@ def said(number: float, digits: int = 2) -> str:
 FIGURES = {
     "tasks": f"| {said(TASKS, 3)} |",
     "files of a task": f"or {tasks._MOST_FILES:,} files",
-    "plan": f"→ {said(FILES / RemoteOptions().requests * REQUEST_S, 1)} s, 1 MB",
+    "plan": f"→ {said(FILES / input_files._AT_ONCE * REQUEST_S + 5 * FILES / 1000 * PAGE_S)} s, 1 MB",
     "a plan's pieces": f"in pieces of {PIECE_BYTES >> 20} MiB",
     "encoding": f"→ {said(19.8 * TEXT_BYTES / 1e9, 3)} core seconds: {said(19.8 * 1e4 / NODES / CORES)} s",
     "token files": f"| {said(TOKEN_BYTES / 2 / DEFAULT_FILE_TOKENS)} |",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,8 @@ from tests.store.objects import counted_requests
 
 import penstock as ps
 from penstock.reshape.chunk import chunk
+from penstock.store.place import place_of
+from penstock.store.put import put
 
 VERBS: dict[str, Callable[[str, str], Any]] = {
     "merge": lambda source, out: ps.merge([source], out),
@@ -58,3 +61,17 @@ def test_requests_of_a_verb(verb: str, format: str, requests: list[str], s3_serv
     assert lists[1] == lists[0], "what is listed does not grow at all"
     if format == "pbin":
         assert counts[1] == counts[0]
+
+
+def test_requests_of_small_inputs(requests: list[str], s3_server: str, tmp_path: Path, golden: Path) -> None:
+    """Of each two reads: its beginning, and all of it. What else `pack` must know of them, listings tell."""
+    counts: list[Counter[str]] = []
+    for count in (10, 100):
+        source = place_of(f"s3://bucket/requests/{tmp_path.name}/{count}")
+        for number in range(count):
+            put(source.store, source.child(f"{number:03d}.jsonl").path, b'{"text": "one two"}\n')
+        requests.clear()
+        tokenizer = golden / "modalities" / "tokenizers" / "bpe2"
+        ps.pack(source.path, f"{source.path}-out/", tokenizer=tokenizer, executor="inline")
+        counts.append(Counter(requests))
+    assert counts[1] - counts[0] == {"read": 2 * 90}

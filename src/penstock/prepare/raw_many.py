@@ -25,7 +25,7 @@ from penstock.prepare.raw import IndexReport, OnError, build_index
 from penstock.prepare.tokens.inputs import COMPRESSED, find_paths
 from penstock.store._named import named
 from penstock.store.outputs import sweep_killed
-from penstock.store.place import Given, Place, place_of
+from penstock.store.place import Given, Place, place_of, places_of
 from penstock.store.resolve import absolute
 from penstock.store.state import states_of
 from penstock.store.unfinished import mark_path, remove_mark
@@ -155,7 +155,7 @@ def _files_of(given: Sequence[str], follow_links: bool) -> list[Place]:
     chosen = [path for path in paths if path in named or not path.endswith(COMPRESSED)]
     if len(chosen) < len(paths):
         _log.warning("%d compressed files are left out: a raw index is of plain lines", len(paths) - len(chosen))
-    return [place_of(path) for path in chosen]
+    return places_of(chosen)
 
 
 # --- work ------------------------------------------------------------------------------------------------------------

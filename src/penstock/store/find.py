@@ -18,13 +18,11 @@ from penstock.store._status import is_folder, status_of
 from penstock.store.exclude_list import BESIDE as LIST
 from penstock.store.exclude_list import OURS as LISTS
 from penstock.store.local import LocalStore
-from penstock.store.place import place_of
+from penstock.store.place import Place, place_of
 from penstock.store.powers import CopyingStore, PeekingStore
 from penstock.store.remote import base_of
 from penstock.store.resolve import absolute, is_url, local_path
-
-_WORTH_A_LISTING, _LISTED_AT_ONCE, _SPARSE = 4, 1000, 4
-"""From so many files on, a listing of so many names, or so many names a file, costs less than a question for each."""
+from penstock.store.state import by_store, folder_above, is_worth_a_listing, most_listed
 
 
 def find_files(
@@ -95,10 +93,14 @@ def one_store(paths: Sequence[str]) -> Store:
 
 def survey(store: Store, files: Sequence[str]) -> None:
     """Have sizes and versions of far files, that will all be read, told by a listing, rather than ask for each."""
-    if isinstance(store, CopyingStore) and len(files) >= _WORTH_A_LISTING:
-        scheme, _, _ = files[0].partition("://")
-        above = os.path.commonpath([file.removeprefix(f"{scheme}:/").rpartition("/")[0] for file in files])
-        store.survey(f"{scheme}:/{above}", max(_LISTED_AT_ONCE, _SPARSE * len(files)))
+    if isinstance(store, CopyingStore) and is_worth_a_listing(files):
+        store.survey(folder_above(files), most_listed(files))
+
+
+def survey_all(places: Sequence[Place]) -> None:
+    """The same of the files of several stores."""
+    for some in by_store(places).values():
+        survey(some[0].store, [place.path for place in some])
 
 
 def files_of_all(paths: Sequence[str], suffixes: Sequence[str], what: str, *, follow_links: bool) -> list[str]:

@@ -6,7 +6,7 @@ What joins names, takes the last one, or asks whether something is there asks a 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -16,7 +16,7 @@ from penstock.abc import Store
 from penstock.errors import NotFound
 from penstock.store._status import is_file, is_link
 from penstock.store.local import LocalStore
-from penstock.store.resolve import absolute, local_path, resolve, within
+from penstock.store.resolve import absolute, is_url, local_path, resolve, within
 
 
 @redacted_repr
@@ -124,6 +124,17 @@ def place_of(given: Given, store: Store | None = None) -> Place:
         return given
     found, path = resolve(given)
     return Place(store or found, path)
+
+
+def places_of(paths: Iterable[str]) -> list[Place]:
+    """The places of many files; those of one bucket or server share a store, and with it what a listing tells."""
+    stores: dict[str, Store] = {}
+    found: list[Place] = []
+    for path in paths:
+        place = place_of(path)
+        host = path.split("/", 3)[:3] if is_url(path) else []
+        found.append(replace(place, store=stores.setdefault("/".join(host), place.store)))
+    return found
 
 
 def local_place(given: Given, what: str, store: Store | None = None) -> Place:

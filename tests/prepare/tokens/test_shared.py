@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ import penstock as ps
 from penstock.cli._sharing import array_expression
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.prepare import PackReport, pack
+from penstock.prepare.tokens import inputs as input_files
 from penstock.prepare.tokens import pipeline, understand
 from penstock.store._replaced import mark_path
 from penstock.store.compose import _client
@@ -702,6 +704,22 @@ def test_inputs_in_an_object_store(tmp_path: Path, share: Pack, s3_bucket: str, 
     for wrong in ("none", "in/*.txt", "in/none.jsonl"):
         with pytest.raises(NotFound):
             share(f"{tmp_path}/none/", inputs=[f"{s3_bucket}/{wrong}"])
+
+
+def test_inputs_far_away_are_looked_at_side_by_side(
+    tmp_path: Path, share: Pack, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        place = place_of(f"{s3_bucket}/{number}.jsonl")
+        put(place.store, place.path, b'{"text": "one"}\n')
+    two, describe = threading.Barrier(2), input_files._describe
+
+    def with_another(*given: Any, **more: Any) -> Any:
+        two.wait(60)
+        return describe(*given, **more)
+
+    monkeypatch.setattr(input_files, "_describe", with_another)
+    assert share(inputs=s3_bucket).input_files == 4
 
 
 def test_an_input_far_away_that_changes_meanwhile(tmp_path: Path, share: Pack, s3_bucket: str) -> None:

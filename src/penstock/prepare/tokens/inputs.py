@@ -21,6 +21,7 @@ from typing import Literal
 
 import xxhash
 
+from penstock._pool import Pool
 from penstock._printable import recordable
 from penstock._resolved import excluded_of
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
@@ -39,7 +40,7 @@ from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.memory import MemoryStore
 from penstock.store.place import Place, place_of
 from penstock.store.resolve import absolute, is_url
-from penstock.store.state import FileState, state_of, states_of
+from penstock.store.state import FileState, looking_up, states_of
 from penstock.types import OpenOptions
 from penstock.work.plan import PlannedInput
 
@@ -71,6 +72,7 @@ _MAGIC: dict[Compression, bytes] = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\
 _SUFFIX_SAYS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
 _READ_BYTES = 1 << 20
 _HEAD_BYTES = 4
+_AT_ONCE = 16
 _VERSION = "version:"
 NO_STATUS: Mapping[str, os.stat_result] = MappingProxyType({})
 NOTHING_KNOWN: Mapping[str, PlannedInput] = MappingProxyType({})
@@ -221,11 +223,14 @@ def describe_inputs(
     stats = states_of(files, statuses)
     whole = sum(status.size_bytes for status in stats) <= WHOLE_DIGEST_BYTES
     how = _How(input_format, "whole" if whole_files else "lines", known, whole)
-    names = _names_below(files)
+    given = list(zip(files, _names_below(files), stats, strict=True))
     found: list[InputFile] = []
-    for file, name, state in zip(files, names, stats, strict=True):
-        found.append(_describe(file, name, state, how, hold=state.size_bytes <= hold_bytes))
-        hold_bytes -= len(found[-1].held or b"")
+    with Pool(_AT_ONCE, "penstock-inputs") as pool:  # of what is far away the beginnings, which are a request each
+        far = pool.map(lambda one: _describe(*one, how, hold=False), (one for one in given if not one[0].is_local))
+        for file, name, state in given:
+            hold = state.size_bytes <= hold_bytes
+            found.append(_describe(file, name, state, how, hold=hold) if file.is_local else next(far))
+            hold_bytes -= len(found[-1].held or b"")
     return with_digests(found) if digests else found
 
 
@@ -313,11 +318,11 @@ def _without(one: InputFile, listed: Place, *, keep: bool) -> InputFile:
 
 def changed_since(inputs: Sequence[InputFile]) -> InputFile | None:
     """The first input that was touched, or is gone, since it was found; one that was read once can't change."""
-    for one in inputs:
-        if one.held is not None:
-            continue
+    read = [one for one in inputs if one.held is None]
+    look_up = looking_up([one.place for one in read])
+    for one in read:
         try:
-            state = state_of(one.place)
+            state = look_up(one.place)
         except (NotFound, FileNotFoundError):
             return one
         if (state.size_bytes, state.mtime_ns) != (one.size_bytes, one.mtime_ns):

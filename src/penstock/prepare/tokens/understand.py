@@ -23,9 +23,10 @@ from penstock.prepare.tokens.report import PackProgress
 from penstock.prepare.tokens.select import Selection, make_reader
 from penstock.prepare.tokens.tables import require_columns
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
+from penstock.store.find import survey_all
 from penstock.store.local import LocalStore
 from penstock.store.outputs import require_other, require_outside
-from penstock.store.place import Place, place_of
+from penstock.store.place import Place, places_of
 from penstock.store.resolve import is_url
 from penstock.work.folder import local_store
 from penstock.work.plan import Plan
@@ -161,7 +162,10 @@ def _has_json_line(head: bytes, file: Place) -> bool:
 def named_inputs(request: Request) -> Found:
     """The inputs in their order."""
     paths, statuses = find_files(request.given, request.input_format, follow_links=request.follow_links)
-    return Found([place_of(path) if is_url(path) else Place(request.store, path) for path in paths], statuses)
+    far = places_of(path for path in paths if is_url(path))
+    survey_all(far)
+    there = iter(far)
+    return Found([next(there) if is_url(path) else Place(request.store, path) for path in paths], statuses)
 
 
 def understand(request: Request, found: Found, before: Plan | None = None) -> Material:
