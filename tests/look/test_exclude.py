@@ -222,7 +222,7 @@ def test_many_keys_of_tars_open_them_once(tmp_path: Path, monkeypatch: pytest.Mo
             for module in (exclude_module, find_module):
                 patch.setattr(module, "open_dataset", counting(module.open_dataset, opens))
             keys = np.array([f"k{number}" for number in range(1, count)])  # whose texts are no plain ones
-            assert ps.exclude(path, key=keys, reason="r").added == count - 1  # pyright: ignore[reportArgumentType]
+            assert ps.exclude(path, key=keys, reason="r").added == count - 1
         opened[count] = len(opens)
     assert opened[4] == opened[40]
 

@@ -21,7 +21,7 @@ from penstock.formats._side_checks import Run
 from penstock.store.cache import CachedStore
 from penstock.store.exclude_list import SUFFIX, ExcludeList
 from penstock.store.outputs import claimed
-from penstock.store.place import Given, Place, dataset_at, place_of
+from penstock.store.place import Data, Given, Place, dataset_at, place_of
 from penstock.types import Depth, Finding, OpenOptions
 from penstock.work.plan import CHECK, Plan
 from penstock.work.sharing import Sharing
@@ -31,7 +31,7 @@ _CONTRADICTIONS = ("changed", "digest", "side-file", "added")
 
 
 def verify(
-    path: str | os.PathLike[str],
+    path: Data,
     *,
     depth: Depth = "sample",
     format: str | None = None,

@@ -50,6 +50,7 @@ def said(found: dict[str, Any], writes: Sequence[str]) -> str:
 def sizes_of(path: str) -> Iterator[int | None]:
     """The bytes of what is at a path, in a folder of all its files; nothing where nothing is there."""
     from penstock.errors import PenstockError
+    from penstock.store.patterns import is_pattern
     from penstock.store.place import place_of
 
     place = place_of(path).bare()
@@ -58,7 +59,7 @@ def sizes_of(path: str) -> Iterator[int | None]:
             yield sum(place.store.size(one) for one in place.store.list(place.path))
         elif place.exists():
             yield place.store.size(place.path)
-        elif any(one in path for one in "*?["):
+        elif is_pattern(path):
             yield None
 
 

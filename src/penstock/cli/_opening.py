@@ -10,6 +10,17 @@ import click
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+def dataset_argument(name: str) -> Callable[[Command], Command]:
+    """The dataset that is read; several files, folders and patterns are one, and the command gets one path for them."""
+
+    def one_path(context: click.Context, param: click.Parameter, given: tuple[str, ...]) -> str | None:
+        from penstock.store.patterns import pattern_of
+
+        return pattern_of(given) if given else None  # while a shell completes, nothing may be given yet
+
+    return click.argument(name, nargs=-1, required=True, metavar=f"{name.upper()}...", callback=one_path)
+
+
 excludes_option = click.option("--excludes", help="Exclude list; by default that beside the data, on this machine.")
 
 

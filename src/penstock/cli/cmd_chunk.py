@@ -6,12 +6,13 @@ from typing import Any
 
 import click
 
+from penstock.cli._opening import dataset_argument
 from penstock.cli._output import emit, progress
 from penstock.cli._whole import describe, known, token_bytes_option, whole_options
 
 
 @click.command()
-@click.argument("source")
+@dataset_argument("source")
 @click.option("-o", "--output", required=True, help="Where the chunk goes.")
 @click.option("--chunk-id", type=int, required=True, help="Which chunk, from 0.")
 @click.option("--num-chunks", type=int, required=True, help="How many chunks there are.")

@@ -6,8 +6,10 @@ from typing import Any
 
 import click
 
+from penstock._printable import shortened_part
 from penstock.cli._dry import dry_run_option, foreseen, said
 from penstock.cli._executors import executor_options
+from penstock.cli._opening import dataset_argument
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
 from penstock.cli._sharing import end_unfinished, keeping, missing_text, restart_option, sharing_options
 from penstock.cli._whole import drop_planes_option, keep_excluded_option
@@ -19,7 +21,7 @@ _NO_WRITERS = ("dry_run", "source", "target", "to", "format", "progress", "raw",
 
 
 @click.command()
-@click.argument("source")
+@dataset_argument("source")
 @click.argument("target")
 @click.option("--to", help="Format of the target; found from its suffix where it is not given.")
 @click.option("--format", "format_name", help="Format of the source, instead of finding it out.")
@@ -164,7 +166,7 @@ def _text(source: str, target: str, report: Any) -> str:
         return f"{target}: part {index} of {count}: {report.samples:,} samples in {report.copy_seconds:.2f} s{reused}"
     tokens = "" if report.tokens is None else f", {report.tokens:,} tokens of {report.token_bytes} bytes"
     lines = [
-        f"{source} → {target} ({report.to})",
+        f"{shortened_part(source)} → {target} ({report.to})",
         f"  {report.samples:,} samples{tokens}, {human_bytes(report.size_bytes)} in {report.copy_seconds:.2f} s",
     ]
     if report.excluded:

@@ -6,11 +6,12 @@ from typing import Any
 
 import click
 
+from penstock.cli._opening import dataset_argument
 from penstock.cli._output import counted, emit, follow_links_option, json_option, table
 
 
 @click.command()
-@click.argument("target")
+@dataset_argument("target")
 @click.option("--key", "keys", multiple=True, help="Key of a sample; several times for several.")
 @click.option("--indices", help="File with the indices, from 0: one a line, or .npy.")
 @click.option("--where", help="Expression on the fields of a sample, such as: url == 'https://ex.org/17'")

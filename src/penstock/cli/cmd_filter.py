@@ -8,12 +8,13 @@ import click
 
 from penstock.cli._dry import dry_run_option
 from penstock.cli._executors import optional_executor_options
+from penstock.cli._opening import dataset_argument
 from penstock.cli._output import note, progress
 from penstock.cli._whole import describe, emit_shared, kept, known, shares_options, token_bytes_option, whole_options
 
 
 @click.command()
-@click.argument("source")
+@dataset_argument("source")
 @click.option("-o", "--output", required=True, help="Where the filtered dataset goes.")
 @click.option("--min-tokens", type=int, help="Least length of a document, its EOS token counted.")
 @click.option("--max-tokens", type=int, help="Greatest length of a document.")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from penstock.cli._opening import excludes_option, opening_options
+from penstock.cli._opening import dataset_argument, excludes_option, opening_options
 from penstock.cli._output import emit, follow_links_option, json_option, say
 from penstock.cli._pictures import ROWS_OF_A_LINE, pictures_option, show_pictures, stored_pictures, way_of
 from penstock.cli._samples import decoder, first_of, plain_at, require_one, sample_options
@@ -17,7 +17,7 @@ _LOOKED_AT = 100
 
 
 @click.command()
-@click.argument("path")
+@dataset_argument("path")
 @click.option("-n", "count", type=click.IntRange(min=0), help="Samples to show: 5, but 1 with --index or --key.")
 @opening_options("the dataset")
 @click.option("--columns", help="Only these fields, comma between them.")

@@ -6,11 +6,13 @@ from typing import Any
 
 import click
 
+from penstock._printable import shortened_part
+from penstock.cli._opening import dataset_argument
 from penstock.cli._output import counted, emit, follow_links_option, json_option, note, progress
 
 
 @click.command()
-@click.argument("path")
+@dataset_argument("path")
 @click.option("--split-parts", help="Only these splits, comma between them; by default all that have samples.")
 @click.option("--dataset-config", default="dataset.yaml", show_default=True, help="Says what samples are.")
 @click.option("--split-config", help="Says which shards a split has; by default split.yaml.")
@@ -52,7 +54,8 @@ def command(
         )
         found = f"{counted(errors, 'error')}, {counted(len(report.findings) - errors, 'warning')}"
         verdict = found if report.findings else "clean"
-        return "\n".join([*map(describe_finding, report.findings), f"{path}: {verdict}; read {read or 'nothing'}"])
+        last = f"{shortened_part(path)}: {verdict}; read {read or 'nothing'}"
+        return "\n".join([*map(describe_finding, report.findings), last])
 
     emit(msgspec.to_builtins(report) | {"errors": errors}, as_json=as_json, text=text)
     return 1 if errors else 0

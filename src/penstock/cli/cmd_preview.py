@@ -8,14 +8,14 @@ import click
 
 from penstock.cli._common import has_color
 from penstock.cli._energon import as_energon, fields_of
-from penstock.cli._opening import excludes_option
+from penstock.cli._opening import dataset_argument, excludes_option
 from penstock.cli._output import emit, follow_links_option, json_option, note
 from penstock.cli._pictures import pictures_option, stored_pictures, way_of
 from penstock.cli._samples import decoder, first_of, plain_at, require_one, sample_options
 
 
 @click.command()
-@click.argument("path")
+@dataset_argument("path")
 @click.option("--split", "--split-parts", "split", help="Which split; of several the first. By default train.")
 @click.option("-n", "count", type=click.IntRange(min=1), help="Samples to show; on a terminal as many as you like.")
 @sample_options

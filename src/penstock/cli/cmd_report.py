@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from penstock.cli._opening import excludes_option, opening_options
+from penstock.cli._opening import dataset_argument, excludes_option, opening_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option
 
 
 @click.command()
-@click.argument("target")
+@dataset_argument("target")
 @click.option("-o", "--output", required=True, help="The page: a file or a URL.")
 @click.option("--examples", type=click.IntRange(0, 48), default=12, show_default=True, help="Samples to show.")
 @click.option(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli._executors import optional_executor_options
+from penstock.cli._opening import dataset_argument
 from penstock.cli._output import emit, human_bytes, note, progress
 from penstock.cli._sharing import end_unfinished, missing_text
 from penstock.cli._whole import describe, kept, known, shares_options, tar_options, token_bytes_option, whole_options
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("source")
+@dataset_argument("source")
 @click.option("-o", "--output", required=True, help="Where the shuffled dataset goes.")
 @click.option("--seed", type=int, required=True, help="Decides the order: that of penstock.Shuffle in its first epoch.")
 @token_bytes_option

@@ -8,12 +8,13 @@ import click
 
 from penstock.cli._dry import dry_run_option
 from penstock.cli._executors import optional_executor_options
+from penstock.cli._opening import dataset_argument
 from penstock.cli._output import progress
 from penstock.cli._whole import describe, emit_shared, kept, known, shares_options, tar_options, whole_options
 
 
 @click.command()
-@click.argument("source")
+@dataset_argument("source")
 @click.option("-o", "--output", required=True, help="Folder of the parts: <stem>_<name><suffix>.")
 @click.option("--ratio", required=True, help="Share of each part in any unit, such as 8,1,1.")
 @click.option("--names", help="Names of the parts; by default train,validation,test for two or three, else numbers.")

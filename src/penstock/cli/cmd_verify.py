@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock._printable import printable
+from penstock._printable import printable, shortened_part
 from penstock.cli._executors import optional_executor_options
-from penstock.cli._opening import excludes_option
+from penstock.cli._opening import dataset_argument, excludes_option
 from penstock.cli._output import counted, emit, follow_links_option, json_option
 from penstock.cli._sharing import missing_text, restart_option, sharing_options
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("path")
+@dataset_argument("path")
 @click.option("--depth", type=click.Choice(["quick", "sample", "full"]), default="sample", show_default=True)
 @click.option("--format", "format_name", help="Format name, instead of finding it out.")
 @click.option("--layout", help="Historical layout, where it is ambiguous.")
@@ -82,7 +82,7 @@ def command(
     def text() -> str:
         lines = [describe_finding(one) for one in findings]
         counts = f"{counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}"
-        verdict = f"{printable(path)}: {counts if findings else f'clean at depth {depth}'}"
+        verdict = f"{printable(shortened_part(path))}: {counts if findings else f'clean at depth {depth}'}"
         return "\n".join([*lines, verdict, *([f"wrote {side_path}"] if side_path else [])])
 
     data = {"path": path, "depth": depth, "errors": errors, "findings": [msgspec.to_builtins(one) for one in findings]}

@@ -25,7 +25,7 @@ from penstock.executors import AnyExecutor
 from penstock.formats import get_format
 from penstock.formats._excluded import put_waiting, settle_waiting, waiting_list
 from penstock.store._keeping import keeping_nothing
-from penstock.store.place import dataset_at, place_of
+from penstock.store.place import dataset_at, is_data, place_of
 from penstock.types import Sample
 from penstock.work.sharing import Sharing
 
@@ -75,7 +75,7 @@ class ConvertReport:
 
 
 def convert(
-    source: str | os.PathLike[str] | Source[Sample] | Iterable[Sample],
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Source[Sample] | Iterable[Sample],
     target: str | os.PathLike[str],
     *,
     to: str | None = None,
@@ -102,7 +102,7 @@ def convert(
     was made from, else what the largest needs. Many processes write shards; bytes depend on source and options alone.
 
     Args:
-        source: dataset to read; a `.csv` or `.tsv` file with a header; a source; or samples, as dicts, once.
+        source: dataset, or list of its files; a `.csv` or `.tsv` with a header; a source; or samples, as dicts, once.
         target: dataset to make.
         to, format: formats: of the target, by default that of its suffix; of the source, by default found.
         eos: `("add", id)` puts an EOS behind every document, `("strip", id)` takes it away; else they are kept.
@@ -126,7 +126,7 @@ def convert(
         Corrupt: what was written does not read back as what was read; the target must not be used.
     """
     follow = bool(options.get("follow_links"))
-    place = dataset_at(source, follow_links=follow) if isinstance(source, str | os.PathLike) else source
+    place: Any = dataset_at(source, follow_links=follow) if is_data(source) else source
     asked = understand(
         place, place_of(target), to=to, format=format, eos=eos, columns=columns, group_rows=group_rows,
         workers=workers, executor=executor, overwrite=overwrite, file_tokens=file_tokens,

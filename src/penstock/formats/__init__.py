@@ -28,6 +28,7 @@ from penstock.formats._read_only import instead_of as _instead_of
 from penstock.formats._unrecognised import unrecognised as _unrecognised
 from penstock.store.exclude_list import ExcludeList
 from penstock.store.local import LocalStore
+from penstock.store.patterns import alternatives, is_pattern
 from penstock.store.place import Place, dataset_at
 from penstock.store.powers import CopyingStore
 from penstock.store.resolve import resolve
@@ -179,6 +180,12 @@ def sniff(store: Store, path: str, *, to_read: bool = False, layout: str | None 
             return one
         reasons.append(f"{one.name}: {sniffed.why}")
     if not store.exists(path):
+        if len(several := alternatives(path)) > 1:
+            lost = next((one for one in several if not is_pattern(one) and not store.exists(one)), None)
+            if lost is None:
+                what = "several paths are one dataset where they are JSONL, or Parquet, or token files"
+                raise Unsupported(what, path=path, hint="Make them one format, and `penstock merge` them")
+            path = lost
         raise NotFound("no such file or folder", path=path, hint="Check the path")
     _require_no_writer(store, path)
     if layout in _RAW_LAYOUTS and not store.is_folder(path):

@@ -22,6 +22,7 @@ from penstock.formats.samples.webdataset.source import WebdatasetSource
 from penstock.prepare.tokens.inputs import describe_inputs
 from penstock.store.exclude_list import NO_LIST
 from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.patterns import is_pattern
 from penstock.store.place import Given, Place, place_of
 from penstock.store.side_file import recorded_fingerprints
 from penstock.types import Manifest
@@ -115,11 +116,11 @@ class _Walk:
     def _input(self, output: Place, name: str, digest: str, above: tuple[str, ...]) -> Origin:
         changed: Place | None = None
         for place in self._candidates(output, name):
-            if place.absolute == output.absolute or not place.exists():
+            if place.absolute == output.absolute or not _may_be(place):
                 continue
             if is_same(place, digest):
                 return self._same(output, place, digest, above)
-            changed = changed or place
+            changed = changed or (place if place.exists() else None)
         if changed is None and (place := self._below(output, name, digest)) is not None:
             return self._same(output, place, digest, above)
         # What is there now was not what was read: its own inputs are none of this tree.
@@ -140,7 +141,7 @@ class _Walk:
         folders = self.beside[folder.absolute]
         for number, one in enumerate(folders):
             place = one.child(name)
-            if place.absolute != output.absolute and place.exists() and is_same(place, digest):
+            if place.absolute != output.absolute and _may_be(place) and is_same(place, digest):
                 folders.insert(0, folders.pop(number))  # the next one is likely there too
                 return place
         return None
@@ -152,6 +153,11 @@ class _Walk:
             yield folder.child(name)
 
 
+def _may_be(place: Place) -> bool:
+    """Whether an input may be there, or files that are one."""
+    return place.exists() or is_pattern(place.path)
+
+
 def _is_name(name: str) -> bool:
     """Whether the name of an input leads out of no folder: a side file is anybody's."""
     return not any(part in ("", ".", "..") for part in name.split("/"))
@@ -159,7 +165,7 @@ def _is_name(name: str) -> bool:
 
 def _manifest_at(place: Place) -> Manifest | None:
     """The side file that fits what is there; None where there is none, or no format knows what is there."""
-    if not place.exists() and not place.folder().exists():
+    if not _may_be(place) and not place.folder().exists():
         raise NotFound("no such dataset", path=place.path, hint="Check the path")
     try:
         source: Any = open_source(place.path, excludes=NO_LIST)

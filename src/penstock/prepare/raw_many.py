@@ -7,7 +7,6 @@ shares of an array need nothing else.
 from __future__ import annotations
 
 import contextlib
-import glob
 import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +24,7 @@ from penstock.prepare.raw import IndexReport, OnError, build_index
 from penstock.prepare.tokens.inputs import COMPRESSED, find_paths
 from penstock.store._named import named
 from penstock.store.outputs import sweep_killed
+from penstock.store.patterns import is_pattern
 from penstock.store.place import Given, Place, place_of, places_of
 from penstock.store.resolve import absolute
 from penstock.store.state import states_of
@@ -145,7 +145,7 @@ def _sharing(part: tuple[int, int] | None, *, finish: bool, no_work: bool, overw
 def _is_search(given: Given) -> bool:
     """Whether it means whatever is found there: a folder, or a glob."""
     place = place_of(given)
-    return place.is_folder() or (glob.has_magic(place.path) and not place.exists())
+    return place.is_folder() or (is_pattern(place.path) and not place.exists())
 
 
 def _files_of(given: Sequence[str], follow_links: bool) -> list[Place]:

@@ -34,7 +34,7 @@ from penstock.reshape.share_rows import RowWork
 from penstock.reshape.shares import How, is_shared, share
 from penstock.reshape.time_limit import Clock, TookTooLong, each_at_most
 from penstock.store._keeping import keeping_nothing
-from penstock.store.place import Given, Place, place_of
+from penstock.store.place import Data, Given, Place, place_of
 from penstock.types import IntArray
 from penstock.work.sharing import Sharing
 
@@ -59,7 +59,7 @@ class FilterReport:
 
 
 def filter(
-    source: Given, target: Given, *, min_tokens: int | None = None, max_tokens: int | None = None,
+    source: Data, target: Given, *, min_tokens: int | None = None, max_tokens: int | None = None,
     match: str | None = None, field: str = "text", where: str | None = None,
     indices: Sequence[int] | IntArray | Given | None = None, invert: bool = False, to: str | None = None,
     format: str | None = None, token_bytes: int | None = None, overwrite: bool = False, dry_run: bool = False,

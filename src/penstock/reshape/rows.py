@@ -33,7 +33,7 @@ from penstock.reshape.picking import OneRun, can_pick, pick
 from penstock.reshape.samples import NOTHING_TAKEN_OUT, SampleRows, TakenOut
 from penstock.store.mapped import MappedFile
 from penstock.store.network import on_network
-from penstock.store.place import Given, Place, dataset_at
+from penstock.store.place import Data, Place, dataset_at
 from penstock.store.resolve import real_path
 from penstock.types import Extent, IntArray, Manifest
 
@@ -374,7 +374,7 @@ class JoinedRows:
 
 
 def open_rows(
-    given: Given, *, format: str | None = None, store: Store | None = None, keep_excluded: bool = False, **options: Any
+    given: Data, *, format: str | None = None, store: Store | None = None, keep_excluded: bool = False, **options: Any
 ) -> AnyRows:
     """The documents, lines or samples of a dataset, but for those that its exclude list takes out.
 

@@ -42,7 +42,7 @@ from penstock.reshape.rewrite import (
 from penstock.reshape.rows import AnyRows, Rows, RowsAt, is_tars, open_rows, rows_at
 from penstock.reshape.share_rows import RowWork
 from penstock.reshape.shares import How, is_shared, share
-from penstock.store.place import Given, place_of
+from penstock.store.place import Data, Given, place_of
 from penstock.types import IntArray
 from penstock.work.sharing import Sharing
 
@@ -50,7 +50,7 @@ _LEAST_MEMORY_BYTES = 1 << 20
 
 
 def shuffle(
-    source: Given,
+    source: Data,
     target: Given,
     *,
     seed: int,

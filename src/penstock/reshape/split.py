@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -59,7 +60,8 @@ from penstock.reshape.shares import How, is_shared, share
 from penstock.reshape.tally import Tally
 from penstock.store._keeping import keeping_nothing
 from penstock.store.object_folder import take_back
-from penstock.store.place import Given, Place, place_of
+from penstock.store.patterns import folder_above, is_pattern
+from penstock.store.place import Data, Given, Place, place_of
 from penstock.store.powers import FolderStore
 from penstock.store.unfinished import Once
 from penstock.types import IntArray, Manifest
@@ -75,7 +77,7 @@ Parts = Callable[[int, int, NDArray[Any], IntArray], IntArray]
 
 
 def split(
-    source: Given, folder: Given, *, ratio: Sequence[float], names: Sequence[str] | None = None,
+    source: Data, folder: Given, *, ratio: Sequence[float], names: Sequence[str] | None = None,
     seed: int = 0, by: By = "position", to: str | None = None, format: str | None = None,
     overwrite: bool = False, dry_run: bool = False, keep_map: bool = False, keep_excluded: bool = False,
     store: Store | None = None,
@@ -268,7 +270,8 @@ def _places(rows: AnyRows, folder: Place, names: Sequence[str], to: str | None) 
     stem, dot, suffix = rows.place.name.rpartition(".")
     stem, suffix = (stem, dot + suffix) if stem else (dot + suffix, "")
     if isinstance(rows.place.store, Text | TableLines):  # several files, compressed ones, or tables
-        whole = rows.place.folder().name if any(one in stem for one in "*?[") else rows.place.name
+        name = folder_above(rows.place.absolute) if is_pattern(rows.place.path) else rows.place.absolute
+        whole = os.path.basename(name)
         stem, suffix = re.sub(r"(\.jsonl)?(\.\w+)?$", "", whole) or whole, ".jsonl"
     if to not in (None, rows.format):
         suffix = next(iter(get_format(to).traits.suffixes), "")

@@ -18,6 +18,7 @@ from penstock.store._status import is_folder, status_of
 from penstock.store.exclude_list import BESIDE as LIST
 from penstock.store.exclude_list import OURS as LISTS
 from penstock.store.local import LocalStore
+from penstock.store.patterns import alternatives
 from penstock.store.place import Place, place_of
 from penstock.store.powers import CopyingStore, PeekingStore
 from penstock.store.remote import base_of
@@ -53,7 +54,8 @@ def find_files(
         UnsafeData: a link leads out of a folder that is searched.
     """
     if is_url(given) and not given.lower().startswith("file://"):
-        yield from _far(given, kinds, what, folders)
+        for one in alternatives(given):
+            yield from _far(one, kinds, what, folders)
         return
     path = local_path(given, "what is read")
     status = status_of(os.stat, path)
@@ -66,6 +68,9 @@ def find_files(
         yield from found
     elif status is not None:
         yield path
+    elif len(several := alternatives(path)) > 1:
+        for one in several:
+            yield from find_files(one, kinds, what, follow_links=follow_links, statuses=statuses, folders=folders)
     elif glob.has_magic(path):
         root = "/" if path.startswith("/") else ""
         matches = list(_matches(root, path.lstrip("/").split("/")))

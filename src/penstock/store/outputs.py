@@ -26,9 +26,11 @@ from penstock.store._replaced import Owned, folders_of, listed, refuse_unlisted,
 from penstock.store._status import is_folder, is_link, is_there, leads_somewhere, status_of
 from penstock.store._sweep import sweep_folder, sweep_output
 from penstock.store.exclude_list import require_no_list
+from penstock.store.find import find_files
 from penstock.store.joining import JoiningStore
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.object_folder import open_objects, require_no_writer
+from penstock.store.patterns import is_pattern
 from penstock.store.powers import FolderStore, StagedFolder
 from penstock.store.resolve import absolute, is_url
 
@@ -240,7 +242,7 @@ def require_other(
     out_statuses = [_status(out) for out in outs]
     there = any(status is not None for status in out_statuses)
     real = functools.cache(os.path.realpath)
-    for named in inputs:
+    for named in (file for one in inputs for file in (_files_of(one) if there else (one,))):
         status = statuses.get(named)
         if status is None:
             one = _place(named)
@@ -257,6 +259,13 @@ def require_other(
             raise ConfigError(
                 "the output lies in an input", path=output, found=named, hint="Name one outside of that dataset"
             )
+
+
+def _files_of(named: str) -> Sequence[str]:
+    """The files that a pattern on this machine means; any other path is itself."""
+    if not is_pattern(named) or is_url(named) or is_there(named):
+        return (named,)
+    return [*find_files(named, [("",)], "input", follow_links=True)]
 
 
 def require_outside(folders: Iterable[str], output: str) -> None:

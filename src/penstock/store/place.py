@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard, cast
 
 from penstock._printable import recordable
 from penstock._secrets import redact, redacted_repr
@@ -16,6 +16,7 @@ from penstock.abc import Store
 from penstock.errors import NotFound
 from penstock.store._status import is_file, is_link
 from penstock.store.local import LocalStore
+from penstock.store.patterns import last_part, pattern_of
 from penstock.store.resolve import absolute, is_url, local_path, resolve, within
 
 
@@ -40,7 +41,7 @@ class Place:
     @property
     def name(self) -> str:
         """The last part of the path."""
-        return os.path.basename(self.absolute)
+        return last_part(self.absolute)
 
     @property
     def absolute(self) -> str:
@@ -97,7 +98,7 @@ class Place:
 
 def distinct_names(places: Sequence[Place]) -> list[str]:
     """Distinct names of places, without secrets: the last part of each path, or more where that is needed."""
-    names = [os.path.basename(place.shown) for place in places]
+    names = [last_part(place.shown) for place in places]
     if len(set(names)) == len(names):
         return names
     # A URL is told apart by its host or bucket too.
@@ -108,13 +109,21 @@ def distinct_names(places: Sequence[Place]) -> list[str]:
 
 Given: TypeAlias = str | os.PathLike[str] | Place
 """What a user may give for a place: a path, a URL, or a place."""
+Data: TypeAlias = Given | Sequence[str | os.PathLike[str]]
+"""The same for a dataset that is read, which several files, folders and patterns may be."""
 
 
-def place_of(given: Given, store: Store | None = None) -> Place:
+def is_data(given: object) -> TypeGuard[str | os.PathLike[str] | Sequence[str | os.PathLike[str]]]:
+    """Whether it is a path, or a list of paths."""
+    several: Sequence[object] = cast(Sequence[object], given) if isinstance(given, list | tuple) else [given]
+    return bool(several) and all(isinstance(one, str | os.PathLike) for one in several)
+
+
+def place_of(given: Data, store: Store | None = None) -> Place:
     """The place that a path or URL names; a place stays as it is.
 
     Args:
-        given: path, URL or place.
+        given: path, URL or place; several paths of data are one pattern.
         store: where it is; follows from the path where it is None.
 
     Raises:
@@ -122,7 +131,7 @@ def place_of(given: Given, store: Store | None = None) -> Place:
     """
     if isinstance(given, Place):
         return given
-    found, path = resolve(given)
+    found, path = resolve(given if isinstance(given, str | os.PathLike) else pattern_of(given))
     return Place(store or found, path)
 
 
@@ -151,7 +160,7 @@ def local_place(given: Given, what: str, store: Store | None = None) -> Place:
     return given if isinstance(given, Place) else place_of(local_path(given, what), store)
 
 
-def dataset_at(given: Given, store: Store | None = None, *, follow_links: bool = False) -> Place:
+def dataset_at(given: Data, store: Store | None = None, *, follow_links: bool = False) -> Place:
     """The same of a dataset that is to be read: its files are not read through links out of it, unless asked."""
     place = place_of(given, store)
     return replace(place, store=within(place.store, place.path, follow_links=follow_links))

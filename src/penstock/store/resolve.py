@@ -17,6 +17,7 @@ from penstock.abc import Store
 from penstock.errors import ConfigError
 from penstock.store._status import is_file, leads_somewhere
 from penstock.store.local import LocalStore
+from penstock.store.patterns import alternatives
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+)://")
 _LOST_SLASH = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
@@ -121,7 +122,7 @@ def _named(path: str) -> str:
 
 def _possible(path: str) -> str:
     try:
-        longest_bytes = max(map(len, os.fsencode(path).split(b"/")))
+        longest_bytes = max(len(name) for one in alternatives(path) for name in os.fsencode(one).split(b"/"))
     except UnicodeEncodeError:  # half a surrogate pair
         longest_bytes = MOST_NAME_BYTES + 1
     if "\0" in path or longest_bytes > MOST_NAME_BYTES:

@@ -20,7 +20,7 @@ from penstock.check import verify
 from penstock.errors import ConfigError, PenstockError
 from penstock.formats import files_at
 from penstock.store.outputs import claimed, output_path, require_file_or_none, require_other
-from penstock.store.place import Given, Place, place_of
+from penstock.store.place import Data, Given, Place, place_of
 from penstock.store.put import put
 from penstock.types import Depth
 from penstock.view.draw import pictures, tables
@@ -66,7 +66,7 @@ class Report:
 
 
 def report(
-    target: Given, output: Given, *,
+    target: Data, output: Given, *,
     examples: int = 12, depth: CheckDepth = "quick", step: int = 0, steps: int | None = None,
     global_batch: int | None = None, world: int | None = None, seed: int | None = None, mode: str | None = None,
     split: str | None = None, format: str | None = None, layout: str | None = None, eos_id: int | None = None,
@@ -112,7 +112,7 @@ def report(
         _ = run.vocabulary  # one that is not there is an error before anything is read
         title, body, shown = run.name, _of_run(run, step, steps, examples), examples
     else:
-        how: dict[str, Any] = {"read": "pread"} if isinstance(target, str | os.PathLike) else {}  # as of a viewer
+        how: dict[str, Any] = {} if isinstance(target, Place) else {"read": "pread"}  # as of a viewer
         opened = open_target(_as_path(target), **taken, **for_data, **how)
         _require_report_or_none(place, _files(opened), overwrite=overwrite)
         _ = opened.vocabulary
@@ -383,8 +383,8 @@ def _paths_of(recipe: Any) -> Iterator[str]:
             yield from _paths_of(value)
 
 
-def _as_path(target: Given) -> str:
-    return target.path if isinstance(target, Place) else os.fspath(target)
+def _as_path(target: Data) -> str:
+    return target if isinstance(target, str) else place_of(target).path
 
 
 __all__ = ["Report", "chosen", "page", "report", "style"]

@@ -9,7 +9,6 @@ cache folder. See `text` for how a compressed file is read.
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Sequence
 
@@ -21,6 +20,7 @@ from penstock.formats.jsonl.check import NO_INDEX, check_file
 from penstock.formats.jsonl.source import JsonlSource, open_text
 from penstock.formats.jsonl.text import COMPRESSED, Text
 from penstock.store.find import files_of_all, find_files, one_store, survey
+from penstock.store.patterns import is_pattern
 from penstock.store.place import place_of
 from penstock.store.resolve import absolute
 from penstock.types import Depth, Finding, OpenOptions, Sniff, Traits
@@ -53,7 +53,7 @@ class _JsonlFiles:
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
         """A folder, or a pattern, that has JSONL files and no data of other kinds."""
-        if not store.is_folder(path) and not (glob.has_magic(path) and not store.exists(path)):
+        if not store.is_folder(path) and not (is_pattern(path) and not store.exists(path)):
             return Sniff(False, "neither a folder nor a pattern")
         try:
             files = list(_files(path, follow_links=True))

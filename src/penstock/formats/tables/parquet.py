@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import glob
 import os
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +34,7 @@ from penstock.store._links import walk_files
 from penstock.store.beginning import beginning_of
 from penstock.store.find import files_of_all, find_files, one_store, survey
 from penstock.store.local import LocalStore
+from penstock.store.patterns import is_pattern
 from penstock.store.powers import PeekingStore
 from penstock.store.resolve import absolute
 from penstock.types import Depth, Extent, Finding, IntArray, OpenOptions, Sniff, Traits
@@ -247,7 +247,7 @@ class _Parquet:
 
 
 def _is_pattern(store: Store, path: str) -> bool:
-    return glob.has_magic(path) and not store.exists(path)
+    return is_pattern(path) and not store.exists(path)
 
 
 def _sniff_pattern(path: str) -> Sniff:

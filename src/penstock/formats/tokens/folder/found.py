@@ -15,7 +15,6 @@ beside them.
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -43,6 +42,7 @@ from penstock.store.beginning import beginning_of
 from penstock.store.derived import DerivedCache
 from penstock.store.find import find_files, peek_names, survey
 from penstock.store.local import LocalStore
+from penstock.store.patterns import is_pattern
 from penstock.store.place import Place
 from penstock.store.powers import CopyingStore
 from penstock.store.state import FileState, states_at_opening
@@ -66,7 +66,7 @@ _PART_NUMBER = re.compile(r"part-(\d+)-[^/]*\Z")
 def sniff_found(store: Store, path: str) -> Sniff:
     """A folder whose first 1,000 names are those of token files and of no other data; or a pattern of such files."""
     if not store.is_folder(path):
-        if not glob.has_magic(path) or store.exists(path):
+        if not is_pattern(path) or store.exists(path):
             return Sniff(False, "neither a folder nor a pattern")
         try:
             found = list(find_files(path, [SUFFIXES], "token", follow_links=True, folders=GROUPS))
@@ -306,7 +306,7 @@ def _files_of(store: Store, given: str, options: OpenOptions, *, named: bool) ->
             index = read_index(store, root)
             yield from ((f"{root}/{one.path}", index.format) for one in index.files)
             return
-    elif not glob.has_magic(root) and not store.exists(root) and store.exists(f"{root}.idx"):
+    elif not is_pattern(root) and not store.exists(root) and store.exists(f"{root}.idx"):
         root = f"{root}.bin"  # a pair of Megatron-LM, by its prefix
     found = dict.fromkeys(find_files(root, [SUFFIXES], "token", follow_links=options.follow_links, folders=GROUPS))
     _require_listed(store, root, found)

@@ -1,0 +1,88 @@
+"""Patterns of paths: `*`, `?`, `[…]`, and one `{a,b}` for each of several; a list of paths is one of that kind."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Sequence
+
+from penstock.errors import ConfigError, NotFound
+
+_ITEM = r"(?:\[[{},]\]|[^{},])*+"
+_GROUP = re.compile(rf"(?<!\[)\{{({_ITEM}(?:,{_ITEM})++)\}}")
+_COMMA = re.compile(r"(?<!\[),|,(?!\])")
+_SPECIAL = re.compile(r"[*?\[{},]")
+_BRACES = re.compile(r"[{},]")
+
+
+def is_pattern(path: str) -> bool:
+    """Whether a path may stand for others; something may be called so all the same."""
+    return glob.has_magic(path) or _group(path) is not None
+
+
+def alternatives(pattern: str) -> list[str]:
+    """What `{a,b}` in a pattern stands for, in order; the pattern itself where there is none."""
+    found = _group(pattern)
+    if found is None:
+        return [pattern]
+    return [f"{pattern[: found.start()]}{one}{pattern[found.end() :]}" for one in _COMMA.split(found[1])]
+
+
+def _group(path: str) -> re.Match[str] | None:
+    """The last `{a,b}` that is no part of the name of something that is there."""
+    *_, found = (None, *_GROUP.finditer(path))
+    named = found and path[: path.find("/", found.end()) % (len(path) + 1)]
+    return None if named and os.path.lexists(named) else found
+
+
+def folder_above(pattern: str) -> str:
+    """The folder under which all lies that fits a pattern."""
+    found = _SPECIAL.search(pattern)
+    return os.path.dirname(pattern[: found.start()] if found else pattern)
+
+
+def last_part(path: str) -> str:
+    """What is behind the last slash; of several paths, behind the folder of all."""
+    above = folder_above(path) if _group(path) else os.path.dirname(path)
+    return path[len(above) :].lstrip("/")
+
+
+def pattern_of(paths: Sequence[str | os.PathLike[str]]) -> str:
+    """One path for several paths, URLs and patterns; a single one stays as it is.
+
+    Raises:
+        ConfigError: none, or URLs that have no bucket or host in common.
+        NotFound: one of several local paths leads nowhere.
+    """
+    if not paths:
+        raise ConfigError("no path to open", hint="Name files, folders or patterns")
+    if len(paths) == 1:
+        return os.fspath(paths[0])
+    every = [_bare(one) for path in paths for one in _meant(os.fspath(path))]
+    common = _same([one.split("/")[:-1] for one in every])
+    if any("://" in one for one in every) and len(common) < len(("s3:", "", "bucket")):
+        raise ConfigError("paths of several stores", hint="Copy them to one, or convert each by itself and merge")
+    above = "".join(f"{part}/" for part in common)
+    return f"{above}{{{','.join(one[len(above) :] for one in every)}}}"
+
+
+def _meant(path: str) -> list[str]:
+    """The same as it is to stand in a pattern: the name of what is there means itself."""
+    if os.path.lexists(path):
+        return [_SPECIAL.sub(r"[\g<0>]", path)]
+    several = alternatives(path)
+    if len(several) == 1 and not (is_pattern(path) or "://" in path or os.path.exists(f"{path}.idx")):
+        raise NotFound("no such file or folder", path=path, hint="Check the path")
+    return several if len(several) > 1 else [_BRACES.sub(r"[\g<0>]", path)]
+
+
+def _same(paths: list[list[str]]) -> list[str]:
+    """The parts with which all of these paths begin."""
+    least, most = min(paths), max(paths)
+    count = next((at for at, both in enumerate(zip(least, most, strict=False)) if both[0] != both[1]), None)
+    return least if count is None else least[:count]
+
+
+def _bare(path: str) -> str:
+    return path.rstrip("/") or path
