@@ -7,7 +7,7 @@ from pathlib import Path
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[2]
-WANTED = {"two-steps": "step", "samples-pictures": "samples", "overview-tokens": "overview"}
+WANTED = {"two-steps": "step", "samples-pictures": "samples", "overview-tokens": "overview", "run": "mix"}
 """Page → its picture in the guide."""
 
 SIZE, COLOURS = (1440, 900), 192

@@ -11,6 +11,7 @@ import threading
 import time
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,8 @@ from penstock.formats.jsonl import text
 from penstock.formats.shards import index_table
 from penstock.formats.tokens.megatron.source import MegatronSource
 from penstock.store.local import LocalStore
-from penstock.view.facts import figures
+from penstock.view import facts
+from penstock.view.facts import bounds, figures, scan
 from penstock.view.pages import datasets, targets
 from penstock.view.pages.patience import Late, Patience
 
@@ -344,3 +346,52 @@ def test_many_files_are_asked_for_their_sizes_once(
     page = client.get(f"/d/{name}/samples?at=50%25").text
     assert f"line {count // 2:04}" in page
     assert len(asked) < 20, "as many as of ten times the files"
+
+
+@pytest.mark.parametrize("by", ["text=line", "where=__key__ != 'k'", "key=3"])
+@pytest.mark.parametrize("format", ["jsonl", "webdataset"])
+def test_find_does_not_read_what_is_too_large(
+    by: str, format: str, tmp_path: Path, pages: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands in its place as not looked at, and the others are found."""
+    if format == "jsonl":
+        rows = [json.dumps({"text": "x" * 5000 if number in (1, 2, 5) else f"line {number}"}) for number in range(6)]
+        (tmp_path / "data").write_text("\n".join(rows) + "\n")
+    else:
+        with ps.create(tmp_path / "data", format="webdataset") as writer:
+            for number in range(6):
+                text = "x" * 5000 if number in (1, 2, 5) else f"line {number}"
+                writer.write({"__key__": f"k{number}", "txt": text.encode()})
+    for name in ("MOST_SAMPLE_BYTES", "MOST_JSON_BYTES"):
+        monkeypatch.setattr(bounds, name, 3000)
+    read: list[tuple[int, int]] = []
+    plain = scan.hits_in
+
+    def hits_in(one: Any, wanted: Any, start: int, stop: int, limit: int | None) -> Any:
+        read.append((start, stop))
+        return plain(one, wanted, start, stop, limit)
+
+    monkeypatch.setattr(scan, "hits_in", hits_in)
+    client = pages(tmp_path / "data")
+    page = client.get(f"/d/data/find?{by}").text
+    if read:  # tars have an index of keys
+        assert {index for start, stop in read for index in range(start, stop)} == {0, 3, 4}
+        assert page.count("not looked at") == 3
+        assert "All 6 samples were looked at" not in page
+
+
+def test_a_look_ends_after_so_many_that_are_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"text": "x" * 50 if n % 3 else "hit"}) + "\n" for n in range(40)))
+    monkeypatch.setattr(bounds, "MOST_JSON_BYTES", 40)
+    for most in (1, 2, 3, 7, 100):
+        monkeypatch.setattr(scan, "MOST_HITS", most)
+        found, start = list[scan.FoundAt](), 0
+        for _ in range(60):
+            one = scan.scan(facts.open_target(path), scan.Wish("text", "hit"), start, 10)
+            assert len(one.hits) <= most
+            found, start = [*found, *one.hits], one.stop
+            if one.is_over:
+                break
+        assert [each.index for each in found] == list(range(40)), most
+        assert [each.unread_bytes is None for each in found] == [number % 3 == 0 for number in range(40)]

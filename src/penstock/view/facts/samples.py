@@ -87,7 +87,7 @@ def sample_at(
     if not 0 <= index < len(opened):
         raise ConfigError("no such sample", found=index, expected=f"0 to {len(opened) - 1}")
     try:
-        if _stored_bytes(opened, index) > most_sample_bytes([opened.format]):
+        if stored_bytes(opened, index) > most_sample_bytes([opened.format]):
             return _beginning(opened, index, extents_of(opened.source, index) or (), bounds)
         sample = _read(opened, index)
         found = panels(sample, index=index, show_all=show_all, decode=opened.decode, bounds=bounds)
@@ -173,15 +173,16 @@ def read_whole(opened: Opened, index: int) -> dict[str, Any]:
     return _read(opened, index)
 
 
-def _stored_bytes(opened: Opened, index: int) -> int:
+def stored_bytes(opened: Opened, index: int) -> int:
+    """Bytes of a sample as it is stored; 0 where its source does not know them."""
     return sum(one.length_bytes for one in extents_of(opened.source, index) or ())
 
 
 def _require_small(opened: Opened, index: int) -> None:
-    stored_bytes, most_bytes = _stored_bytes(opened, index), most_sample_bytes([opened.format])
-    if stored_bytes > most_bytes:
+    size_bytes, most_bytes = stored_bytes(opened, index), most_sample_bytes([opened.format])
+    if size_bytes > most_bytes:
         what = "a sample that is too large to be read at once"
-        raise TooLarge(what, path=opened.name, found=f"{stored_bytes:,} bytes", expected=f"at most {most_bytes:,}")
+        raise TooLarge(what, path=opened.name, found=f"{size_bytes:,} bytes", expected=f"at most {most_bytes:,}")
 
 
 def _read(opened: Opened, index: int) -> dict[str, Any]:

@@ -50,7 +50,7 @@
     const kind = plot.dataset.plot;
     const [text, grid, quiet] = ["--text", "--line", "--quiet"].map(colour);
     const font = `12px ${getComputedStyle(document.body).fontFamily}`;
-    const axis = { stroke: quiet, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1, size: 4 }, font };
+    const axis = { stroke: quiet, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1, size: 4 }, font, size: 30 };
     const names = all("thead th", plot).slice(1).map((cell) => cell.textContent.trim());
     const percent = plot.dataset.y === "share";
     const value = (_, raw) => raw == null ? "–" : percent ? `${(100 * raw).toFixed(2)} %` : raw.toLocaleString("en");
