@@ -14,6 +14,7 @@ import pytest
 import penstock as ps
 from penstock.compat import energon as en
 from penstock.compat.energon.dataset_config import get_dataset_from_config
+from penstock.testing import FileServer
 
 TEXT = "sample_type: {__module__: megatron.energon, __class__: TextSample}\nfield_map: {text: txt}\n"
 KEYS = [f"{number:04}" for number in range(30)]
@@ -141,3 +142,51 @@ def test_a_join_is_prepared_though_nobody_has_its_class(tmp_path: Path, path: Pa
     (tmp_path / "join.yaml").write_text(json.dumps({**head, "splits": {"train": {**join, "joiners": joiner}}}))
     with pytest.raises(ps.errors.PenstockError, match="joiners"):
         en.prepare_metadataset(tmp_path / "join.yaml")
+
+
+class Parts(en.DefaultTaskEncoder[Any, Any, Any, Any]):
+    cookers = (en.Cooker(en.stateless(lambda sample: {"__key__": sample["__key__"], "part": sample["txt"]})),)
+
+
+@pytest.mark.parametrize(("said", "kind"), [("decoder: null", bytes), ("auto_decode: false", bytes), ("", str)])
+def test_a_dataset_yaml_may_leave_parts_as_bytes(path: Path, said: str, kind: type) -> None:
+    head = "__module__: megatron.energon\n__class__: CrudeWebdataset\n"
+    (path / ".nv-meta" / "dataset.yaml").write_text(f"{head}{said}\n")
+    assert type(next(iter(en.get_loader(training(path, None, task_encoder=Parts()))))["part"]) is kind
+
+
+@pytest.mark.parametrize("said", ["shuffle_over_epochs: 3", "parallel_shard_iters: 2", "max_samples_per_sequence: 9"])
+def test_what_a_dataset_yaml_says_for_nothing_is_logged(
+    path: Path, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    training(path, shuffle_buffer_size=None)
+    assert not caplog.messages
+    (path / ".nv-meta" / "dataset.yaml").write_text(f"{TEXT}{said}\n")
+    training(path)
+    assert f"{said.replace(': ', '=')} changes nothing here" in caplog.text
+
+
+class Cooks(en.DefaultTaskEncoder[Any, Any, Any, Any]):
+    @staticmethod
+    @en.stateless
+    def cook(sample: Any) -> en.TextSample:
+        return en.TextSample(**en.basic_sample_keys(sample), text=sample["json"]["text"])
+
+    cookers = (en.Cooker(cook),)
+
+
+def test_the_same_far_away(tmp_path: Path, path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"text": f"row {number}"}) + "\n" for number in range(9)))
+    ps.index(rows, flavor="energon")
+    head = {"__module__": "megatron.energon", "__class__": "MetadatasetV2"}
+    members = [{"path": path.name, "repetitions": 2}, {"path": "rows.jsonl", "repetitions": 1}]
+    (tmp_path / "mixed.yaml").write_text(json.dumps({**head, "splits": {"train": {"blend_epochized": members}}}))
+    files = {str(one.relative_to(tmp_path)): one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()}
+    with FileServer(files) as server:
+        drawn: list[list[str]] = []
+        for root in (str(tmp_path), server.url):
+            batches = en.get_loader(training(f"{root}/mixed.yaml", 7, task_encoder=Cooks()))
+            drawn.append([text for batch in islice(batches, 7) for text in batch.text])
+    wanted = {f"text {number}": 2 for number in range(20)} | {f"row {number}": 1 for number in range(9)}
+    assert Counter(drawn[0]) == Counter(drawn[1]) == wanted  # in another order: far away whole shards are read

@@ -45,6 +45,7 @@ class Typing:
         subflavors: what every sample carries.
         columns: keep only these fields.
         config: name of that file in `.nv-meta` where it is not `dataset.yaml`.
+        unheeded: what the file says, and nothing here follows.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Typing:
     subflavors: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     columns: tuple[str, ...] | None = None
     config: str | None = None
+    unheeded: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
 
     def identity(self) -> list[Any]:
         """All that decides what a sample is, as plain JSON; of code only the name of its function."""
@@ -112,6 +114,11 @@ class TypedSource:
     def sample_type(self) -> SampleType | None:
         """The type of its samples; None for crude data."""
         return self._typing.sample_type
+
+    @property
+    def unheeded(self) -> Mapping[str, Any]:
+        """What its `dataset.yaml` says of how Energon reads it, which nothing here follows."""
+        return self._typing.unheeded
 
     @property
     def subflavors(self) -> Mapping[str, Any]:
