@@ -96,5 +96,13 @@ def test_what_is_there_stays(rows: Path, tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "state_1.pt").write_bytes(b"mine")
     redist(*files, tmp_path / "out", "--new-world-size", 2, status=1)
-    assert "the output exists" in capsys.readouterr().err
+    assert "state_1.pt: the output exists, and is no state" in capsys.readouterr().err
     assert [(file.name, file.read_bytes()) for file in (tmp_path / "out").iterdir()] == [("state_1.pt", b"mine")]
+
+
+def test_states_that_are_there_are_replaced(rows: Path, tmp_path: Path) -> None:
+    files, out = saved(rows, tmp_path, 2), tmp_path / "out"
+    for ranks in (1, 4, 2):  # the folder that every redistribution of a run is written to
+        redist(*files, out, "--new-world-size", ranks)
+    assert sorted(file.name for file in out.iterdir()) == [f"state_{rank}.pt" for rank in range(4)]
+    assert len({file.read_bytes() for file in out.iterdir()}) == 1

@@ -326,6 +326,14 @@ def test_answers_that_are_piped_in(
     assert made["field_map"] == {"image": "jpg", "caption": "json[caption]"}
 
 
+def test_answers_that_end_too_early_end_it_as_energons_command(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("8,1,1\ny\n"))
+    assert "Done" not in run("energon", "prepare", folder, status=1)
+    assert not (folder / ".nv-meta" / "dataset.yaml").exists()
+
+
 def test_info_tells_the_parts_of_samples(tmp_path: Path, run: Run) -> None:
     with ps.create(tmp_path / "set", format="webdataset", maxcount=3) as writer:
         for number in range(8):

@@ -110,7 +110,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if debug:
             raise error
         failure, status = _understand(error, arguments)
-        if status not in (INTERRUPTED, OUR_FAULT) and not isinstance(error, click.UsageError):
+        ends_itself = status == INTERRUPTED and not isinstance(error, click.Abort)  # Abort: answers that end, too
+        if not ends_itself and status != OUR_FAULT and not isinstance(error, click.UsageError):
             status = 1 if _is_energon(arguments) else status
         _tell(error, failure, status, flags)
     sys.exit(status if isinstance(status, int) else 0)

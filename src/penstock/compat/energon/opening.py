@@ -118,8 +118,12 @@ def open_node(
     def crude(source: Source[Any], below: Any) -> Crude:
         kind, sample_class = _kind_of_join(source, below) if isinstance(below, Joined) else _kind_of(source)
         _require_type(opening.sample_type, kind, sample_class, getattr(below, "path", None))
-        # A JSONL has parsed its only part; what another source has decoded is not bytes any more.
-        parsed = isinstance(below, Leaf) and below.path.endswith(JSONL)
+        # A JSONL has parsed its only part, and a dataset.yaml says itself how parts are decoded, or that they are not.
+        typed = typed_below(source)
+        parsed = typed is not None or (isinstance(below, Leaf) and below.path.endswith(JSONL))
+        if typed is not None:
+            unheeded = {"shuffle_over_epochs": 1, "ignore_decoder_errors": False}
+            say_unused(f"{typed.path}: dataset.yaml", "the call says how data are read", typed.unheeded, unheeded)
         one = Crude(
             source,
             subflavors=below.subflavors,

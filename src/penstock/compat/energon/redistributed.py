@@ -28,6 +28,8 @@ def redistribute(files: Sequence[Place], folder: Place, ranks: int) -> list[str]
     States fit any world size once those of all ranks are joined, so each file holds the same. Files are named as those
     given are: by the one number in which their names differ.
 
+    States that stand there already are replaced, as the original does.
+
     Args:
         files: of `torch.save`: one for each rank, or one of all ranks.
         folder: another one than that of the files.
@@ -39,7 +41,7 @@ def redistribute(files: Sequence[Place], folder: Place, ranks: int) -> list[str]
     Raises:
         FormatError: a file holds no state of this package's loader.
         ResumeMismatch: states of several runs.
-        ConfigError: names without one number that counts the ranks, or an output that is an input or is there already.
+        ConfigError: names without one number that counts the ranks, or an output that is an input or another file.
     """
     if ranks < 1:
         raise ConfigError("a run has one rank or more", found=ranks)
@@ -55,8 +57,9 @@ def redistribute(files: Sequence[Place], folder: Place, ranks: int) -> list[str]
         require_other([file.path for file in ordered], path)
     with claimed(folder.store, *paths):
         for path in paths:
-            if folder.store.exists(path):
-                raise ConfigError("the output exists", path=path, hint="Name another folder, or remove the file")
+            if folder.store.exists(path) and not _is_state(Place(folder.store, path)):
+                what = "the output exists, and is no state of this loader"
+                raise ConfigError(what, path=path, hint="Name another folder, or remove the file")
         for path in paths:
             put(folder.store, path, out.getvalue())
     return names
@@ -75,6 +78,14 @@ def _read(file: Place) -> tuple[Mapping[str, Any], bool]:
     if not isinstance(state, Mapping) or not {"walk", "loader"} & state.keys():
         raise FormatError("no state of this loader", path=file.path, found=repr(cast(object, state))[:60])
     return cast(Mapping[str, Any], state), inside
+
+
+def _is_state(file: Place) -> bool:
+    try:
+        _read(file)
+    except FormatError:
+        return False
+    return True
 
 
 def _words(name: str) -> tuple[list[str], list[int]]:

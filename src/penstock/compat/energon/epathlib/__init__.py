@@ -5,12 +5,18 @@ from __future__ import annotations
 import io
 import os
 import posixpath
+import re
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 from penstock.errors import ConfigError
 from penstock.store.place import Place, place_of
 
 __all__ = ["EPath"]
+
+_WORDS = re.compile(r"\*\*/|\*\*|\[[^\]]+\]|.", re.DOTALL)
+_AS_REGEX: Mapping[str, str] = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+"""Words of a pattern that stand for others."""
 
 
 class EPath:
@@ -72,6 +78,23 @@ class EPath:
     def read_text(self) -> str:
         """The file's text."""
         return self.read_bytes().decode()
+
+    def glob(self, pattern: str) -> Iterator[EPath]:
+        """The files in it that fit a pattern, in the order of their names; `**` stands for any folders."""
+        fits = re.compile(
+            "".join(_AS_REGEX.get(one) or (one if one[1:] else re.escape(one)) for one in _WORDS.findall(pattern))
+        )
+        start = len(self._place.path.rstrip("/")) + 1
+        names = [path[start:] for path in self._place.store.list(self._place.path)]
+        return (self / name for name in sorted(names) if fits.fullmatch(name))
+
+    def size(self) -> int:
+        """The file's bytes."""
+        return self._place.store.size(self._place.path)
+
+    def with_suffix(self, suffix: str) -> EPath:
+        """Its neighbour of the same name with another suffix."""
+        return self.parent / (self.stem + suffix)
 
     def is_file(self) -> bool:
         """Whether it is a file."""

@@ -43,6 +43,10 @@ _KNOWN = {
     *("subflavor", "info_config", "handler", "image_decode", "ignore_decoder_errors"),
     *("auto_decode", "video_decode", "video_decode_audio", "av_decode"),
 }
+_UNHEEDED = frozenset((
+    *("shuffle_over_epochs", "parallel_shard_iters", "max_samples_per_sequence", "handler", "ignore_decoder_errors"),
+    *("av_decode", "info_config"),
+))  # fmt: skip
 _OLD_PREFIXES = ("audio_", "video_")
 
 
@@ -61,6 +65,7 @@ class DatasetYaml:
         image_decode: how images are decoded, where an old file says.
         split_config: file in `.nv-meta` in the place of `split.yaml`.
         split_part: the split, whichever one is asked for.
+        unheeded: of how Energon reads the data, and not which data they are: nothing here follows it.
     """
 
     path: str
@@ -74,6 +79,7 @@ class DatasetYaml:
     image_decode: str | None = None
     split_config: str | None = None
     split_part: str | None = None
+    unheeded: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 def read_dataset_yaml(store: Store, root: str, name: str = DATASET_YAML) -> DatasetYaml:
@@ -117,7 +123,8 @@ def parse_dataset_yaml(value: Any, path: str) -> DatasetYaml:
         raise ConfigError("a field_map reads the parts that it names: it has no part_filter", path=path)
     is_decoded = value.get("auto_decode", True) is not False and value.get("decoder", True) is not None
     texts = (_text(value, key, path) for key in ("image_decode", "split_config", "split_part"))
-    return DatasetYaml(path, module, name, access, loader, parts, subflavors, is_decoded, *texts)
+    unheeded = {key: value[key] for key in value if key in _UNHEEDED or key.startswith(_OLD_PREFIXES)}
+    return DatasetYaml(path, module, name, access, loader, parts, subflavors, is_decoded, *texts, unheeded=unheeded)
 
 
 def splits_of(store: Store, root: str, found: DatasetYaml) -> Splits | None:
@@ -182,6 +189,7 @@ def typed_view(
         subflavors=found.subflavors,
         columns=options.columns,
         config=None if dataset_config == DATASET_YAML else dataset_config,
+        unheeded=found.unheeded,
     )
     again = functools.partial(typed_view, dataset_config=dataset_config, sample_types=known)
     return TypedSource(raw, how, (again, (raw, store, path, options)))

@@ -46,6 +46,7 @@ class Typing:
         columns: keep only these fields.
         config: name of that file in `.nv-meta` where it is not `dataset.yaml`.
         asked: `decode=` of `penstock.open`.
+        unheeded: what the file says, and nothing here follows.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Typing:
     columns: tuple[str, ...] | None = None
     config: str | None = None
     asked: str | None = None
+    unheeded: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
 
     def identity(self) -> list[Any]:
         """All that decides what a sample is, as plain JSON; of code only the name of its function."""
@@ -114,6 +116,11 @@ class TypedSource:
     def sample_type(self) -> SampleType | None:
         """The type of its samples; None for crude data."""
         return self._typing.sample_type
+
+    @property
+    def unheeded(self) -> Mapping[str, Any]:
+        """What its `dataset.yaml` says of how Energon reads it, which nothing here follows."""
+        return self._typing.unheeded
 
     @property
     def subflavors(self) -> Mapping[str, Any]:
