@@ -223,6 +223,16 @@ def by_an_array(part_of: Callable[..., Work]) -> Work:
     return lambda folder, overwrite: [part_of(**share)(folder, overwrite) for share in shares]
 
 
+def write_chats(folder: Path) -> None:
+    """A tokenizer with a chat template, and conversations of the same texts."""
+    write_pack_inputs(folder)
+    lines = [json.loads(line)["text"] for line in (folder / "b.jsonl").read_bytes().splitlines()]
+    chats = ([{"role": "user", "content": one[:40]}, {"role": "assistant", "content": one}] for one in lines)
+    (folder / "b.jsonl").write_text("".join(json.dumps({"messages": one}) + "\n" for one in chats))
+    said = "{% if m.role == 'user' %}Q: {{ m.content }} A: {% else %}{% generation %}{{ m.content }}{% endgeneration %}"
+    (folder / "chat_template.jinja").write_text("{% for m in messages %}" + said + "{% endif %}{% endfor %}")
+
+
 def packed_by_an_array(target: str, to: str) -> Work:
     """The work of `pack` into a folder of token files, by an array."""
     return by_an_array(functools.partial(packed_files, target, to))
@@ -647,6 +657,16 @@ VERBS += [
         ("files of flat-tokens", packed_files, "flat-tokens"),
         ("files of pbin, by an array", packed_by_an_array, "pbin"),
         ("files of flat-tokens, by an array", packed_by_an_array, "flat-tokens"),
+    )
+]
+
+VERBS += [
+    Case(f"pack conversations to {name}", write_chats, work, view)
+    for name, work, view in (
+        ("pbin", packed("out.pbin", given=["b.jsonl"], chat=True), clean("out.pbin")),
+        ("megatron", packed("out", to="megatron", given=["b.jsonl"], chat=True), clean("out")),
+        ("flat-tokens", packed("out.zarr", given=["b.jsonl"], chat=True), clean("out.zarr")),
+        ("files of pbin", packed_files("out", "pbin", given=["b.jsonl"], chat=True), finished("out")),
     )
 ]
 

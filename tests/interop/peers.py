@@ -101,6 +101,12 @@ PEERS: dict[str, Peer] = {
         probe="import litdata, zstd, zstandard, pyarrow",
         versions={"litdata": "0.2.76"},
     ),
+    "transformers": Peer(
+        # Without torch: chat templates and tokenizers need none.
+        requirements=("transformers==5.24.0", "tokenizers==0.23.3", "jinja2==3.1.6"),
+        probe="import transformers, jinja2",
+        versions={"transformers": "5.24.0"},
+    ),
     "streaming": Peer(
         # It imports torchvision, whose builds fit one build of torch each: a stub stands for it.
         # The last ones are for our names in its programs.

@@ -90,6 +90,7 @@ def pack(
     dry_run: bool = False,
     chat: bool = False,
     chat_date: str | None = None,
+    keep_control_tokens: bool = False,
     store: LocalStore | None = None,
     progress: Callable[[PackProgress], None] | None = None,
 ) -> PackReport:
@@ -134,6 +135,7 @@ def pack(
         chat: lines are conversations: their `messages` become text by the tokenizer's own chat template, and the plane
             `loss_mask` beside the tokens tells what an assistant says.
         chat_date: `YYYY-MM-DD`, for a template that asks for the day.
+        keep_control_tokens: messages may hold special tokens as text, which then are such tokens; else no document.
         store: where all files are.
         progress: called after each part.
 
@@ -185,12 +187,14 @@ def pack(
         dry_run=dry_run,
         chat=chat,
         chat_date=chat_date,
+        keep_control_tokens=keep_control_tokens,
         progress=progress or _silent,
     )
     if chat:
         require_place_of_mask(request)
-    elif chat_date is not None:
-        raise ConfigError("only conversations have a date", found=chat_date, hint="Add chat=True (--chat)")
+    elif chat_date is not None or keep_control_tokens:
+        found = "keep_control_tokens" if chat_date is None else f"chat_date={chat_date}"
+        raise ConfigError("an option of conversations", found=found, hint="Add chat=True (--chat)")
     if STDIN in request.given and sharing.joins:
         raise ConfigError("standard input can't be shared by workers", hint="Save it as a file")
     if dry_run and (STDIN in request.given or sharing.joins):

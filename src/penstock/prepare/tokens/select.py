@@ -126,8 +126,8 @@ def select(
     return Selection(fields, join, jq, unit)
 
 
-def make_reader(selection: Selection | str) -> Reader:
-    """What reads a selection; a text is the name of one field."""
+def make_reader(selection: Selection | str, *, stop_at_fault: bool = False) -> Reader:
+    """What reads a selection; a text is the name of one field. Behind a fault it may stop, if that is all the same."""
     if isinstance(selection, str):
         return TextReader(selection)
     if selection.unit == "line":
@@ -135,7 +135,7 @@ def make_reader(selection: Selection | str) -> Reader:
     if selection.unit == "file":
         return FileReader()
     if selection.chat is not None:
-        return ChatReader(parse_field(selection.fields[0]), selection.chat)
+        return ChatReader(parse_field(selection.fields[0]), selection.chat, stop_at_fault=stop_at_fault)
     if selection.jq is None:
         return TextReader(*selection.fields, join=selection.join)
     path = compile_path(selection.jq)

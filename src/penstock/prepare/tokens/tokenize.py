@@ -215,7 +215,7 @@ class _Tally:
     num_unmasked: int = 0
 
     def __post_init__(self) -> None:
-        self.reader = make_reader(self.job.field)
+        self.reader = make_reader(self.job.field, stop_at_fault=not self.job.skip)
 
     def begin(self, piece: Piece) -> None:
         """Start a piece."""

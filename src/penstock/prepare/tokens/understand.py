@@ -14,7 +14,7 @@ from penstock.errors import ConfigError, FormatError
 from penstock.executors import HERE, AnyExecutor
 from penstock.formats import BUILT_IN, SUFFIXES, files_at, format_names, usable_format
 from penstock.formats._unrecognised import is_tokenizer, of_text
-from penstock.prepare.tokens.chat.template import load_template
+from penstock.prepare.tokens.chat.template import ChatTemplate, load_template
 from penstock.prepare.tokens.engines import Reference
 from penstock.prepare.tokens.inputs import TABLES, InputFile, InputFormat, describe_inputs, find_files, without_excluded
 from penstock.prepare.tokens.load_tokenizer import load_tokenizer, tokenizer_files
@@ -73,6 +73,7 @@ class Request:
     dry_run: bool
     chat: bool
     chat_date: str | None
+    keep_control_tokens: bool
     progress: Callable[[PackProgress], None]
     started: float = 0.0
 
@@ -194,7 +195,7 @@ def material_of(
     )
     selection = request.selection
     if request.chat:
-        selection = replace(selection, chat=load_template(spec, request.store, request.chat_date))
+        selection = replace(selection, chat=_template_of(request, spec))
         make_reader(selection)  # a template that can't be is refused before any work
     whole_files = request.selection.unit == "file"
     known = {} if before is None else {one.name: one for one in before.inputs}
@@ -209,6 +210,11 @@ def material_of(
     )
     inputs = without_excluded(inputs, request.excludes, keep=request.keep_excluded, known=found.statuses)
     return Material(inputs, spec, reference, selection)
+
+
+def _template_of(request: Request, spec: TokenizerSpec) -> ChatTemplate:
+    keep = request.keep_control_tokens
+    return load_template(spec, request.store, request.chat_date, keep_control_tokens=keep)
 
 
 def recorded_of(request: Request, material: Material) -> dict[str, Any]:

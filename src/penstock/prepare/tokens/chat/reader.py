@@ -48,10 +48,13 @@ class ChatReader:
     Args:
         path: the way to the messages of a line.
         chat: the template.
+        stop_at_fault: of a block, nothing behind its first fault is asked for: a template that ends by force does so
+            once.
     """
 
-    def __init__(self, path: KeyPath, chat: ChatTemplate) -> None:
+    def __init__(self, path: KeyPath, chat: ChatTemplate, *, stop_at_fault: bool = False) -> None:
         self._path = path
+        self._stop_at_fault = stop_at_fault
         self._renderer = load_renderer(chat)
         self._controls = re.compile("|".join(map(re.escape, chat.controls))) if chat.controls else None
 
@@ -59,14 +62,21 @@ class ChatReader:
         """Texts of a run of whole lines."""
         spans: list[Spans] = []
 
-        def text_of(line: bytes) -> bytes | str:
+        ended = False
+
+        def text_of(line: bytes) -> bytes | str | None:
+            nonlocal ended
+            if ended:
+                return None
             try:
                 text, generated = self._renderer.render(self._conversation(line))
+                found = encode_text(text, "what the chat template makes of it")
             except UnusableError as error:
-                return str(error)
-            found = encode_text(text, "what the chat template makes of it")
+                found, generated = str(error), []
             if isinstance(found, bytes):
                 spans.append(generated)
+            else:
+                ended = self._stop_at_fault
             return found
 
         return replace(read_lines(block, text_of), spans=spans)
@@ -97,7 +107,9 @@ class ChatReader:
             if isinstance(one, str):
                 found = self._controls.search(one)
                 if found is not None:
-                    raise UnusableError(f"{what} holds the control token {found[0]!r} as text: take it out")
+                    raise UnusableError(
+                        f"{what} holds the control token {found[0]!r} as text: take it out, or --keep-control-tokens"
+                    )
             elif isinstance(one, dict):
                 waiting += [*one, *one.values()]
             elif isinstance(one, list):

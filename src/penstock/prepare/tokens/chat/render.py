@@ -27,7 +27,7 @@ Spans = list[tuple[int, int]]
 """First and last + 1 character of what is generated, rising."""
 
 ASSISTANT = "assistant"
-_STEPS = 200_000
+_STEPS = 50_000
 _STEPS_A_CHAR = 64
 _SHOWN = 160
 _UNTOLD = (

@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NoReturn, cast
+from typing import Any, NoReturn, cast
 
 from penstock._optional import require
 from penstock.errors import ConfigError
@@ -183,7 +183,7 @@ def _generation() -> Any:
     import jinja2.nodes as nodes
 
     class Generation(jinja2.ext.Extension):
-        tags: ClassVar[set[str]] = {"generation"}
+        tags = {"generation"}  # noqa: RUF012 (a class variable, which jinja2 does not call one)
 
         def parse(self, parser: Any) -> Any:
             number = next(parser.stream).lineno
@@ -238,6 +238,9 @@ def _environment_class() -> Any:
 
         def _generate(self, source: Any, *args: Any, **kwargs: Any) -> Any:
             return super()._generate(_guards().visit(source), *args, **kwargs)
+
+        def handle_exception(self, source: str | None = None) -> NoReturn:
+            raise  # a traceback as the template's own lines takes long where that went deep
 
         def call(self, context: Any, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
             self.meter.step()

@@ -56,13 +56,16 @@ class ChatTemplate:
     digest: str
 
 
-def load_template(spec: TokenizerSpec, store: LocalStore, date: str | None) -> ChatTemplate:
+def load_template(
+    spec: TokenizerSpec, store: LocalStore, date: str | None = None, *, keep_control_tokens: bool = False
+) -> ChatTemplate:
     """The chat template beside a tokenizer.
 
     Args:
         spec: the tokenizer.
         store: where it is.
         date: `YYYY-MM-DD`, for templates that ask for the day.
+        keep_control_tokens: messages may hold special tokens.
 
     Raises:
         ConfigError: it has none, is no `tokenizer.json`, or the date is none.
@@ -82,8 +85,10 @@ def load_template(spec: TokenizerSpec, store: LocalStore, date: str | None) -> C
         if len(text) > _MOST_CHARS:
             what = f"the chat template {name!r} is too long"
             raise Corrupt(what, path=path, found=len(text), expected=f"{_MOST_CHARS} characters at most")
-    tokens = tuple(sorted(_tokens({**named, **config}).items()))
-    controls = () if spec.split_special_tokens else _controls(spec)
+    # As transformers does: a config that lists its added tokens is of its time, in an older folder the map is.
+    told = config if "added_tokens_decoder" in config else {**config, **named}
+    tokens = tuple(sorted(_tokens(told).items()))
+    controls = () if spec.split_special_tokens or keep_control_tokens else _controls(spec)
     said = [sorted(templates.items()), tokens, controls, _checked(date)]
     digest = xxhash.xxh3_128_hexdigest(json.dumps(said).encode())
     return ChatTemplate(path, tuple(sorted(templates.items())), tokens, controls, date, digest)
