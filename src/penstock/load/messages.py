@@ -8,11 +8,14 @@ parts, and, where they are small, the parts: a pickle, and the buffers that it l
 from __future__ import annotations
 
 import contextlib
+import copyreg
 import errno
+import io
 import os
 import pickle
 import socket
 import struct
+import sys
 import tempfile
 from collections import deque
 from collections.abc import Generator, Sequence
@@ -37,9 +40,8 @@ _INLINE, _MAPPED = b"I", b"M"
 
 def send(channel: socket.socket, kind: bytes, value: Any) -> int:
     """Send an object; returns the bytes that it takes."""
-    buffers: list[pickle.PickleBuffer] = []
-    head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    views = [memoryview(head), *(buffer.raw() for buffer in buffers)]
+    head, buffers = _pickled(value)
+    views = [head, *(buffer.raw() for buffer in buffers)]
     sizes_bytes = [view.nbytes for view in views]
     sizes = struct.pack(f"={len(views)}Q", *sizes_bytes)
     total_bytes = sum(sizes_bytes)
@@ -120,6 +122,26 @@ class Inbox:
         while self._descriptors:
             os.close(self._descriptors.popleft())
         self._channel.close()
+
+
+def _pickled(value: Any) -> tuple[memoryview, list[pickle.PickleBuffer]]:
+    buffers: list[pickle.PickleBuffer] = []
+    head = io.BytesIO()
+    pickler = pickle.Pickler(head, protocol=5, buffer_callback=buffers.append)
+    tensor_type: Any = getattr(sys.modules.get("torch"), "Tensor", None)
+    if tensor_type is not None:
+        pickler.dispatch_table = {**copyreg.dispatch_table, tensor_type: _reduce_tensor}
+    pickler.dump(value)
+    return head.getbuffer(), buffers
+
+
+def _reduce_tensor(tensor: Any) -> Any:
+    """A tensor as the array over its memory, which is left out of the pickle: torch's own way copies it into it."""
+    if tensor.is_contiguous() and not vars(tensor):
+        # Not all are an array: on a device, sparse, with a gradient, of a type that numpy has not.
+        with contextlib.suppress(TypeError, RuntimeError):
+            return sys.modules["torch"].from_numpy, (tensor.numpy(),)
+    return tensor.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
 
 
 def _mapped(descriptor: int, sizes_bytes: Sequence[int]) -> list[memoryview]:
