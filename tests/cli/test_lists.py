@@ -15,6 +15,7 @@ from tests.cli.called import report, run
 import penstock as ps
 from penstock.errors import NotFound, Unsupported
 from penstock.look.trace import trace
+from penstock.testing import FileServer
 
 ROWS = [{"id": f"k{number}", "text": f"text {number}"} for number in range(12)]
 
@@ -84,3 +85,10 @@ def test_what_is_no_dataset(files: list[Path], tmp_path: Path, capsys: pytest.Ca
         capsys, "filter", *files, "-o", files[2], "--to", "jsonl", "--where", "len(text) > 0", "--overwrite", status=10
     )
     assert "would replace an input" in said
+
+
+def test_several_files_of_a_web_server(tmp_path: Path) -> None:
+    data = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+    with FileServer({"a.jsonl": data, "b.jsonl": data}) as server:
+        ps.filter([f"{server.url}/a.jsonl", f"{server.url}/b.jsonl"], tmp_path / "few.jsonl", where="id == 'k3'")
+    assert [row["id"] for row in ps.open(tmp_path / "few.jsonl")] == ["k3", "k3"]

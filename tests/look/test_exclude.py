@@ -618,6 +618,18 @@ def test_purge_leaves_what_is_kept_and_a_certificate(dataset: Path, tmp_path: Pa
     assert purge(dataset, tmp_path / name).digest_after == report.digest_after
 
 
+def test_a_certificate_has_whole_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list's was as it was typed, and meant nothing in another folder."""
+    from penstock.look.purge import purge
+
+    take_out(MAKERS["a.jsonl"](ROWS, tmp_path / "a.jsonl"))
+    monkeypatch.chdir(tmp_path)
+    purge("a.jsonl", "new.jsonl")
+    told = json.loads((tmp_path / "new.jsonl.certificate.json").read_bytes())
+    assert told["lists"][0]["path"] == f"{told['source']['path']}.penstock.exclude.jsonl"
+    assert told["source"]["path"] == str(tmp_path / "a.jsonl")
+
+
 def test_what_was_packed_from_it(tmp_path: Path) -> None:
     from penstock.prepare import pack
 

@@ -42,6 +42,7 @@ def test_back_to_the_first_lines(packed: Path) -> None:
     assert tree.made_by == {"command": "shuffle", "seed": 3, "token_bytes": 2}
     tokens = tree.inputs[0]
     assert tokens.tokenizer
+    assert tokens.made_by["command"] == "pack"
     kept = tokens.inputs[0].made_by
     assert (kept["command"], kept["where"], kept["match"], kept["field"]) == ("filter", "id > 2", "the", "text")
     assert (kept["num_indices"], len(kept["indices"])) == (13, 32)

@@ -175,6 +175,10 @@ def _runs(dataset: Dataset) -> Iterator[tuple[int, int]]:
         yield task.start, task.stop
 
 
+def _shown(found: ExcludeList) -> str | None:
+    return None if found.path is None else place_of(found.path).shown
+
+
 def _certificate(report: PurgeReport, listed: Listed, found: ExcludeList) -> bytes:
     source, fingerprint = listed.dataset.place, listed.fingerprint
     # Of files that are one source each has its own.
@@ -187,7 +191,7 @@ def _certificate(report: PurgeReport, listed: Listed, found: ExcludeList) -> byt
         "tool": f"penstock {__version__}",
         "source": {"path": source.shown, "fingerprint": fingerprint, "digest": report.digest_before},
         "output": {"path": place_of(report.path).shown, "samples": report.samples, "digest": report.digest_after},
-        "lists": [{"path": one.path, "digest": one.digest, "entries": len(one.entries)} for one in lists],
+        "lists": [{"path": _shown(one), "digest": one.digest, "entries": len(one.entries)} for one in lists],
         "split": listed.split,
         "removed": [msgspec.to_builtins(one) for one in found.of(listed.split)],
     }

@@ -102,7 +102,7 @@ class _Walk:
             samples=manifest.num_samples,
             tool=manifest.tool or None,
             tokenizer=manifest.tokenizer,
-            made_by=dict(manifest.options),
+            made_by=({"command": "pack"} if manifest.inputs else {}) | dict(manifest.options),  # which says no name
         )
         if place.absolute in self.seen:
             return origin

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -60,7 +59,7 @@ from penstock.reshape.shares import How, is_shared, share
 from penstock.reshape.tally import Tally
 from penstock.store._keeping import keeping_nothing
 from penstock.store.object_folder import take_back
-from penstock.store.patterns import folder_above, is_pattern
+from penstock.store.patterns import folder_above, is_pattern, last_part
 from penstock.store.place import Data, Given, Place, place_of
 from penstock.store.powers import FolderStore
 from penstock.store.unfinished import Once
@@ -270,8 +269,8 @@ def _places(rows: AnyRows, folder: Place, names: Sequence[str], to: str | None) 
     stem, dot, suffix = rows.place.name.rpartition(".")
     stem, suffix = (stem, dot + suffix) if stem else (dot + suffix, "")
     if isinstance(rows.place.store, Text | TableLines):  # several files, compressed ones, or tables
-        name = folder_above(rows.place.absolute) if is_pattern(rows.place.path) else rows.place.absolute
-        whole = os.path.basename(name)
+        place = rows.place
+        whole = last_part(folder_above(place.absolute)) if is_pattern(place.path) else place.name
         stem, suffix = re.sub(r"(\.jsonl)?(\.\w+)?$", "", whole) or whole, ".jsonl"
     if to not in (None, rows.format):
         suffix = next(iter(get_format(to).traits.suffixes), "")

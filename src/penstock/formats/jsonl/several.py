@@ -20,7 +20,7 @@ from penstock.formats.jsonl.check import NO_INDEX, check_file
 from penstock.formats.jsonl.source import JsonlSource, open_text
 from penstock.formats.jsonl.text import COMPRESSED, Text
 from penstock.store.find import files_of_all, find_files, one_store, survey
-from penstock.store.patterns import is_pattern
+from penstock.store.patterns import alternatives, is_pattern
 from penstock.store.place import place_of
 from penstock.store.resolve import absolute
 from penstock.types import Depth, Finding, OpenOptions, Sniff, Traits
@@ -61,7 +61,8 @@ class _JsonlFiles:
             return Sniff(False, "no JSONL file can be seen in it")
         if not all(file.endswith(SUFFIXES) for file in files):
             return Sniff(False, "not all of the files are JSONL")
-        names = (file[len(path.rstrip("/")) + 1 :] for file in store.list(path)) if store.is_folder(path) else ()
+        is_one = len(alternatives(path)) == 1 and store.is_folder(path)
+        names = (file[len(path.rstrip("/")) + 1 :] for file in store.list(path)) if is_one else ()
         other = other_data(names, SUFFIXES)
         if other is not None:
             return Sniff(False, f"JSONL files and other data ({other}): name them by a pattern, {path}/**/*.jsonl")
