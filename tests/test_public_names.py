@@ -206,6 +206,7 @@ SEAMS = {
         "create",
         "create_dry",
         "files_at",
+        "finish_planes",
         "find_format",
         "format_names",
         "formats_of_name",

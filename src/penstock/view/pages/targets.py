@@ -11,7 +11,7 @@ import os
 import re
 import threading
 from collections.abc import Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -167,8 +167,11 @@ class Targets:
             going = self._opening.get(key)
             own = self._opening.setdefault(key, _Opening())
         if going is not None:
-            done, _ = wait([going.made], SOON_SECONDS if going.is_long else WAIT_SECONDS)
-            if not done or isinstance(going.made.exception(), NotAtHand):
+            try:
+                failed = going.made.exception(SOON_SECONDS if going.is_long else WAIT_SECONDS)
+            except TimeoutError:
+                raise Late from None
+            if isinstance(failed, NotAtHand):
                 raise Late
             return going.made.result()
         try:
