@@ -10,9 +10,11 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from tests.formats.tokens.test_planes import killed_at
 
 import penstock as ps
 from penstock.errors import ConfigError
+from penstock.look.exclude import excluded_samples
 from penstock.reshape import rewrite, split
 from penstock.reshape.chunk import chunk
 from penstock.reshape.filter import filter
@@ -156,3 +158,49 @@ def rewrite_rows(path: Path) -> Any:
     from penstock.reshape.rows import open_rows
 
     return open_rows(path)
+
+
+@pytest.mark.parametrize("suffix", [".pbin", ".jsonl", ""])
+def test_what_is_excluded_goes_along_over_older_data_killed_anywhere(tmp_path: Path, suffix: str) -> None:
+    """The older data may look like the new ones; the same command makes these, and nothing is left over."""
+    source, out = make(tmp_path, suffix), tmp_path / "out"
+    out.mkdir()
+    ps.exclude(source, indices=[1], reason="asked", who="me")
+    target, kept_back = out / f"x{suffix}", tmp_path / "old"
+    shutil.copytree(make_old(tmp_path, suffix), kept_back)
+
+    def run() -> None:
+        ps.filter(source, target, indices=[0, 1, 2], keep_excluded=True, overwrite=True)
+
+    def fresh() -> None:
+        shutil.rmtree(out)
+        shutil.copytree(kept_back, out)
+
+    fresh()
+    run()
+    expected = without_lists(out)
+    for number in range(1, 10_000):
+        fresh()
+        if not killed_at(number, run):
+            break
+        run()
+        assert without_lists(out) == expected
+        assert [one.index for one in excluded_samples(target).entries] == [1]
+    assert number > 15
+
+
+def make_old(root: Path, suffix: str) -> Path:
+    """A folder with an older dataset."""
+    (root / "made").mkdir()
+    make(root / "made", suffix)
+    for one in (root / "made").iterdir():
+        if one.name.startswith("b"):
+            shutil.rmtree(one) if one.is_dir() else one.unlink()
+    for one in sorted((root / "made").iterdir()):
+        one.rename(one.with_name("x" + one.name[1:]))
+    return root / "made"
+
+
+def without_lists(folder: Path) -> dict[str, bytes]:
+    """Entries say when they were made."""
+    return {name: data for name, data in files_in(folder).items() if "exclude" not in name}

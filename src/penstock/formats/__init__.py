@@ -25,6 +25,7 @@ from penstock.formats._planed_writer import create_planed as _create_planed
 from penstock.formats._planed_writer import finish_killed as _finish_killed
 from penstock.formats._plugged import of_plug_in as _of_plug_in
 from penstock.formats._read_only import instead_of as _instead_of
+from penstock.formats._replacement import finish_replacement as _finish_replacement
 from penstock.formats._unrecognised import unrecognised as _unrecognised
 from penstock.store.exclude_list import ExcludeList
 from penstock.store.local import LocalStore
@@ -415,6 +416,11 @@ def files_at(name: str, path: str) -> tuple[str, ...]:
 def finish_planes(name: str, store: Store, path: str) -> None:
     """End what a writer of tokens with planes had left to do that was killed; raises `PrepareError`: it is at work."""
     _finish_killed(get_format(name), store, path, files_at(name, path), owned_by(name, store))
+
+
+def finish_replacement(name: str, store: Store, path: str) -> None:
+    """End what a writer had left to do that was killed once its data were visible; raises `PrepareError`: it is not."""
+    _finish_replacement(get_format(name), store, path, files_at(name, path), owned_by(name, store))
 
 
 def owned_by(name: str, store: Store) -> Callable[[str], Collection[str] | None] | None:

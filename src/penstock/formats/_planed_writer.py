@@ -28,8 +28,9 @@ from penstock.formats._planes import (
     require_planes,
     waiting_index,
 )
+from penstock.formats._replacement import finish_replacement
 from penstock.formats._writers import leave, require_fields, require_open
-from penstock.store.outputs import Owned, output_path, sweep_complete, sweep_killed, sweep_output
+from penstock.store.outputs import Owned, output_path, sweep_output
 from penstock.store.powers import NamedLate
 from penstock.store.put import aborting, put
 from penstock.store.side_file import promote
@@ -107,12 +108,7 @@ def finish_killed(chosen: Format, store: Store, path: str, files: Sequence[str],
     base = base_at(chosen.name, store, path)
     if base is None or not _waits(store, base) or not _tokens_came(chosen, store, path, base):
         return
-    sweep_killed(store, files)
-    if chosen.traits.repair:
-        chosen.repair(store, path, OpenOptions(), (), write=True)
-    sweep_complete(store, files, own)
-    for file in files if own is None else ():
-        store.stage(file, overwrite=True).abort()  # whoever begins to write sweeps what was not yet visible
+    finish_replacement(chosen, store, path, files, own)
     settle_planes(chosen, store, path)
 
 

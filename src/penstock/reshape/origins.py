@@ -24,7 +24,7 @@ from penstock.store.exclude_list import Entry, indices_of
 from penstock.store.place import Place
 from penstock.store.row_map import require_own_row_map, row_map_path, settle_row_map, write_row_map
 from penstock.store.side_file import NEXT
-from penstock.store.unfinished import Once
+from penstock.store.unfinished import Once, remove_mark
 from penstock.types import IntArray, Manifest
 
 Rows = Callable[[], Iterable[IntArray]]
@@ -132,8 +132,13 @@ class Along:
 
     def commit(self, once: Once[Manifest], commit: Callable[[], Manifest]) -> Manifest:
         """Make the output visible, with what goes along."""
-        with self.written(once.published):
-            return once.commit(lambda: self.settled(commit()), goes_on=self.has_list or self.has_planes)
+        try:
+            with self.written(once.published):
+                return once.commit(lambda: self.settled(commit()), goes_on=self.has_list or self.has_planes)
+        except BaseException:
+            if not self._is_made(once.published):
+                remove_mark(once.store, once.path)
+            raise
 
     @contextlib.contextmanager
     def written(self, published: Callable[[Any], Manifest | None]) -> Generator[None]:
@@ -144,9 +149,13 @@ class Along:
             self._write()
             yield
         except BaseException:
-            if published(None) is None:
+            if not self._is_made(published):
                 self._drop()
             raise
+
+    def _is_made(self, published: Callable[[Any], Manifest | None]) -> bool:
+        made = published(None)
+        return made is not None and (not self.has_planes or self.is_of(made))
 
     def settled(self, manifest: Manifest) -> Manifest:
         """Give what goes along its names, beside the output; what was of an older one goes."""

@@ -13,7 +13,7 @@ from penstock._kinds import TokenParts
 from penstock._secrets import redacted_repr
 from penstock.abc import SupportsRuns, Writer
 from penstock.errors import ConfigError, Corrupt, Unsupported
-from penstock.formats import files_at, formats_of_name, get_format
+from penstock.formats import files_at, finish_replacement, formats_of_name, get_format
 from penstock.formats._kept import whole_of
 from penstock.reshape.once import once_dataset
 from penstock.reshape.origins import Along, Rows, Seen, recorded
@@ -170,6 +170,8 @@ def made_before(output: Output, once: Once[Manifest], along: Along) -> Manifest 
     if made is None or (output.overwrite and not along.is_of(made)):
         return None
     along.stands()
+    if output.overwrite:
+        finish_replacement(along.format, output.place.store, output.place.path)
     along.settled(made)
     return once.made()
 

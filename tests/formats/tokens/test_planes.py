@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import functools
 import itertools
 import os
 import pickle
@@ -18,6 +20,7 @@ from penstock.check.summary import summarise
 from penstock.errors import ConfigError, Corrupt, NotFound, Truncated, Unsupported
 from penstock.formats._planes import DTYPES, PlaneEntry, decode_planes, encode_planes
 from penstock.formats.tokens.flat_tokens.writer import FlatTokensWriter
+from penstock.formats.tokens.pbin.writer import PbinWriter
 from penstock.look.purge import purge
 from penstock.reshape.chunk import chunk
 from penstock.store.place import place_of
@@ -573,6 +576,30 @@ def test_planes_of_a_group_that_did_not_come_go(
         with pytest.raises(OSError, match="the store is gone"):
             verb(source, f"{root}/x.zarr")
         assert not [path for path in _listed(root) if ".plane" in path]
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("verb", ["merge", "filter"])
+def test_a_verb_that_fails_leaves_what_was_there(
+    verb: str, old: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No planes, and no mark of unfinished work."""
+    path, target = made(tmp_path), str(tmp_path / "out" / "x.pbin")
+    (tmp_path / "out").mkdir()
+    if old:
+        with ps.create(target, format="pbin", token_bytes=2) as writer:
+            writer.write({"tokens": [1, 2]})
+    before = {one.name: one.read_bytes() for one in (tmp_path / "out").iterdir()}
+
+    def full(writer: PbinWriter) -> None:
+        writer.abort()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), target)
+
+    monkeypatch.setattr(PbinWriter, "commit", full)
+    run = functools.partial(ps.merge, [path]) if verb == "merge" else functools.partial(ps.filter, path, min_tokens=1)
+    with pytest.raises(OSError, match="No space left"):
+        run(target, overwrite=old)
+    assert {one.name: one.read_bytes() for one in (tmp_path / "out").iterdir()} == before
 
 
 @pytest.mark.parametrize("verb", ["merge", "filter", "split"])
