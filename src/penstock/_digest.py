@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 _RUN = 1 << 16
+_HASHED_BYTES = 1 << 26
 
 
 def digest(*parts: Any) -> str:
@@ -33,3 +34,10 @@ def array_digest(values: Any) -> str:
     for start in range(0, len(array), _RUN):  # a copy of all of them may be more than memory holds
         found.update(array[start : start + _RUN].astype(np.int64).tobytes())
     return found.hexdigest()
+
+
+def borders_key(fingerprint: str, doc_starts: Any) -> str:
+    """By what a plan over documents is known: a fingerprint is a sample, which two datasets may share that differ in
+    the middle of their indexes. Of int64[n_docs + 1] above 64 MiB the fingerprint alone counts.
+    """
+    return fingerprint if doc_starts.nbytes > _HASHED_BYTES else f"{fingerprint}-{array_digest(doc_starts)}"

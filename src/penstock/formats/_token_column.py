@@ -21,6 +21,7 @@ from penstock._tree import brief, html, tree
 from penstock.abc import Format, Source, Store
 from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, Unsupported
 from penstock.store.derived import DerivedCache
+from penstock.store.fingerprint import files_key
 from penstock.types import Batch, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema, TokenArray
 
 USUAL = ("tokens", "input_ids")
@@ -240,7 +241,8 @@ class ColumnTokens:
     @cached_property
     def _scanned(self) -> tuple[IntArray, IntArray]:
         """int64[n_rows + 2]: where rows begin, tokens in all, the largest id; and where documents begin."""
-        if len(self.rows) < _SMALL_ROWS:
+        files = getattr(self.rows, "files", None)
+        if files is None or len(self.rows) < _SMALL_ROWS:
             return self._scan()
         found: list[tuple[IntArray, IntArray]] = []
 
@@ -248,7 +250,8 @@ class ColumnTokens:
             found.extend([] if found else [self._scan()])
             return found[0][which]
 
-        name = f"{_STARTS_VERSION}-{digest(self.fingerprint, str(self._options.vocab_size))}"
+        key = files_key(self.fingerprint, *files)
+        name = f"{_STARTS_VERSION}-{digest(key, str(self._options.vocab_size))}"
         rows = DerivedCache().array(f"{name}-rows", "int64", lambda: scan(0))
         return rows, rows if self.is_row_by_row else DerivedCache().array(f"{name}-docs", "int64", lambda: scan(1))
 

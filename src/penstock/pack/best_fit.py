@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._digest import digest
+from penstock._digest import borders_key, digest
 from penstock._hidden import stored_tokens
 from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
@@ -258,7 +258,8 @@ class PackedWindows:
         derived: Derived | None = self.packing.derived or getattr(self.source, "derived", None)
         if derived is None:
             return plan_windows(self.source.doc_starts, self.packing.length)
-        key = f"{VERSION}-{digest(self.packing.length, self.source.fingerprint)}"
+        known = borders_key(self.source.fingerprint, self.source.doc_starts)
+        key = f"{VERSION}-{digest(self.packing.length, known)}"
         names = [(f"{key}-window_starts", "int64"), (f"{key}-piece_starts", "int64"), (f"{key}-piece_lengths", "int32")]
 
         def make() -> tuple[NDArray[Any], ...]:

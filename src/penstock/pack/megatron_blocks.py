@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-import xxhash
 
-from penstock._digest import digest
+from penstock._digest import borders_key, digest
 from penstock._hidden import stored_tokens, without_loss
 from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
@@ -30,7 +29,6 @@ from penstock.types import Batch, Field, IntArray, Place, Sample, Schema
 VERSION = "megatron-blocks-1"
 
 _CHUNK_DOCS = 1 << 17
-_HASHED_STARTS_BYTES = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +197,8 @@ class MegatronWindows:
 
     def _plan_key(self) -> str:
         doc_starts = self.source.doc_starts
-        key = f"{VERSION}-{self.packing.length}-{self._read_tokens}-{self.source.fingerprint}"
-        if doc_starts.nbytes <= _HASHED_STARTS_BYTES:
-            # A fingerprint is a sample: two files may share it and differ in the middle of their indexes.
-            key += "-" + xxhash.xxh3_64_hexdigest(np.ascontiguousarray(doc_starts).data)
-        return key
+        known = borders_key(self.source.fingerprint, doc_starts)
+        return f"{VERSION}-{self.packing.length}-{self._read_tokens}-{known}"
 
 
 def block_starts(doc_starts: IntArray, length: int, read_tokens: int) -> IntArray:

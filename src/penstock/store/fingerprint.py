@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import xxhash
 
 from penstock._digest import digest
 from penstock.abc import Store
+from penstock.store._status import status_of
 from penstock.store.derived import DerivedCache
 from penstock.store.local import LocalStore
 from penstock.store.powers import CopyingStore, Readable
@@ -87,11 +88,30 @@ def file_key(store: Store, format_name: str, path: str) -> str:
     version = store.version(path) if isinstance(store, CopyingStore) else ""
     if version:
         return digest(path, version, size_bytes)
-    parts: list[str | int] = [sample_fingerprint(store, format_name, b"", [("data", path)]), size_bytes]
-    if isinstance(store, LocalStore):
-        status = os.stat(path)
-        parts += [os.path.realpath(path), status.st_mtime_ns, status.st_ino]
-    return digest(*parts)
+    return digest(sample_fingerprint(store, format_name, b"", [("data", path)]), size_bytes, *_state(store, path))
+
+
+def files_key(fingerprint: str, store: Store, paths: Iterable[str]) -> str:
+    """The same of data of several files, with one look at each; of data that are far away it is their fingerprint.
+
+    Args:
+        fingerprint: theirs.
+        store: where they are.
+        paths: all that what is derived depends on; one that is not there counts as such.
+    """
+    if not isinstance(store, LocalStore):
+        return fingerprint
+    return digest(fingerprint, *(part for path in paths for part in _state(store, path)))
+
+
+def _state(store: Store, path: str) -> list[str | int]:
+    """What tells of a file of this machine whether it is still the same; an old time may have been given back to it."""
+    if not isinstance(store, LocalStore):
+        return []
+    status = status_of(os.stat, path)
+    if status is None:
+        return [path, "none"]
+    return [os.path.realpath(path), status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 
 
 def _places(seed: int, size_bytes: int) -> list[int]:

@@ -117,8 +117,13 @@ class JsonlSource:
     @property
     def size_bytes(self) -> int:
         """Bytes of its files, as they are stored."""
-        files = (self._store.base, self._store.files) if isinstance(self._store, Text) else (self._store, (self._path,))
-        return sum(map(files[0].size, files[1]))
+        store, paths = self.files
+        return sum(map(store.size, paths))
+
+    @property
+    def files(self) -> tuple[Store, Sequence[str]]:
+        """Where its files are, and their paths."""
+        return (self._store.base, self._store.files) if isinstance(self._store, Text) else (self._store, (self._path,))
 
     @property
     def preferred_mode(self) -> Mode:

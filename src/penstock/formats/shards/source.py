@@ -12,7 +12,7 @@ import multiprocessing
 import operator
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from time import monotonic
 from typing import Any, cast
 
@@ -111,6 +111,13 @@ class ShardSource:
     def shards(self) -> Sequence[Shard]:
         """The entries of the index."""
         return self._shards
+
+    @property
+    def files(self) -> tuple[Store, Iterator[str]]:
+        """Where the files are, and the paths of the index and of all that it names, there or not."""
+        path = self.folder.path
+        named = (f"{path}/{file.basename}" for shard in self._shards for file in shard.files())
+        return self.folder.store, chain((f"{path}/{INDEX_NAME}",), named)
 
     @property
     def schema(self) -> Schema:

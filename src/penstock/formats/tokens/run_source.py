@@ -24,7 +24,7 @@ from penstock.formats.tokens.common import (
     token_schema,
 )
 from penstock.store.derived import DerivedCache
-from penstock.store.fingerprint import once_a_host, sample_fingerprint
+from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
 from penstock.store.held import Held
 from penstock.types import Batch, Extent, IntArray, OpenOptions, Place, Sample, TokenArray
 
@@ -276,7 +276,12 @@ class RunSource:
     def _load_doc_starts(self) -> IntArray:
         derived = self.derived
         if derived is not None:
-            return derived.array(f"{_STARTS_VERSION}-{self.fingerprint}", "int64", self._borders.find)
+            one = self._opening
+            files = (
+                [path for _, path in one.more_files] if one.is_folder else [one.path, *(p for _, p in one.more_files)]
+            )
+            key = files_key(self.fingerprint, one.store, files)
+            return derived.array(f"{_STARTS_VERSION}-{key}", "int64", self._borders.find)
         starts = self._borders.find()
         starts.flags.writeable = False
         return starts

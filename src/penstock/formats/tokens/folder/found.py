@@ -185,6 +185,13 @@ class FoundFiles:
         return sum(map(store.size, files))
 
     @property
+    def index_files(self) -> list[str]:
+        """The files that tell where documents begin."""
+        if self.format == "flat-tokens":
+            return [file for path in self.paths for file in sorted(self._store.list(f"{path}/seq_starts"))]
+        return [_index_of(path) if self.format == "megatron" else path for path in self.paths]
+
+    @property
     def fingerprint(self) -> str:
         """Digest of the counts, and of the fingerprints of at most 16 files."""
         return self._fingerprint

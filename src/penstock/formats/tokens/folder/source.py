@@ -29,12 +29,13 @@ from penstock.formats.tokens.common import (
     token_schema,
 )
 from penstock.formats.tokens.folder.files import FileList, OpenFiles, folder_of, require_alike
-from penstock.formats.tokens.folder.found import find_token_files
+from penstock.formats.tokens.folder.found import FoundFiles, find_token_files
 from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.formats.tokens.folder.listed import ListedFiles
 from penstock.formats.tokens.folder.side import NAME
 from penstock.formats.tokens.folder.unfinished import read_finished_index
 from penstock.store.derived import DerivedCache, Put
+from penstock.store.fingerprint import files_key
 from penstock.types import Batch, Extent, IntArray, Manifest, OpenOptions, Place, Sample, TokenArray
 
 _STARTS_VERSION = "token-files-starts-1"
@@ -208,7 +209,10 @@ class TokenFilesSource:
                 self._doc_starts = np.concatenate(runs)
                 self._doc_starts.flags.writeable = False
             else:
-                key = f"{_STARTS_VERSION}-{self.fingerprint}"
+                known = self.fingerprint
+                if isinstance(self.listed, FoundFiles):  # a sample; an index of ours has the digest of each file
+                    known = files_key(known, self._store, self.listed.index_files)
+                key = f"{_STARTS_VERSION}-{known}"
                 self._doc_starts = derived.fed(key, "int64", self._feed_starts)
         return self._doc_starts
 

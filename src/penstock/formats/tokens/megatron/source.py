@@ -34,7 +34,7 @@ from penstock.formats.tokens.megatron.layout import HEADER_BYTES, Header, bin_pa
 from penstock.formats.tokens.megatron.manifest import INDEX, read_manifest
 from penstock.formats.tokens.megatron.tokens import Ids, ScatteredIds, file_ids, joined
 from penstock.store.derived import DerivedCache
-from penstock.store.fingerprint import once_a_host, sample_fingerprint
+from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
 from penstock.store.held import Held
 from penstock.types import (
     Batch,
@@ -311,11 +311,11 @@ class MegatronSource:
 
     @cached_property
     def _starts_key(self) -> str:
-        key = f"{_STARTS_VERSION}-{self.fingerprint}"
+        path = idx_path(self._prefix)
         if self.header.size_bytes <= _HASHED_INDEX_BYTES:
             # A fingerprint is a sample: two datasets may share it and differ in the middle of their indexes.
-            key += "-" + xxhash.xxh3_64_hexdigest(self._store.get(idx_path(self._prefix)))
-        return key
+            return f"{_STARTS_VERSION}-{self.fingerprint}-{xxhash.xxh3_64_hexdigest(self._store.get(path))}"
+        return f"{_STARTS_VERSION}-{files_key(self.fingerprint, self._store, [path])}"
 
     def _find_starts(self) -> IntArray:
         starts, in_order = sequence_starts(self._index)

@@ -30,6 +30,7 @@ from penstock.formats.tokens.common import (
 from penstock.formats.tokens.pbin.index import NotStraight, doc_starts, feed_starts, read_index
 from penstock.formats.tokens.pbin.layout import HEADER_BYTES, Geometry, Problem, find_layout
 from penstock.store.derived import DerivedCache, Put
+from penstock.store.fingerprint import files_key
 from penstock.store.held import Held
 from penstock.store.local import LocalStore
 from penstock.store.side_file import REPLACE, Facts, file_facts, fitting_manifest
@@ -225,13 +226,14 @@ class PbinSource:
 
     @functools.cached_property
     def _starts_key(self) -> str:
-        key = f"{_STARTS_VERSION}-{self._geometry.layout.name}-{self.fingerprint}"
         geometry = self._geometry
         if geometry.index_bytes <= _HASHED_INDEX_BYTES:
             # A fingerprint is a sample: two files may share it and differ in the middle of their indexes.
             index = self._store.get(self._path, geometry.index_start_bytes, geometry.index_bytes)
-            key += "-" + xxhash.xxh3_64_hexdigest(index)
-        return key
+            known = f"{self.fingerprint}-{xxhash.xxh3_64_hexdigest(index)}"
+        else:
+            known = files_key(self.fingerprint, self._store, [self._path])
+        return f"{_STARTS_VERSION}-{geometry.layout.name}-{known}"
 
     def _derived_starts(self, derived: DerivedCache) -> IntArray:
         store, key, path, geometry = self._store, self._starts_key, self._path, self._geometry

@@ -1,0 +1,111 @@
+"""What is kept in the cache folder of other data than those that are read: alike in every place that is looked at."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+
+COUNT = 20_000
+FILES = 20
+PLACES = range(500, COUNT - 500, 500)
+opened: Any = ps.open
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+
+
+def lengths(place: int | None) -> np.ndarray[Any, Any]:
+    """Of documents; two neighbours may have changed places, which changes no size."""
+    found = 5 + np.arange(COUNT) % 2
+    if place is not None:
+        found[[place, place + 1]] = found[[place + 1, place]]
+    return found
+
+
+def documents(place: int | None) -> list[np.ndarray[Any, Any]]:
+    """Each with its EOS, 0."""
+    stops = np.cumsum(lengths(place))
+    ids = np.random.default_rng(1).integers(1, 60_000, int(stops[-1])).astype(np.uint16)
+    ids[stops - 1] = 0
+    return np.split(ids, stops[:-1])
+
+
+def shards(path: Path, place: int | None) -> Any:
+    if not path.exists():
+        with ps.create(path, format="mds", columns={"tokens": "ndarray:uint16"}) as writer:
+            writer.write_batch({"tokens": documents(place)})
+    return opened(path, tokens_column="tokens")
+
+
+def raw(path: Path, place: int | None) -> Any:
+    if not path.exists():
+        np.concatenate(documents(place)).tofile(path)
+    return opened(path, format="raw-tokens", layout="uint16", eos_id=0)
+
+
+def many_files(path: Path, place: int | None) -> Any:
+    """More than a fingerprint looks into."""
+    if not path.exists():
+        path.mkdir()
+        for number, start in enumerate(range(0, COUNT, COUNT // FILES)):
+            with ps.create(path / f"{number:02d}.pbin", format="pbin", token_bytes=2) as writer:
+                writer.write_batch({"tokens": documents(place)[start : start + COUNT // FILES]})
+    return opened(path)
+
+
+@pytest.mark.parametrize("open_it", [shards, raw, many_files])
+def test_two_datasets_of_one_fingerprint(open_it: Callable[[Path, int | None], Any], tmp_path: Path) -> None:
+    """Where documents begin was that of the one that was opened first."""
+    first = open_it(tmp_path / "a.bin", None)
+    np.testing.assert_array_equal(np.diff(first.doc_starts), lengths(None))
+    place = next(one for one in PLACES if open_it(tmp_path / f"{one}.bin", one).fingerprint == first.fingerprint)
+    second = open_it(tmp_path / f"{place}.bin", place)
+    np.testing.assert_array_equal(np.diff(second.doc_starts), lengths(place))
+
+
+def test_plans_of_two_datasets_of_one_fingerprint(tmp_path: Path) -> None:
+    def written(path: Path, counts: list[int]) -> Any:
+        with ps.create(path, format="pbin", token_bytes=2) as writer:
+            writer.write_batch({"tokens": np.split(np.ones(sum(counts), np.uint16), np.cumsum(counts)[:-1])})
+        path.with_name(path.name + ".penstock").unlink()
+        return opened(path, format="pbin")
+
+    def pieces(source: Any) -> list[int]:
+        return sorted(ps.BestFit(length=64)(source).plan.piece_lengths.tolist())
+
+    usual = lengths(None).tolist()
+    first = written(tmp_path / "a.pbin", usual)
+    assert pieces(first) == sorted(usual)
+    for place in PLACES:
+        counts = list(usual)
+        counts[place] -= 3  # in the index these two take as many bytes as before
+        counts[place + 2] += 3
+        second = written(tmp_path / f"{place}.pbin", counts)
+        if second.fingerprint == first.fingerprint:
+            break
+    assert second.fingerprint == first.fingerprint
+    assert pieces(second) == sorted(counts)
+
+
+def test_a_file_that_was_given_its_old_time_back(tmp_path: Path) -> None:
+    """As archives do that give all files one time; the time of the last change of a file can't be given back."""
+    path = tmp_path / "a.jsonl"
+    rows = ['{"text": "' + "x" * (40 + number % 2) + '"}\n' for number in range(COUNT)]
+    for place in (None, *PLACES[:12]):
+        if place is not None:
+            rows[place], rows[place + 1] = rows[place + 1], rows[place]
+        with path.open("r+b" if path.exists() else "wb") as file:
+            file.write("".join(rows).encode())
+        os.utime(path, (1_000_000, 1_000_000))
+        source = ps.open(path)
+        for number in (COUNT - 1, *(() if place is None else (place, place + 1))):
+            assert source[number] == {"text": rows[number][10:-3]}
