@@ -165,6 +165,24 @@ def test_a_copy_that_is_a_link_is_none(server: FileServer, folder: Path, tmp_pat
     assert (tmp_path / "other").read_bytes() == CHANGED
 
 
+@pytest.mark.parametrize("suffix", [".copy", ".json"])
+@pytest.mark.parametrize("put", [Path.mkdir, os.mkfifo])
+def test_no_file_in_the_place_of_a_copy(
+    server: FileServer, folder: Path, suffix: str, put: Callable[[Path], object]
+) -> None:
+    """Ranges go on, as where the folder takes nothing."""
+    url = f"{server.url}/a"
+    place = Path(opened(server, folder).local_copy(url)).with_suffix(suffix)
+    place.unlink()
+    put(place)
+    store = opened(server, folder)
+    for _ in range(3):
+        assert store.get(url) == DATA
+    with pytest.raises(NoCopy, match="no regular file"):
+        opened(server, folder).local_copy(url)
+    assert not place.is_file()
+
+
 def test_verify_reads_every_copy(server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rot that no time tells of: the record is made to say that nothing was changed."""
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))

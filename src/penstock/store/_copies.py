@@ -30,7 +30,15 @@ from penstock._digest import digest
 from penstock._secrets import logger, redact
 from penstock.codec.hashes import hasher, hex_digest
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, PenstockError, Truncated
-from penstock.store._published import DIGEST, Published, note_use, open_published, remove_published, write_record
+from penstock.store._published import (
+    DIGEST,
+    Published,
+    note_use,
+    open_published,
+    remove_published,
+    require_publishable,
+    write_record,
+)
 from penstock.store._room import COPY_NAME, room_in
 from penstock.store._sweep import sweep
 from penstock.store.derived import cache_folder
@@ -162,6 +170,7 @@ class Copies:
         self, name: str, url: str, size_bytes: int, hashes: Mapping[str, str], fetch: Callable[[], Iterable[Buffer]]
     ) -> Published:
         path = self._path(name, "copy")
+        require_publishable(path)
         problem: FormatError | None = None
         for _ in range(2):
             with aborting(LocalStore().stage(path, overwrite=True)) as staged:

@@ -11,6 +11,7 @@ owner of the folder; or to any user, where the folder is not writable by everybo
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import stat
@@ -86,7 +87,7 @@ def write_record(path: str, about: Mapping[str, Any], digest: str) -> None:
         digest: of its bytes, or of those that `Published.is_right` is asked for.
     """
     _seal(path)
-    with aborting(LocalStore().stage(record_path(path), overwrite=True)) as staged:
+    with aborting(LocalStore().stage(_record_path(path), overwrite=True)) as staged:
         text = {**about, "digest": digest, "identity": list(_identity(os.stat(path, follow_symlinks=False)))}
         staged.write(json.dumps(text).encode())
         staged.sync()
@@ -94,27 +95,35 @@ def write_record(path: str, about: Mapping[str, Any], digest: str) -> None:
         staged.commit()
 
 
+def require_publishable(path: str) -> None:
+    """Raise `OSError` for a folder, a pipe or a device in the place of a file or its record: nobody's to remove."""
+    for one in (path, _record_path(path)):
+        with contextlib.suppress(FileNotFoundError):
+            mode = os.lstat(one).st_mode
+            if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
+                raise OSError(errno.EEXIST, f"no regular file is in the place of {one}", one)
+
+
 def note_use(path: str) -> None:
     """Set the time of a file's record to now, where that is allowed: touching the file would change its ctime."""
     with contextlib.suppress(OSError):
-        os.utime(record_path(path))
+        os.utime(_record_path(path))
 
 
 def remove_published(path: str) -> None:
     """Remove a file and its record, as far as that is allowed."""
-    for one in (path, record_path(path)):
+    for one in (path, _record_path(path)):
         with contextlib.suppress(OSError):
             os.unlink(one)
 
 
-def record_path(path: str) -> str:
-    """The record of a file in the cache folder."""
+def _record_path(path: str) -> str:
     return os.path.splitext(path)[0] + ".json"
 
 
 def _record(path: str) -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        fd = os.open(record_path(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        fd = os.open(_record_path(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         with open(fd, "rb") as file:
             status = os.fstat(fd)
             if stat.S_ISREG(status.st_mode) and not status.st_mode & _OTHERS_WRITE and _is_believed(path, status):

@@ -9,11 +9,9 @@ Deleting it is always safe.
 from __future__ import annotations
 
 import contextlib
-import errno
 import io
 import os
 import re
-import stat
 import tempfile
 from collections.abc import Callable, Generator
 from contextvars import ContextVar
@@ -29,7 +27,7 @@ from penstock.codec.hashes import hasher
 from penstock.errors import ConfigError, PenstockError
 from penstock.store._keeping import keeps_nothing
 from penstock.store._named import named
-from penstock.store._published import DIGEST, open_published, record_path, write_record
+from penstock.store._published import DIGEST, open_published, require_publishable, write_record
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 
@@ -149,21 +147,12 @@ def _found_or_made(path: str, key: str, dtype: str, feed: Callable[[Put], None])
     with hold_lock(path + ".lock"):
         found = _mapped(path, key, dtype)
         if found is None:
-            _require_file(path)
-            _require_file(record_path(path))
+            require_publishable(path)
             if os.path.lexists(path):
                 _log.warning("%s: changed, damaged or not Penstock's; computing it again", path)
             _publish(path, key, dtype, feed)
             found = _mapped(path, key, dtype)
         return found
-
-
-def _require_file(path: str) -> None:
-    """Raise `OSError` for a folder, a pipe or a device in the place of a file: it is nobody's to remove."""
-    with contextlib.suppress(FileNotFoundError):
-        mode = os.lstat(path).st_mode
-        if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
-            raise OSError(errno.EEXIST, "no regular file is in its place", path)
 
 
 def _publish(path: str, key: str, dtype: str, feed: Callable[[Put], None]) -> None:
