@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from penstock.store._leftovers import Kept, nth_staged_name
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.place import place_of
+from penstock.store.side_file import decode_manifest, encode_manifest
 from penstock.store.unfinished import mark_path
 from penstock.testing.datasets import files_in
 from penstock.work.shared import open_shared, work_folder
@@ -205,3 +207,25 @@ def test_a_mark_that_is_nested_without_end(data: bytes, here: Path) -> None:
     Path(mark_path(str(here / "out.jsonl"))).write_bytes(data)
     merge([here / "a.jsonl", here / "a.jsonl"], here / "out.jsonl")
     assert len(ps.open(here / "out.jsonl")) == 2
+
+
+@pytest.mark.parametrize("name", ["../victim/a.txt", "{tmp}/victim/a.txt", "b/../../victim/a.txt", "link/a.txt"])
+def test_a_dataset_that_lists_files_of_others_as_its_own(name: str, tmp_path: Path) -> None:
+    """What replaces it removed them: the side file of a folder is the data's own."""
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "victim" / "a.txt").write_text("precious")
+    home = tmp_path / "set"
+    with ps.create(home, format="folder") as writer:
+        writer.write({"__key__": "b/c", "txt": "old"})
+    names = {name.format(tmp=tmp_path): ("0" * 32,)}
+    if name.startswith("link"):
+        (home / "link").symlink_to(tmp_path / "victim")
+        names["link"] = ("0" * 32,)
+    side = home / ".penstock"
+    told = decode_manifest(side.read_bytes())
+    assert told is not None
+    side.write_bytes(encode_manifest(dataclasses.replace(told, block_digests={**names, **told.block_digests})))
+    with pytest.raises(ConfigError, match="the folder holds"), ps.create(home, format="folder", overwrite=True) as new:
+        new.write({"__key__": "d", "txt": "new"})
+    assert (tmp_path / "victim" / "a.txt").read_text() == "precious"
+    assert (home / "b" / "c.txt").read_text() == "old"

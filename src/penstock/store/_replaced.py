@@ -62,14 +62,20 @@ def mark_of(path: str) -> str | None:
 
 
 def listed(own: Owned | None, folder: str) -> list[str] | None:
-    """What the dataset in a folder lists; None where there is none, or its list is damaged."""
+    """What the dataset in a folder lists; None where there is none, or its list is damaged, or leaves the folder."""
     try:
         names = None if own is None else own(folder)
     except PenstockError as error:
         if isinstance(error, Unreachable):
             raise
         return None
-    return None if names is None else list(names)
+    names = None if names is None else list(names)
+    return names if names is None or all(map(_is_inside, names)) else None
+
+
+def _is_inside(name: str) -> bool:
+    """Whether a name is that of a file below a folder: lists are the data's own, and what they name is removed."""
+    return "\0" not in name and not any(piece in ("", ".", "..") for piece in name.split("/"))
 
 
 def unlisted_files(
@@ -95,7 +101,8 @@ def unlisted_files(
             files = [name for name in files if not unfinished(name)]
         links = [name for name in folders if is_link(os.path.join(root, name))]
         for name in sorted(files + links):
-            if inner + name not in known and not is_staged_name(name):
+            is_way = f"{inner}{name}/" in above  # a link: what is below it is no file of this folder
+            if (inner + name not in known or is_way) and not is_staged_name(name):
                 yield inner + name
         if inner and not files and not folders and inner not in above:
             yield inner
