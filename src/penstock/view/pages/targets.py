@@ -11,7 +11,7 @@ import os
 import re
 import threading
 from collections.abc import Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -167,10 +167,14 @@ class Targets:
             going = self._opening.get(key)
             own = self._opening.setdefault(key, _Opening())
         if going is not None:
-            done, _ = wait([going.made], SOON_SECONDS if going.is_long else WAIT_SECONDS)
-            if not done or isinstance(going.made.exception(), NotAtHand):
-                raise Late
-            return going.made.result()
+            try:
+                return going.made.result(SOON_SECONDS if going.is_long else WAIT_SECONDS)
+            except NotAtHand:
+                raise Late from None
+            except TimeoutError:
+                if not going.made.done():
+                    raise Late from None
+                return going.made.result()  # what came just now; or a store's own error
         try:
             made = opening()
         except BaseException as error:
