@@ -168,12 +168,13 @@ class Targets:
             own = self._opening.setdefault(key, _Opening())
         if going is not None:
             try:
-                failed = going.made.exception(SOON_SECONDS if going.is_long else WAIT_SECONDS)
-            except TimeoutError:
+                return going.made.result(SOON_SECONDS if going.is_long else WAIT_SECONDS)
+            except NotAtHand:
                 raise Late from None
-            if isinstance(failed, NotAtHand):
-                raise Late
-            return going.made.result()
+            except TimeoutError:
+                if not going.made.done():
+                    raise Late from None
+                return going.made.result()  # what came just now; or a store's own error
         try:
             made = opening()
         except BaseException as error:
