@@ -45,6 +45,7 @@ QUESTIONS = (
     "many",
     "blend",
     "energon_loading",
+    "images",
     "mds_start",
     "mds_epoch",
     "mds_random",

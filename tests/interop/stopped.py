@@ -89,7 +89,8 @@ def read(notes: Path) -> Steps:
 
 def _start(command: Sequence[str], folder: Path, more: Mapping[str, str]) -> subprocess.Popen[bytes]:
     environment = {name: value for name, value in os.environ.items() if name not in {"RANK", "WORLD_SIZE"}}
-    environment |= {"PYTHONPATH": str(peers.ROOT / "src"), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"} | more
+    environment |= {"PYTHONPATH": str(peers.ROOT / "src"), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    environment |= {"PYTHONFAULTHANDLER": "1"} | more
     with (folder / "said").open("wb") as said:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment, start_new_session=True
@@ -100,6 +101,9 @@ def _finish(running: subprocess.Popen[bytes], folder: Path) -> None:
     try:
         status = running.wait(_SECONDS)
     except subprocess.TimeoutExpired:
+        for process in _descendants(running.pid):  # where they hang, for the message below
+            os.kill(process, signal.SIGABRT)
+        time.sleep(5)
         _kill(running)
         status = None
     assert status == 0, (folder / "said").read_text()[-3000:]
