@@ -31,7 +31,7 @@ class Lazy(ABC):
     """
 
     ds: Any
-    fname: str | None
+    fname: Any
     __class_getitem__ = classmethod(GenericAlias)
 
     @abstractmethod
