@@ -41,8 +41,8 @@ def config(rank: int = 0, world: int = 1, workers: int = 0) -> en.WorkerConfig:
     return en.WorkerConfig(rank=rank, world_size=world, num_workers=workers)
 
 
-def training(path: Path, batch_size: int | None = 5, at: Any = None, **more: Any) -> Any:
-    options = {"shuffle_buffer_size": None, "max_samples_per_sequence": None, **more}
+def training(path: Any, batch_size: int | None = 5, at: Any = None, **more: Any) -> Any:
+    options: dict[str, Any] = {"shuffle_buffer_size": None, "max_samples_per_sequence": None, **more}
     return en.get_train_dataset(path, worker_config=at or config(), batch_size=batch_size, **options)
 
 
@@ -65,8 +65,9 @@ def test_what_a_file_of_splits_leaves_out(path: Path) -> None:
     (meta / "fewer.yaml").write_text(json.dumps({**parts, "exclude": [second, f"{first}/0003", f"{first}/0005"]}))
     (meta / "by_file.yaml").write_text(TEXT + "split_config: fewer.yaml\n")
     kept = [key for key in KEYS[:10] if key not in ("0003", "0005")]
-    for options in ({"dataset_config": "by_file.yaml"}, {"split_config": "fewer.yaml"}):
-        read = en.get_val_dataset(path, split_part="train", worker_config=config(), batch_size=4, **options)
+    by: Any
+    for by in ({"dataset_config": "by_file.yaml"}, {"split_config": "fewer.yaml"}):
+        read = en.get_val_dataset(path, split_part="train", worker_config=config(), batch_size=4, **by)
         assert keys(en.get_loader(read), 9) == kept
         assert len(read) == 2
 
@@ -128,7 +129,7 @@ def test_a_pool_fetches_for_many_threads_at_once(path: Path) -> None:
     store, pool = en.WebdatasetFileStore(path), en.FileStoreCachePool(num_workers=4)
     lazies = [pool.get_lazy(store, f"{key}.txt") for key in KEYS * 4]
     with ThreadPoolExecutor(8) as threads:
-        values = list(threads.map(lambda lazy: lazy.get(), lazies))
+        values = list(threads.map(en.DirectLazy.get, lazies))
     pool.close()
     assert values == [f"text {number}".encode() for number in range(30)] * 4
 
@@ -144,8 +145,13 @@ def test_a_join_is_prepared_though_nobody_has_its_class(tmp_path: Path, path: Pa
         en.prepare_metadataset(tmp_path / "join.yaml")
 
 
+@en.stateless
+def part(sample: Any) -> Any:
+    return {"__key__": sample["__key__"], "part": sample["txt"]}
+
+
 class Parts(en.DefaultTaskEncoder[Any, Any, Any, Any]):
-    cookers = (en.Cooker(en.stateless(lambda sample: {"__key__": sample["__key__"], "part": sample["txt"]})),)
+    cookers = (en.Cooker(part),)
 
 
 @pytest.mark.parametrize(("said", "kind"), [("decoder: null", bytes), ("auto_decode: false", bytes), ("", str)])

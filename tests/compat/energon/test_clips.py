@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from tests.codec.films import FPS, RATE, film, wav
@@ -41,6 +43,7 @@ def test_clips_of_one_length_end_with_the_film(decoder: AVDecoder) -> None:
 
 
 def test_clips_of_nothing_are_refused(decoder: AVDecoder) -> None:
+    asked: dict[str, Any]
     for asked in ({}, {"request_video": True, "request_audio": True}):
         with pytest.raises(ConfigError, match="what is not there, or of nothing"):
             get_clips_uniform(decoder, 0.1, 2, **asked)

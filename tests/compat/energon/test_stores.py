@@ -92,7 +92,7 @@ def test_lazy_values(tars: Path) -> None:
     kept = en.NoCachePool().to_cache(5, "five")
     assert isinstance(mock, en.Lazy)
     assert isinstance(kept, en.Lazy)
-    assert isinstance(en.DirectLazy(en.WebdatasetFileStore(tars), "k0.txt"), en.Lazy)
+    assert isinstance(en.NoCachePool().get_lazy(en.WebdatasetFileStore(tars), "k0.txt"), en.Lazy)
     assert (mock.get(), mock.fname, kept.get(), kept.fname) == ("A.TXT", "a.txt", 5, "five")
 
 
@@ -129,13 +129,18 @@ def two_splits(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@en.stateless
+def key(sample: Any) -> Any:
+    return {"__key__": sample["__key__"]}
+
+
 class Keys(en.DefaultTaskEncoder[Any, Any, Any, Any]):
-    cookers = (en.Cooker(en.stateless(lambda sample: {"__key__": sample["__key__"]})),)
+    cookers = (en.Cooker(key),)
 
 
 def test_the_split_that_dataset_yaml_says_is_read(two_splits: Path, config: en.WorkerConfig) -> None:
     for asked in ("train", "val"):
-        given = {"split_part": asked, "worker_config": config, "batch_size": None, "task_encoder": Keys()}
+        given: Any = {"split_part": asked, "worker_config": config, "batch_size": None, "task_encoder": Keys()}
         assert next(iter(en.get_loader(en.get_train_dataset(two_splits, **given))))["__key__"] == "val"
         assert [one["__key__"] for one in en.get_loader(en.get_val_dataset(two_splits, **given))] == ["val"]
     assert [one["__key__"] for one in ps.open(two_splits)] == [

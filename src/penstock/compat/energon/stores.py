@@ -23,8 +23,15 @@ FileCacheLazy = cook.Lazy
 
 
 class Lazy(ABC):
-    """A file that is fetched when it is asked for: what cache pools give, and `MockLazy`."""
+    """A file that is fetched when it is asked for: what cache pools give, and `MockLazy`.
 
+    Attributes:
+        ds: store of the file, where it has one.
+        fname: its name.
+    """
+
+    ds: Any
+    fname: Any
     __class_getitem__ = classmethod(GenericAlias)
 
     @abstractmethod
