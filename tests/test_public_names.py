@@ -16,6 +16,7 @@ NAMES = {
         "Chunk",
         "Concat",
         "Epochs",
+        "FillInTheMiddle",
         "Join",
         "Loader",
         "Map",
@@ -101,6 +102,7 @@ NAMES = {
     "penstock.pack": {
         "BestFit",
         "Chunk",
+        "FillInTheMiddle",
         "MegatronBlocks",
         "MegatronWindows",
         "PackByLength",

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from penstock.order import Take as Take
     from penstock.pack import BestFit as BestFit
     from penstock.pack import Chunk as Chunk
+    from penstock.pack import FillInTheMiddle as FillInTheMiddle
     from penstock.pack import MegatronBlocks as MegatronBlocks
     from penstock.pack import PackByLength as PackByLength
     from penstock.pack import Whole as Whole

@@ -109,6 +109,9 @@ NODES: dict[str, Kind] = {
     "chunk": windows,
     "whole": lambda folder: ps.Whole(32, pad_id=3)(books(folder)),
     "best-fit": lambda folder: ps.BestFit(64)(books(folder)),
+    "fill-in-the-middle": lambda folder: ps.FillInTheMiddle(
+        books(folder), rate=0.5, prefix_id=500, middle_id=501, suffix_id=502, seed=3
+    ),
     "megatron-blocks": lambda folder: ps.MegatronBlocks(16, labels="shift")(books(folder)),
     "pack-by-length": lambda folder: ps.PackByLength(rows(folder), 9, length, together),
     "seqax-pass": lambda folder: SeqaxPass(rows(folder), SEQAX),

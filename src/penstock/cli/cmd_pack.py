@@ -29,6 +29,7 @@ _SHOWN = 10
 @click.option("--chat", is_flag=True, help="Lines are conversations: messages, by the tokenizer's own chat template.")
 @click.option("--chat-date", metavar="YYYY-MM-DD", help="The day that a chat template may ask for.")
 @click.option("--keep-control-tokens", is_flag=True, help="Messages may hold special tokens, which then are such.")
+@click.option("--shuffle", type=int, metavar="SEED", help="Documents in the order of `penstock shuffle --seed SEED`.")
 @click.option("--to", help="Format of the output; by default that of its suffix, and pbin for a folder.")
 @click.option(
     "--file-tokens",

@@ -20,7 +20,7 @@ from penstock.mix import Balance, Blend, Concat, Epochs, Join, Map, Stages, Stre
 from penstock.order import Sequential, Shuffle, Skip, Take
 from penstock.order.compat.modalities import ModalitiesShuffle
 from penstock.order.compat.seqax import SeqaxParams, SeqaxPass
-from penstock.pack import BestFit, Chunk, MegatronBlocks, PackByLength, Whole
+from penstock.pack import BestFit, Chunk, FillInTheMiddle, MegatronBlocks, PackByLength, Whole
 from penstock.recipe.code import joiner_of
 from penstock.recipe.context import Context
 from penstock.recipe.flavored import Flavored
@@ -213,6 +213,11 @@ def _seqax(context: Context, node: Mapping[str, Any]) -> Any:
     return SeqaxPass(context.source(node), SeqaxParams(**own))
 
 
+def _fill_in_the_middle(context: Context, node: Mapping[str, Any]) -> Any:
+    given = {key: node[key] for key in ("rate", "spm_rate", "seed", *_FIM_IDS)}
+    return FillInTheMiddle(context.source(node), **given)
+
+
 def _windows(packing: Callable[..., Any], *keys: str) -> Make:
     def make(context: Context, node: Mapping[str, Any]) -> Any:
         return packing(**{key: node[key] for key in keys if key in node})(context.source(node))
@@ -318,6 +323,8 @@ _DIGEST = re.compile("[0-9a-f]{16}")
 _DECODE = ("trust", "most_pixels", "most_bytes", "frames", "sound")
 _SEQAX = tuple(SeqaxParams.__dataclass_fields__)
 _SOURCE = {"source": NODE}
+_FIM_IDS = ("prefix_id", "middle_id", "suffix_id")
+_SHARE = {"type": "number", "minimum": 0, "maximum": 1}
 _STREAM = {"stream": NODE}
 _VERSION = {"version": TEXT}
 _EITHER = ("source", "stream")
@@ -370,6 +377,10 @@ KINDS: dict[str, Kind] = {
     ),
     "whole": Kind(_windows(Whole, "length", "pad_id"), {"length": COUNT, **_SOURCE}, {"pad_id": INDEX}, _VERSION),
     "best-fit": Kind(_windows(BestFit, "length", "pad_id"), {"length": COUNT, **_SOURCE}, {"pad_id": INDEX}, _VERSION),
+    "fill-in-the-middle": Kind(
+        _fill_in_the_middle,
+        {"rate": _SHARE, "spm_rate": _SHARE, "seed": INT, **dict.fromkeys(_FIM_IDS, INDEX), **_SOURCE}, {}, _VERSION,
+    ),
     "megatron-blocks": Kind(
         _windows(MegatronBlocks, "length", "labels"), {"length": COUNT, **_SOURCE}, {"labels": _LABELS}, _VERSION
     ),

@@ -12,6 +12,7 @@ from penstock.formats._manifest import Provenance
 from penstock.prepare.tokens.assemble import differs, writer_options
 from penstock.prepare.tokens.encode import Books
 from penstock.prepare.tokens.engines import EngineName
+from penstock.prepare.tokens.one_file import shuffled_place
 from penstock.prepare.tokens.oracle import disagreed
 from penstock.prepare.tokens.understand import Material, Request, recorded_of, recorded_of_output
 from penstock.store._files import require_movable
@@ -39,7 +40,9 @@ def token_files(
     compared = engine == "gigatoken" and (request.sharing.joins or books.reused_tasks > 0)
     compare = functools.partial(differs, spec) if compared else None
     scratch = work.place.child(SCRATCH)
-    job = FileJob(request.output, work.parts, scratch, request.to, spec.token_bytes, options, compare)
+    job = FileJob(
+        request.output, shuffled_place(request, work), scratch, request.to, spec.token_bytes, options, compare
+    )
     given = Provenance(spec.eos_id, spec.name, of_folder["tokenizer_digest"], of_folder["inputs"], of_folder["options"])
 
     def refuse(file: int, difference: str) -> PrepareError:

@@ -27,7 +27,7 @@ from penstock.prepare.tokens.complete import find_complete, made_by_another, req
 from penstock.prepare.tokens.encode import Books, Encoding
 from penstock.prepare.tokens.files import held_output, token_files
 from penstock.prepare.tokens.inputs import STDIN, InputFormat, changed_since, spooled, with_digests
-from penstock.prepare.tokens.one_file import take_parts
+from penstock.prepare.tokens.one_file import append_shuffled, parts_in_order, take_parts
 from penstock.prepare.tokens.oracle import EngineChoice
 from penstock.prepare.tokens.output import DEFAULT_FILE_TOKENS, understand_output
 from penstock.prepare.tokens.planes import kept_mask, require_place_of_mask
@@ -91,6 +91,7 @@ def pack(
     chat: bool = False,
     chat_date: str | None = None,
     keep_control_tokens: bool = False,
+    shuffle: int | None = None,
     store: LocalStore | None = None,
     progress: Callable[[PackProgress], None] | None = None,
 ) -> PackReport:
@@ -135,6 +136,8 @@ def pack(
         chat: lines are conversations: their `messages` become text by the tokenizer's own chat template, and the plane
             `loss_mask` beside the tokens tells what an assistant says.
         chat_date: `YYYY-MM-DD`, for a template that asks for the day.
+        shuffle: a seed: the documents come in the order that `penstock.shuffle` with this seed gives them, once all
+            are encoded. Memory: 24 bytes a document in each process; disk: the output's size once more.
         keep_control_tokens: messages may hold special tokens as text, which then are such tokens; else no document.
         store: where all files are.
         progress: called after each part.
@@ -188,8 +191,12 @@ def pack(
         chat=chat,
         chat_date=chat_date,
         keep_control_tokens=keep_control_tokens,
+        shuffle=shuffle,
         progress=progress or _silent,
     )
+    if shuffle is not None and (keep_map or keep_excluded):
+        what, hint = "shuffled documents have no row map", "Pack without shuffle= (--shuffle), then `penstock shuffle`"
+        raise ConfigError(what, found="keep_map" if keep_map else "keep_excluded", hint=hint)
     if chat:
         require_place_of_mask(request)
     elif chat_date is not None or keep_control_tokens:
@@ -324,15 +331,18 @@ def _into_one(run: _Pass) -> PackReport:
     if request.sharing.part is not None:
         for _ in run.encoding(only_share=True).run(books):
             pass
-        if joined is not None and (all_parts := _all_parts(run)):
+        if joined is not None and request.shuffle is None and (all_parts := _all_parts(run)):
             joined.digest(all_parts)
         return _unfinished(run, books, [*times, time.perf_counter()], ())
     if request.sharing.no_work and (missing := work.shares_of(work.missing())):
         return _unfinished(run, books, times, missing)
+    joined = joined if request.shuffle is None else None
     place = request.output if joined is None else joined.output
     with create_writer(request.to, place, spec, recorded, overwrite=request.overwrite) as writer:
         parts = take_parts(run.encoding(), books, writer, joined)
         _require_documents(run, books)
+        if request.shuffle is not None:
+            append_shuffled(run.encoding(), writer, parts)
         if joined is not None and isinstance(writer, JoinsRows):
             joined.write(writer, parts)
         times.append(time.perf_counter())
@@ -349,7 +359,9 @@ def _into_files(run: _Pass) -> PackReport:
     files = token_files(*about)
     require_no_writer(request.output.store, request.output.child(INDEX_NAME).path)  # now our plan is there to be seen
     if request.sharing.no_work:
-        missing = work.shares_of(work.missing()) or files.missing_shares(_all_parts(run))
+        missing = work.shares_of(work.missing())
+        if not missing and request.shuffle is None:  # else who finishes makes all files
+            missing = files.missing_shares(_all_parts(run))
         if missing:
             return _unfinished(run, books, times, missing)
     for _ in run.encoding(only_share=True).run(books):  # of what is there it tells what was left out
@@ -357,11 +369,11 @@ def _into_files(run: _Pass) -> PackReport:
     times.append(time.perf_counter())
     parts, files = _all_parts(run), token_files(*about)  # whose parts are of others is known now
     if request.sharing.part is not None:
-        if parts is not None:
+        if parts is not None and request.shuffle is None:
             files.make(parts, request.sharing.part)
         return _unfinished(run, books, [*times, time.perf_counter()], ())
     _require_documents(run, books, parts)
-    files.make(parts or [])
+    files.make(parts_in_order(run.encoding(), parts or []))
     times.append(time.perf_counter())
     of_run = (request, run.material, work, parts or [])
     with kept_rows(*of_run), kept_mask(*of_run, books):

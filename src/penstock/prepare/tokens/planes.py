@@ -17,11 +17,14 @@ from penstock.formats._planed_writer import PlaneFiles, drop_unfinished, settle_
 from penstock.formats._planes import EDGE_TOKENS, INDEX, base_at
 from penstock.formats.tokens.folder.side import NAME as FOLDER
 from penstock.prepare.tokens.encode import Books
+from penstock.prepare.tokens.one_file import shuffled_place
 from penstock.prepare.tokens.report import Dropped
 from penstock.prepare.tokens.understand import Material, Request
 from penstock.store.outputs import output_path
-from penstock.work.parts import PartName, read_part
+from penstock.store.place import Place
+from penstock.work.parts import PartMeta, PartName, read_part
 from penstock.work.shared import SharedWork
+from penstock.work.tokens.shuffled import in_order
 
 _PLANES = {LOSS_MASK: "bool"}
 _MOST_UNMASKED = 100  # one of so many conversations may have no token that is generated
@@ -60,9 +63,15 @@ def kept_mask(
     tally, files = _Tally(material, books), PlaneFiles(store, base, _PLANES)
     try:
         for part in parts:
-            files.write({LOSS_MASK: tally.mask_of(work, part)})
+            mask = tally.mask_of(work, part)
+            if request.shuffle is None:
+                files.write({LOSS_MASK: mask})
         _require_masks(request, work, books, sum(part.documents for part in parts))
-        files.publish(sum(part.tokens for part in parts), *_edges(work, parts, material.spec.token_bytes))
+        folder, width = shuffled_place(request, work), material.spec.token_bytes
+        made = parts if request.shuffle is None else in_order(folder)
+        for part in made if request.shuffle is not None else ():
+            files.write({LOSS_MASK: _bits(read_part(folder.child(part.path), width)[0])})
+        files.publish(sum(part.tokens for part in made), *_edges(folder, made, width))
         yield
     except BaseException:
         files.abort()
@@ -102,8 +111,12 @@ class _Tally:
             found = (Dropped(name, self.lines + one.line + 1, one.reason) for one in piece.unmasked[:room])
             self.books.unmasked += found
             self.lines += piece.lines
-        bits = np.unpackbits(np.frombuffer(meta.loss_mask, np.uint8), count=meta.tokens, bitorder="little")
-        return bits.view(np.bool_)
+        return _bits(meta)
+
+
+def _bits(meta: PartMeta) -> NDArray[np.bool_]:
+    bits = np.unpackbits(np.frombuffer(meta.loss_mask, np.uint8), count=meta.tokens, bitorder="little")
+    return bits.view(np.bool_)
 
 
 def _require_masks(request: Request, work: SharedWork, books: Books, documents: int) -> None:
@@ -120,23 +133,25 @@ def _require_masks(request: Request, work: SharedWork, books: Books, documents: 
     )
 
 
-def _edges(work: SharedWork, parts: Sequence[PartName], token_bytes: int) -> tuple[NDArray[np.uint32], ...]:
+def _edges(folder: Place, parts: Sequence[PartName], token_bytes: int) -> tuple[NDArray[np.uint32], ...]:
     """The first and the last ids of all parts: as many as tell of which tokens planes are."""
     first, last = np.empty(0, np.uint32), np.empty(0, np.uint32)
     for part in parts:
         if len(first) >= EDGE_TOKENS:
             break
-        first = np.concatenate([first, _ids(work, part, 0, EDGE_TOKENS - len(first), token_bytes)])
+        first = np.concatenate([first, _ids(folder, part, 0, EDGE_TOKENS - len(first), token_bytes)])
     for part in reversed(parts):
         if len(last) >= EDGE_TOKENS:
             break
-        last = np.concatenate([_ids(work, part, part.tokens - EDGE_TOKENS + len(last), part.tokens, token_bytes), last])
+        last = np.concatenate(
+            [_ids(folder, part, part.tokens - EDGE_TOKENS + len(last), part.tokens, token_bytes), last]
+        )
     return first, last
 
 
-def _ids(work: SharedWork, part: PartName, first: int, stop: int, token_bytes: int) -> NDArray[np.uint32]:
+def _ids(folder: Place, part: PartName, first: int, stop: int, token_bytes: int) -> NDArray[np.uint32]:
     """Ids `[first, stop)` of a part, as far as it has them."""
-    place, start = work.parts.child(part.path), max(0, first)
+    place, start = folder.child(part.path), max(0, first)
     count = min(stop, part.tokens) - start
     data = place.store.get(place.path, start * token_bytes, count * token_bytes) if count > 0 else b""
     return np.frombuffer(data, dtype_for(token_bytes, "<")).astype(np.uint32)

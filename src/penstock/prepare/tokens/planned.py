@@ -72,6 +72,7 @@ def asked_for(request: Request, material: Material, before: Plan | None) -> Plan
             "--engine": request.engine,
             "--overwrite": request.overwrite,
             **{f"--{name}": value for name, value in left_out(material).items()},
+            **({} if request.shuffle is None else {"--shuffle": request.shuffle}),
             **({"--keep-map": True} if keeps_rows(request, material) else {}),
         },
         inputs=tuple(PlannedInput(one.name, one.size_bytes, one.digest, one.mtime_ns) for one in material.inputs),

@@ -74,6 +74,7 @@ class Request:
     chat: bool
     chat_date: str | None
     keep_control_tokens: bool
+    shuffle: int | None
     progress: Callable[[PackProgress], None]
     started: float = 0.0
 
@@ -227,6 +228,7 @@ def recorded_of(request: Request, material: Material) -> dict[str, Any]:
             "eos": material.spec.eos,
             "special_tokens": request.special_tokens,
             **left_out(material),
+            **({} if request.shuffle is None else {"shuffle": request.shuffle}),
             **({"keep_map": True} if request.keep_map else {}),
         },
     }

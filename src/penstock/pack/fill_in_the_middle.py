@@ -1,0 +1,258 @@
+"""Documents rearranged for filling in the middle: a part is moved to the end, behind what stands around it.
+
+| form | document |
+|---|---|
+| as it was | `text` EOS |
+| prefix, suffix, middle | PRE `prefix` SUF `suffix` MID `middle` EOS |
+| suffix, prefix, middle | PRE SUF `suffix` MID `prefix` `middle` EOS |
+
+Which form a document has and where it is cut are hashes of seed and document number: nothing is drawn in turn, so any
+token can be read alone, and a run that resumes reads the same. Both cuts are uniform over the borders of the
+document's tokens, its EOS left out; parts may be empty. Forms and ids are those of the paper on filling in the middle
+(Bavarian et al. 2022) and of StarCoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._columns import column
+from penstock._digest import derive_key, digest
+from penstock._index import as_index, as_indices
+from penstock._planes import require_no_planes
+from penstock._resolved import excluded_below
+from penstock._tree import brief, html, line, tree
+from penstock.abc import Source, TokenSource
+from penstock.errors import ConfigError
+from penstock.types import Batch, IntArray, Sample, Schema, TokenArray
+
+VERSION = "fill-in-the-middle-1"
+
+_ADDED = 3
+_GOLDEN, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_AS_IT_WAS, _PSM, _SPM = 0, 1, 2
+
+
+class FillInTheMiddle:
+    """The documents of a token source, a share of them rearranged for filling in the middle; a token source too.
+
+    Give it to a packing (`Chunk`, `BestFit`, …). A document that is rearranged has three tokens more. Memory: 9 bytes a
+    document, once borders are asked for, besides those of the source.
+
+    Args:
+        source: of the documents.
+        rate: share of the documents that are rearranged, 0 to 1.
+        spm_rate: share of these that begin with the suffix.
+        prefix_id, middle_id, suffix_id: the tokens before the three parts.
+        seed: any integer.
+
+    Raises:
+        ConfigError: a rate outside of 0 to 1, ids that are equal, too large for the source or its EOS, or a source with
+            planes or an exclude list.
+    """
+
+    def __init__(
+        self,
+        source: TokenSource,
+        *,
+        rate: float,
+        spm_rate: float = 0.5,
+        prefix_id: int,
+        middle_id: int,
+        suffix_id: int,
+        seed: int,
+    ) -> None:
+        for name, share in (("rate", rate), ("spm_rate", spm_rate)):
+            if not 0 <= share <= 1:
+                raise ConfigError(f"{name} is no share", found=share, expected="0 to 1")
+        ids = {"prefix_id": prefix_id, "middle_id": middle_id, "suffix_id": suffix_id}
+        most = int(np.iinfo(source.dtype).max)
+        for name, one in ids.items():
+            if not 0 <= one <= most or one == source.eos_id:
+                what = f"{name} is no token that may stand inside a document"
+                raise ConfigError(what, found=one, expected=f"0 to {most}, and not EOS ({source.eos_id})")
+        if len(set(ids.values())) < len(ids):
+            raise ConfigError("the three tokens have to differ", found=", ".join(f"{n}={v}" for n, v in ids.items()))
+        require_no_planes(source, "documents that are rearranged")
+        if excluded_below(source):
+            hint = "Take what is excluded out first: `penstock purge`"
+            raise ConfigError("documents that are rearranged can't have an exclude list", hint=hint)
+        self.source = source
+        self.rate, self.spm_rate, self.seed = float(rate), float(spm_rate), int(seed)
+        self.prefix_id, self.middle_id, self.suffix_id = map(int, ids.values())
+        self._fingerprint: str | None = None
+
+    @property
+    def schema(self) -> Schema:
+        """As the source's."""
+        return self.source.schema
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the source's fingerprint and what is asked for."""
+        if self._fingerprint is None:
+            self._fingerprint = digest(VERSION, self.source.fingerprint, self._asked)
+        return self._fingerprint
+
+    @property
+    def preferred_mode(self) -> str:
+        """How `Shuffle` orders it by default: as the source."""
+        return getattr(self.source, "preferred_mode", "global")
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the ids."""
+        return self.source.dtype
+
+    @property
+    def eos_id(self) -> int | None:
+        """As the source's."""
+        return self.source.eos_id
+
+    @property
+    def tokenizer_digest(self) -> str | None:
+        """As the source's."""
+        return getattr(self.source, "tokenizer_digest", None)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in all; needs the source's document starts."""
+        return int(self.doc_starts[-1])
+
+    @property
+    def doc_starts(self) -> IntArray:
+        """int64[n_docs + 1]: first token of each document, and `num_tokens`."""
+        return self._doc_starts
+
+    @cached_property
+    def _forms(self) -> NDArray[np.uint8]:
+        return self._forms_of(np.arange(len(self)))
+
+    @cached_property
+    def _doc_starts(self) -> IntArray:
+        starts = self.source.doc_starts.astype(np.int64)
+        starts[1:] += np.cumsum((self._forms != _AS_IT_WAS) * _ADDED)
+        starts.flags.writeable = False
+        return starts
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: int, /) -> Sample:
+        index = as_index(index, len(self))
+        return {**self.source[index], "tokens": self._document(index)}
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """The documents at `indices`: int64[k]; a list of arrays where their lengths differ."""
+        chosen = as_indices(indices, len(self)).tolist()
+        return {"tokens": column([self._document(index) for index in chosen])}
+
+    def tokens(self, start: int, stop: int) -> TokenArray:
+        """uint[stop - start]: tokens in `[start, stop)`. Documents that are rearranged are read whole."""
+        if not 0 <= start <= stop <= self.num_tokens:
+            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
+        return self._read(start, stop)
+
+    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
+        """uint[len(starts), length]: one window a row; into `out` where given."""
+        chosen = as_indices(starts, self.num_tokens - length + 1)
+        found = np.empty((len(chosen), length), self.dtype) if out is None else out
+        for row, start in enumerate(chosen.tolist()):
+            found[row] = self._read(start, start + length)
+        return found
+
+    def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
+        """bool[len(starts), length]: whether each token of each window is the first of a document."""
+        chosen = as_indices(starts, self.num_tokens - length + 1)
+        flags = np.zeros((len(chosen), length), np.bool_)
+        first = np.searchsorted(self.doc_starts, chosen)
+        last = np.searchsorted(self.doc_starts, chosen + length)
+        for row, (low, high, start) in enumerate(zip(first.tolist(), last.tolist(), chosen.tolist(), strict=True)):
+            flags[row, self.doc_starts[low:high] - start] = True
+        return flags
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """The source, under the name `source`."""
+        return {"source": self.source}
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON from which it can be rebuilt."""
+        return {"kind": "fill-in-the-middle", "version": VERSION, **self._asked, "source": self.source.recipe()}
+
+    def summary(self) -> str:
+        """One line: what is asked for."""
+        return line("FillInTheMiddle", self._asked, self._fingerprint)
+
+    __repr__ = brief
+    __str__ = tree
+    _repr_html_ = html
+
+    @property
+    def _asked(self) -> dict[str, Any]:
+        names = ("rate", "spm_rate", "prefix_id", "middle_id", "suffix_id", "seed")
+        return {name: getattr(self, name) for name in names}
+
+    def _hash(self, documents: NDArray[Any], what: str) -> NDArray[np.uint64]:
+        """uint64[k]: a hash of seed, document and what it is for."""
+        key = np.uint64(derive_key(self.seed, VERSION, what))
+        with np.errstate(over="ignore"):
+            mixed = documents.astype(np.uint64) * np.uint64(_GOLDEN) + key
+            mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(_MIX_1)
+            mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(_MIX_2)
+            return mixed ^ (mixed >> np.uint64(31))
+
+    def _forms_of(self, documents: NDArray[Any]) -> NDArray[np.uint8]:
+        """uint8[k]: the form of each document."""
+        chosen, begins = (
+            (self._hash(documents, what) >> np.uint64(11)) * 2.0**-53 < share
+            for what, share in (("form", self.rate), ("suffix first", self.spm_rate))
+        )
+        return np.where(chosen, np.where(begins, _SPM, _PSM), _AS_IT_WAS).astype(np.uint8)
+
+    def _document(self, index: int) -> TokenArray:
+        start, stop = self.source.doc_starts[index : index + 2].tolist()
+        stored, number = self.source.tokens(start, stop), np.array([index])
+        form = int(self._forms_of(number)[0])
+        if form == _AS_IT_WAS:
+            return stored
+        ends = len(stored) > 0 and self.eos_id is not None and int(stored[-1]) == self.eos_id
+        body = len(stored) - ends
+        first, second = sorted(int(self._hash(number, what)[0]) % (body + 1) for what in ("one cut", "another cut"))
+        prefix, middle, suffix = stored[:first], stored[first:second], stored[second:body]
+        before, between, behind = (
+            np.array([one], self.dtype) for one in (self.prefix_id, self.middle_id, self.suffix_id)
+        )
+        if form == _PSM:
+            parts = [before, prefix, behind, suffix, between, middle]
+        else:
+            parts = [before, behind, suffix, between, prefix, middle]
+        return np.concatenate([*parts, stored[body:]])
+
+    def _read(self, start: int, stop: int) -> TokenArray:
+        if start == stop:
+            return self.source.tokens(0, 0)
+        starts, of_source = self.doc_starts, self.source.doc_starts
+        first = int(np.searchsorted(starts, start, side="right")) - 1
+        last = int(np.searchsorted(starts, stop))
+        parts: list[TokenArray] = []
+        index = first
+        while index < last:
+            low = int(starts[index])
+            if self._forms[index] != _AS_IT_WAS:
+                parts.append(self._document(index)[max(0, start - low) : stop - low])
+                index += 1
+                continue
+            end = index + 1  # a run of documents that are as they were is one read
+            while end < last and self._forms[end] == _AS_IT_WAS:
+                end += 1
+            shift = int(of_source[index]) - low
+            parts.append(self.source.tokens(max(start, low) + shift, min(stop, int(starts[end])) + shift))
+            index = end
+        found = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        found.flags.writeable = False
+        return found
