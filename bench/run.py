@@ -45,7 +45,6 @@ QUESTIONS = (
     "many",
     "blend",
     "energon_loading",
-    "images",
     "mds_start",
     "mds_epoch",
     "mds_random",

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._planes import LOSS_MASK
+from penstock.abc import Format
 from penstock.codec.tokens import dtype_for
 from penstock.errors import NotFound, PrepareError, Unsupported
 from penstock.formats import get_format
@@ -57,10 +58,11 @@ def kept_mask(
         yield
         return
     store, base = request.output.store, require_place_of_mask(request)
+    chosen, path = _masked(request), request.output.path
     settle_mask(request)
     if not (request.sharing.joins and request.is_folder):  # there another finisher may be at the same
-        drop_unfinished(store, base)
-    tally, files = _Tally(material, books), PlaneFiles(store, base, _PLANES)
+        drop_unfinished(chosen, store, path)
+    tally, files = _Tally(material, books), PlaneFiles(chosen, store, path, _PLANES)
     try:
         for part in parts:
             mask = tally.mask_of(work, part)
@@ -85,9 +87,13 @@ def kept_mask(
 
 def settle_mask(request: Request) -> None:
     """Let the loss mask of an output that is there count, where its writer was killed before it could."""
-    format = FOLDER if request.is_folder else request.to
     if request.chat and request.output.store.exists(require_place_of_mask(request)):
-        settle_planes(get_format(format), request.output.store, request.output.path)
+        settle_planes(_masked(request), request.output.store, request.output.path)
+
+
+def _masked(request: Request) -> Format:
+    """The format of the tokens beside which the loss mask lies."""
+    return get_format(FOLDER if request.is_folder else request.to)
 
 
 @dataclass(slots=True)
