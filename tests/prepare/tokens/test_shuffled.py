@@ -124,3 +124,26 @@ def test_masks_go_along(output: str, bpe2: Path, tmp_path: Path) -> None:
 def test_no_row_map(corpus: Path, made: Made) -> None:
     with pytest.raises(ConfigError, match="no row map"):
         made(corpus, shuffle=SEED, keep_map=True)
+
+
+@pytest.mark.parametrize("output", ["out.pbin", "out/"])
+def test_conversations_in_a_bucket(
+    output: str, s3_server: str, bpe2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tokens and masks in an object store, shuffled and not, are those of a disk."""
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    bucket = f"bucket/{tmp_path.name}"
+    tokenizer = write_tokenizer(bpe2, tmp_path / "tokenizer", STYLES["chatml"])
+    asked = ({"role": "user", "content": f"{n}?"} for n in range(60))
+    turns = ({"messages": [one, {"role": "assistant", "content": TEXTS[n]}]} for n, one in enumerate(asked))
+    lines = write_lines(tmp_path / "in.jsonl", turns)
+    options: dict[str, Any] = {"tokenizer": tokenizer, "chat": True, "executor": "inline", "task_bytes": 3000}
+    options |= {"file_tokens": 2000} if output.endswith("/") else {}
+    for seed in (None, SEED):
+        ps.pack(lines, f"{tmp_path}/{seed}-{output}", shuffle=seed, **options)
+        ps.pack(lines, f"s3://{bucket}/{seed}-{output}", shuffle=seed, **options)
+        here: Any = ps.open(f"{tmp_path}/{seed}-{output}")
+        there: Any = ps.open(f"s3://{bucket}/{seed}-{output}")
+        for at in range(60):
+            assert there[at]["tokens"].tolist() == here[at]["tokens"].tolist()
+            assert there[at]["loss_mask"].tolist() == here[at]["loss_mask"].tolist()
