@@ -208,6 +208,7 @@ SEAMS = {
         "create",
         "create_dry",
         "files_at",
+        "finish_planes",
         "finish_replacement",
         "find_format",
         "format_names",
