@@ -181,7 +181,7 @@ class Crude:
         made = list(map(CrudeSample, raws))
         for one in made:
             one.origin = self.origin
-        return made
+        return list(map(self._guarded, made))
 
     def place_of(self, index: int, /) -> Place:
         """What the source knows of the sample."""
@@ -221,10 +221,14 @@ class Crude:
             made["__subflavors__"] = {**(raw.get("__subflavors__") or {}), **self.origin.subflavors}
         if self._decode_parts:
             self._decode_all(made)
-        if self._decode is not None and self._decode.refuse_late and any(type(one) is Refused for one in made.values()):
-            made = _Guarded(made)
-            made.origin = self.origin
-        return made
+        return self._guarded(made)
+
+    def _guarded(self, made: CrudeSample) -> CrudeSample:
+        if self._decode is None or not self._decode.refuse_late or Refused not in set(map(type, made.values())):
+            return made
+        guarded = _Guarded(made)
+        guarded.origin = self.origin
+        return guarded
 
     def _decode_all(self, made: CrudeSample) -> None:
         how = self._decode
