@@ -68,12 +68,13 @@ def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth, 
         source = MegatronSource(store, prefix, index, replace(options, vocab_size=None))
         findings += _check_tokens(source, prefix, options, None if side_findings else manifest, depth, run)
     if depth == "full" and manifest is not None:
+        files = {DATA: bin_path(prefix), INDEX: idx_path(prefix)}
+        blocks = list(check_files(store, "megatron", side_file_path(prefix), manifest, files, run, others=[DOCUMENTS]))
+        findings += blocks
         if sound:
             source = MegatronSource(store, prefix, index, replace(options, vocab_size=None))
             tokens = TokenRun("megatron", bin_path(prefix), source.ids)
-            findings += check_documents(tokens, source.doc_starts, manifest, RESTORE, run)
-        files = {DATA: bin_path(prefix), INDEX: idx_path(prefix)}
-        findings += check_files(store, "megatron", side_file_path(prefix), manifest, files, run, others=[DOCUMENTS])
+            findings += check_documents(tokens, source.doc_starts, manifest, RESTORE, run, is_told=bool(blocks))
     return sorted(findings, key=lambda one: -1 if one.offset_bytes is None else one.offset_bytes)
 
 

@@ -59,9 +59,11 @@ def check_pbin(store: Store, path: str, options: OpenOptions, depth: Depth, run:
             TokenRun("pbin", path, file), options, recorded, starts, depth, known, run if depth == "full" else map
         )
     if depth == "full" and manifest is not None:
-        findings += check_files(store, "pbin", side_path(path), manifest, {DATA: path}, run, others=[DOCUMENTS])
-    if depth == "full" and manifest is not None and starts is not None:
-        findings += check_documents(TokenRun("pbin", path, file), starts, manifest, RESTORE, run)
+        blocks = list(check_files(store, "pbin", side_path(path), manifest, {DATA: path}, run, others=[DOCUMENTS]))
+        findings += blocks
+        if starts is not None:
+            tokens = TokenRun("pbin", path, file)
+            findings += check_documents(tokens, starts, manifest, RESTORE, run, is_told=bool(blocks))
     return sorted(findings, key=lambda one: -1 if one.offset_bytes is None else one.offset_bytes)
 
 
