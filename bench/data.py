@@ -189,3 +189,14 @@ def _word_forms(rng: np.random.Generator) -> NDArray[np.object_]:
         upper = word.capitalize()
         forms[i] = (" " + word, ". " + upper, ", " + word, ".\n\n" + upper)
     return forms
+
+
+def jpegs(count: int, side: int) -> Iterator[bytes]:
+    """Images of `side` × `side` pixels: noise over a ramp."""
+    import simplejpeg
+
+    rng = np.random.default_rng(0)
+    ramp = np.linspace(0, 200, side)[:, None, None]
+    for _ in range(count):
+        pixels = np.ascontiguousarray((ramp + rng.integers(0, 55, (side, side, 3))).astype(np.uint8))
+        yield simplejpeg.encode_jpeg(pixels, 90)

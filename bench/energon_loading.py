@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from data import jpegs
 from harness import DATA, PYTHON, Options, Result, alternate, answer, child, columns, row
 
 ROWS, BATCH, FAR_STEP = 100_000, 16, 3_000
@@ -83,17 +84,11 @@ def _rows() -> Path:
 def _images() -> Path:
     path = DATA / "energon_jpegs"
     if not path.exists():
-        import numpy as np
-        import simplejpeg
-
         import penstock as ps
 
-        rng = np.random.default_rng(0)
-        ramp = np.linspace(0, 200, SIDE)[:, None, None]
         with ps.create(str(path), format="webdataset") as writer:
-            for number in range(IMAGES):
-                pixels = np.ascontiguousarray((ramp + rng.integers(0, 55, (SIDE, SIDE, 3))).astype(np.uint8))
-                writer.write({"__key__": f"{number:06}", "jpg": simplejpeg.encode_jpeg(pixels, 90)})
+            for number, image in enumerate(jpegs(IMAGES, SIDE)):
+                writer.write({"__key__": f"{number:06}", "jpg": image})
     return path
 
 

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from data import jpegs
 from harness import DATA, PYTHON, Options, Result, Row, alternate, answer, child, columns, row
 
 IMAGES, SIDE, BATCH = 2_000, 256, 32
@@ -60,18 +61,12 @@ def dataset() -> Path:
     """The tar, which is made where it is missing."""
     path = DATA / "captioned_jpegs"
     if not path.exists():
-        import numpy as np
-        import simplejpeg
-
         import penstock as ps
 
-        rng = np.random.default_rng(0)
-        ramp = np.linspace(0, 200, SIDE)[:, None, None]
         with ps.create(str(path), format="webdataset") as writer:
-            for number in range(IMAGES):
-                pixels = np.ascontiguousarray((ramp + rng.integers(0, 55, (SIDE, SIDE, 3))).astype(np.uint8))
+            for number, image in enumerate(jpegs(IMAGES, SIDE)):
                 caption = f"image {number}, with some words about it"
-                writer.write({"__key__": f"{number:06}", "jpg": simplejpeg.encode_jpeg(pixels, 90), "txt": caption})
+                writer.write({"__key__": f"{number:06}", "jpg": image, "txt": caption})
         (path / ".nv-meta" / "dataset.yaml").write_text(
             "__module__: megatron.energon\n__class__: CaptioningWebdataset\nfield_map:\n  image: jpg\n  caption: txt\n"
         )
