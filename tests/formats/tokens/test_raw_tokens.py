@@ -234,7 +234,7 @@ def test_borders_are_found_once_a_host(tmp_path: Path, monkeypatch: pytest.Monke
     np.tile(np.array([1, 2, 0], "<u2"), 20_000).tofile(tmp_path / "a.bin")
     options = OpenOptions(layout="uint16", eos_id=0)
     path = str(tmp_path / "a.bin")
-    assert len(FORMAT.open(LocalStore(), path, options)) == 20_000
+    assert len(FORMAT.open(CountingStore(LocalStore()), path, options)) == 20_000
     store = CountingStore(LocalStore())
     again = FORMAT.open(store, path, options)
     assert again[19_999]["tokens"].tolist() == [1, 2, 0]
