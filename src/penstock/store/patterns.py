@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 
 from penstock.errors import ConfigError, NotFound
+from penstock.store._status import is_there
 
 _ITEM = r"(?:\[[{},]\]|[^{},])*+"
 _GROUP = re.compile(rf"(?<!\[)\{{({_ITEM}(?:,{_ITEM})++)\}}")
@@ -33,7 +34,7 @@ def _group(path: str) -> re.Match[str] | None:
     """The last `{a,b}` that is no part of the name of something that is there."""
     *_, found = (None, *_GROUP.finditer(path))
     named = found and path[: path.find("/", found.end()) % (len(path) + 1)]
-    return None if named and os.path.lexists(named) else found
+    return None if named and is_there(named) else found
 
 
 def folder_above(pattern: str) -> str:
@@ -69,10 +70,10 @@ def pattern_of(paths: Sequence[str | os.PathLike[str]]) -> str:
 
 def _meant(path: str) -> list[str]:
     """The same as it is to stand in a pattern: the name of what is there means itself."""
-    if os.path.lexists(path):
+    if is_there(path):
         return [_SPECIAL.sub(r"[\g<0>]", path)]
     several = alternatives(path)
-    if len(several) == 1 and not (is_pattern(path) or "://" in path or os.path.exists(f"{path}.idx")):
+    if len(several) == 1 and not (is_pattern(path) or "://" in path or is_there(f"{path}.idx")):
         raise NotFound("no such file or folder", path=path, hint="Check the path")
     return several if len(several) > 1 else [_BRACES.sub(r"[\g<0>]", path)]
 
