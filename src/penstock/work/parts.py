@@ -31,7 +31,7 @@ _FOOTER = struct.Struct("<8sQQQ")
 _MAGIC = b"penstpt2"
 _NAME = re.compile(r"(\d{8,})-(\d{6,})(z?)-(\d+)-(\d+)-(\d+)-([0-9a-f]{16})\.part")
 _FOLDERS = 256
-_END_BYTES = 1 << 14
+_END_BYTES = 1 << 15
 """So much is read at first, which is often all that follows the tokens: a request less where that is far away."""
 
 
