@@ -273,6 +273,7 @@ class _PanicException(BaseException):
         (RuntimeError("deep\ninside"), 70, "a fault of Penstock 0"),
         (KeyError("name"), 70, "KeyError: 'name'"),
         (RecursionError("too deep"), 70, "RecursionError"),
+        (RuntimeError("x" * 5000), 70, "(4,894 characters)"),
         (_PanicException("index out of range"), 70, "index out of range"),
         (MemoryError(), 18, "not enough memory"),
         (OSError(28, "No space left on device", "/some/where"), 18, "/some/where: No space left on device"),
@@ -297,6 +298,7 @@ def test_what_nobody_thought_of_is_one_line_and_a_status_of_its_own(
     assert ended.value.code == status
     assert (told.out, told.err.count("\n")) == ("", 1)
     assert said in told.err
+    assert len(told.err) <= 300
     if status == 70:
         with pytest.raises(type(error)):
             main(["--debug", "info", str(packed)])

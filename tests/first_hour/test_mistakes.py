@@ -35,6 +35,22 @@ MISTAKES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("index indexed.jsonl.gz", 7, ("compressed", "gzip", "reads it as it is")),
     ("index empty.jsonl", 6, ("the file is empty",)),
     ("info empty.jsonl", 6, ("the file is empty", "`penstock index --on-error skip`")),
+    # What `pack` is given in the place of text, named before anything is loaded for it.
+    ("pack empty.jsonl -o o.pbin --tokenizer tokenizer.json", 6, ("empty.jsonl: the file is empty",)),
+    ("pack empty.bin empty.dat -o o.pbin --tokenizer tokenizer.json", 6, ("empty.bin: the file is empty", "the other")),
+    ("pack zip.jsonl -o o.pbin --tokenizer nothere.json", 4, ("zip.jsonl: no JSONL", "a zip archive", "Unpack it")),
+    ("pack noise.bin -o o.pbin --tokenizer nothere.json", 4, ("noise.bin: no JSONL", "bytes of no known kind")),
+    ("pack zip.jsonl -o o.pbin --tokenizer nothere.json --input-format text", 4, ("no text", "a zip archive")),
+    ("info zip.jsonl", 7, ("a zip archive", "Unpack it")),
+    ("info noise.jsonl", 7, ("bytes of no known kind", "Copy it again")),
+    # One dataset where several were named.
+    ("repair corpus.jsonl comma.jsonl", 2, ("It mends one dataset: call it for each",)),
+    ("purge corpus.jsonl comma.jsonl -o o.jsonl", 2, ("a pattern in quotes, '{a,b}.jsonl'",)),
+    ("mount tars two mixed", 2, ("penstock mount PATH MOUNTPOINT",)),
+    ("stage corpus.jsonl comma.jsonl --hosts 1 --host 0", 2, ("a pattern in quotes",)),
+    ("prepare tars two", 2, ("one folder of tars or one JSONL",)),
+    ("trace corpus.jsonl comma.jsonl", 2, ("It traces one file",)),
+    ("diff corpus.jsonl comma.jsonl bad.jsonl", 2, ("A and B are one each: a folder, or a pattern in quotes",)),
     # What was mistyped: near names alone are suggested.
     ("pakc corpus.jsonl", 2, ("No such command 'pakc'. Did you mean 'pack'?",)),
     ("xyzzy", 2, ("No such command 'xyzzy'.",)),
@@ -151,6 +167,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "table.csv").write_text("a,b\n1,2\n")
     for name in ("empty.bin", "empty.dat", "empty.jsonl"):
         (root / name).touch()
+    (root / "zip.jsonl").write_bytes(b"PK\x03\x04\x14\0\0\0" + bytes(range(256)))
+    for name in ("noise.bin", "noise.jsonl"):
+        (root / name).write_bytes(np.random.default_rng(1).bytes(1 << 16))
     for name in ("hollow", "mixed/raw", "above/tars/.nv-meta"):
         (root / name).mkdir(parents=True)
     (root / "above/tars/.nv-meta/.info.json").write_text("{}")
@@ -215,6 +234,8 @@ def test_a_mistake_is_told_in_a_line(
             "info pictures",
             ("jpg (5), txt (5)", "samples by name  5: convert takes files of one name"),
         ),
+        ("stage corpus.jsonl.gz --hosts 1 --host 0", ("nothing is remote, so there is nothing to stage",)),
+        ("stage '{corpus,comma}.jsonl' --hosts 1 --host 0", ("nothing is remote, so there is nothing to stage",)),
         ("convert pictures o --to mds --dry-run", ("would write o (mds): 5 samples",)),
         ("split two -o o --ratio 8,1,1 --dry-run", ("o/two_train.jsonl",)),
         ("split 'two/*.jsonl' -o o --ratio 8,1,1 --dry-run", ("o/two_train.jsonl",)),

@@ -10,7 +10,9 @@ from typing import Any
 
 import fsspec
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 import penstock as ps
 from penstock.cli.main import main
@@ -56,6 +58,27 @@ def upload(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
         return url
 
     return to_store
+
+
+@pytest.mark.parametrize("format", ["pbin", "megatron", "parquet", "jsonl"])
+def test_several_files_by_a_pattern(upload: Upload, tmp_path: Path, format: str) -> None:
+    """`{a,b}` stands for files on a web server too, which lists nothing; so does a list."""
+    suffix = {"megatron": "bin"}.get(format, format)
+    for name in ("a", "b"):
+        path = tmp_path / f"{name}.{suffix}"
+        if format == "parquet":
+            parquet.write_table(pyarrow.Table.from_pylist([{"n": 1}, {"n": 2}]), path)
+        elif format == "jsonl":
+            path.write_text('{"n": 1}\n{"n": 2}\n')
+        else:
+            with ps.create(path, format=format, token_bytes=2, eos_id=0) as writer:
+                for _ in range(2):
+                    writer.write({"tokens": np.array([1, 0], np.uint16)})
+    url = upload({path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()})
+    assert len(ps.open(f"{url}/{{a,b}}.{suffix}")) == 4
+    assert len(ps.open([f"{url}/a.{suffix}", f"{url}/b.{suffix}"])) == 4
+    with pytest.raises((NotFound, Unsupported), match=r"/z\."):
+        ps.open(f"{url}/{{a,z}}.{suffix}")[2]
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

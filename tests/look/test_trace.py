@@ -12,6 +12,7 @@ from tests.look.datasets import shards, tars
 import penstock as ps
 from penstock.cli.main import main
 from penstock.errors import NotFound
+from penstock.look.purge import purge
 from penstock.look.trace import Origin, trace
 from penstock.prepare.tokens.pipeline import pack
 
@@ -47,6 +48,23 @@ def test_back_to_the_first_lines(packed: Path) -> None:
     assert (kept["command"], kept["where"], kept["match"], kept["field"]) == ("filter", "id > 2", "the", "text")
     assert (kept["num_indices"], len(kept["indices"])) == (13, 32)
     assert [Path(one.path).name for one in tokens.inputs[0].inputs[0].inputs] == ["a.jsonl", "b.jsonl"]
+
+
+@pytest.mark.parametrize("to", ["pbin", "jsonl", "mds"])
+def test_what_was_purged_says_so(packed: Path, to: str) -> None:
+    source = packed / {"pbin": "few.pbin", "jsonl": "few.jsonl", "mds": "few.mds"}[to]
+    if to == "mds":
+        ps.convert(packed / "few.jsonl", source, to="mds")
+    ps.exclude(source, indices=[2], reason="asked")
+    purged = packed / f"purged.{to}"
+    purge(source, purged, to=to)
+    tree = trace(purged)
+    assert (tree.made_by["command"], tree.samples, Path(tree.inputs[0].path).name) == ("purge", 9, source.name)
+    ps.merge([source], packed / f"merged.{to}", to=to)
+    Path(f"{purged}.certificate.json").rename(packed / f"merged.{to}.certificate.json")
+    assert trace(purged).made_by["command"] == "merge"  # without its certificate it is told by who wrote it
+    (packed / f"merged.{to}.certificate.json").write_text("{}")
+    assert trace(packed / f"merged.{to}").made_by["command"] == "merge"
 
 
 def test_what_changed_and_what_is_elsewhere(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -23,6 +23,21 @@ _INSTEAD: dict[tuple[str, str], str] = {
 }
 """Command and an option that it lacks → what it has."""
 
+_ONE: dict[str, str] = {
+    "repair": "It mends one dataset: call it for each.",
+    "purge": "TARGET is one: a folder, or a pattern in quotes, '{a,b}.jsonl'.",
+    "stage": "It takes one: a folder, or a pattern in quotes, '{a,b}.jsonl'.",
+    "prepare": "It prepares one folder of tars or one JSONL: call it for each.",
+    "prepare-media": "It prepares one dataset: call it for each.",
+    "mount": "It mounts one folder of tars: penstock mount PATH MOUNTPOINT.",
+    "trace": "It traces one file: call it for each.",
+    "diff": "A and B are one each: a folder, or a pattern in quotes, '{a,b}.jsonl'.",
+    "plan": "It takes one recipe, which may blend or join many datasets.",
+    "explain": "It takes one recipe, which may blend or join many datasets.",
+    "status": "It tells of one output: call it for each.",
+}
+"""Command that takes one dataset → what to do with several; a list of files needs no quotes where it is taken."""
+
 _MISSING: dict[str, str] = {
     "output": "Say where the output goes: -o OUT.",
     "tokenizer": "Name a tokenizer.json, its folder, or a name in the Hub's local cache.",
@@ -50,6 +65,8 @@ def usage_hint(error: click.UsageError) -> str:
         return f" Did you mean {close!r}?" if close else ""
     if isinstance(error, click.MissingParameter) and error.param is not None:
         return f" {_MISSING[error.param.name]}" if error.param.name in _MISSING else ""
+    if error.message.startswith("Got unexpected extra argument"):
+        return f" {_ONE[name]}" if name in _ONE else ""
     if re.match(r"No such command '(.*)'", error.message) and isinstance(command, click.Group):
         typed = error.message.split("'")[1]
         near = nearest(typed, command.list_commands(error.ctx)) if error.ctx else None

@@ -31,4 +31,5 @@ def command(recipe: str, hosts: int, host: int, steps: int | None, as_json: bool
         f"{recipe}: host {host} of {hosts} reads {found['files']:,} files, {human_bytes(found['bytes'])}; "
         f"{human_bytes(found['fetched_bytes'])} were fetched, and all of it is in the cache now"
     )
-    emit({"recipe": recipe, **found}, as_json=as_json, text=text if found["files"] else f"{recipe}: nothing is remote")
+    nothing = f"{recipe}: nothing is remote, so there is nothing to stage"
+    emit({"recipe": recipe, **found}, as_json=as_json, text=text if found["files"] else nothing)

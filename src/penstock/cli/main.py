@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from penstock import __version__, errors
-from penstock._printable import printable, printable_json, printable_lines, shortened, shortened_part
+from penstock._printable import printable, printable_json, printable_lines, shortened
 from penstock._secrets import redact
 from penstock._settings import setting
 from penstock.cli._commands import COMMANDS, GROUPS, kept_by
@@ -25,6 +25,8 @@ from penstock.cli._hints import path_hint
 
 VARIABLE = "_PENSTOCK_COMPLETE"
 """Set by the shell that asks what completes a line."""
+_FAULT_CHARACTERS = 120
+"""Of what an unexpected error says: `--debug` has all of it."""
 _MEMORY = "Take fewer workers, or a higher limit (ulimit -v); penstock doctor shows it"
 
 
@@ -206,4 +208,4 @@ def _our_fault(error: BaseException) -> str:
     """One line about an error that nothing was written to raise."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     hint = "Please report it, with what `penstock --debug …` prints for the same command"
-    return f"a fault of Penstock {__version__}: {shortened_part(redact(text))}. {hint}"
+    return f"a fault of Penstock {__version__}: {shortened(redact(text), _FAULT_CHARACTERS)}. {hint}"

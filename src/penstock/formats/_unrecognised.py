@@ -26,6 +26,7 @@ _MAGIC: Mapping[bytes, Cause] = {
     b"\xff\xd8\xff": ("one picture", "Name its folder"),
     b"\x93NUMPY": ("an array of NumPy", "`penstock convert --tokens-column` takes arrays; format='raw-tokens' ids"),
 }
+UNKNOWN: Cause = "bytes of no known kind", "Name one with format= (--format); ids alone: format='raw-tokens'"
 _MARKS: Mapping[str, str] = {
     "index.json": "a dataset of shards or token files",
     ".nv-meta": "a prepared WebDataset",
@@ -92,6 +93,19 @@ def is_tokenizer(head: bytes, path: str) -> bool:
     return path.endswith("tokenizer.json") or (b'"added_tokens"' in head and b'"version"' in head)
 
 
+def of_binary(head: bytes) -> Cause | None:
+    """What the first bytes of a file are, where they are neither text nor compressed; None where they may be lines."""
+    for magic, cause in _MAGIC.items():
+        if head.startswith(magic):
+            return cause
+    if head[257:262] == b"ustar":
+        return "one tar", "Name its folder, or `penstock prepare` that"
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "text in UTF-16", "`iconv -f UTF-16 -t UTF-8 IN > OUT` makes UTF-8 of it"
+    # All zeros are what a crash leaves of lines.
+    return UNKNOWN if b"\0" in head and head.strip(b"\0") else None
+
+
 def of_text(head: bytes, path: str) -> Cause | None:
     """What the first bytes of a file that is no JSONL are, where they are text; None where they are not."""
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
@@ -120,13 +134,7 @@ def _of_file(store: Store, path: str) -> Cause:
         if head.startswith(magic):
             what = f"{name}, and inside it no JSON objects"
             return what, "`penstock pack FILE --input-format text` if it is text; name it .jsonl.gz or .zst if not"
-    for magic, cause in _MAGIC.items():
-        if head.startswith(magic):
-            return cause
-    if head[257:262] == b"ustar":
-        return "one tar", "Name its folder, or `penstock prepare` that"
-    known = of_text(head, path)
-    return known or ("bytes of no known kind", "Name one with format= (--format); ids alone: format='raw-tokens'")
+    return of_binary(head) or of_text(head, path) or UNKNOWN
 
 
 def _of_folder(store: Store, path: str) -> Cause:

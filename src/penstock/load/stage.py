@@ -190,6 +190,18 @@ def _of_source(source: Any, indices: IntArray, seen: set[int]) -> Iterator[tuple
 
 def _extents(source: Any, index: int) -> tuple[Extent, ...]:
     found = source.locate(index).extents if is_stream(source) else place_of(source, index).extents
+    if found is None and _is_here(source):
+        return ()  # parts of compressed files have no place, and on this machine they need none
     if found is None:
         raise ConfigError("it is not known where the samples lie", found=str(source)[:100], hint=_ELSEWHERE)
     return tuple(found)
+
+
+def _is_here(source: Any) -> bool:
+    """Whether all that is read lies on this machine, as far as can be told: by the paths that were opened."""
+    children = source.children()
+    if children:
+        return all(map(_is_here, children.values()))
+    path = source.recipe().get("path") if hasattr(source, "recipe") else None
+    paths = path if isinstance(path, list) else [path]
+    return all(isinstance(one, str) and (one.startswith("file://") or "://" not in one) for one in paths)

@@ -25,14 +25,11 @@ from penstock.look.exclude import OPTIONS, Listed, now, open_listed, user
 from penstock.look.samples import Dataset, open_dataset, stretches
 from penstock.reshape.merge import merge
 from penstock.reshape.rewrite import Progress
-from penstock.store.exclude_list import ExcludeList, indices_of, read_list
+from penstock.store.exclude_list import CERTIFICATE, ExcludeList, indices_of, read_list
 from penstock.store.local import output_exists
 from penstock.store.place import Given, Place, dataset_at, place_of
 from penstock.store.put import put
 from penstock.types import IntArray, OpenOptions
-
-CERTIFICATE = ".certificate.json"
-"""Behind the name of what was written."""
 
 _MERGED = ("jsonl", "pbin", "megatron", "flat-tokens", "mds", "csv", "tsv", "xsv", "json-shards", "webdataset")
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Literal
 
+import msgspec
+
 from penstock._limits import MOST_NODES, MOST_NODES_DEEP
 from penstock._secrets import redacted_repr
 from penstock.errors import ConfigError, NotFound, PenstockError
@@ -20,7 +22,7 @@ from penstock.formats import open_source
 from penstock.formats.samples.webdataset.manifest import manifest_of_tars, side_path
 from penstock.formats.samples.webdataset.source import WebdatasetSource
 from penstock.prepare.tokens.inputs import describe_inputs
-from penstock.store.exclude_list import NO_LIST
+from penstock.store.exclude_list import CERTIFICATE, NO_LIST
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.patterns import is_pattern
 from penstock.store.place import Given, Place, place_of
@@ -32,6 +34,7 @@ State = Literal["output", "same", "changed", "not found"]
 
 _SAMPLE = "sample:"
 _MOST_BESIDE = 256
+_MOST_CERTIFICATE_BYTES = 1 << 28
 
 
 @redacted_repr
@@ -102,7 +105,9 @@ class _Walk:
             samples=manifest.num_samples,
             tool=manifest.tool or None,
             tokenizer=manifest.tokenizer,
-            made_by=({"command": "pack"} if manifest.inputs else {}) | dict(manifest.options),  # which says no name
+            made_by=({"command": "pack"} if manifest.inputs else {})
+            | dict(manifest.options)
+            | _purged(place, manifest),
         )
         if place.absolute in self.seen:
             return origin
@@ -151,6 +156,31 @@ class _Walk:
             return
         for folder in (output.folder(), output.folder().folder(), *self.look_in):
             yield folder.child(name)
+
+
+class _Listed(msgspec.Struct):
+    digest: str | None = None
+
+
+class _Certificate(msgspec.Struct):
+    """Of a certificate of `purge` what tells that it is of this output."""
+
+    output: dict[str, Any]
+    lists: list[_Listed]
+
+
+def _purged(place: Place, manifest: Manifest) -> dict[str, Any]:
+    """The command `purge`, which writes by others, where its certificate of what stands there lies beside."""
+    beside = place.beside(CERTIFICATE)
+    excluded = manifest.options.get("excluded")
+    if not excluded or not beside.exists() or beside.store.size(beside.path) > _MOST_CERTIFICATE_BYTES:
+        return {}
+    try:
+        found = msgspec.json.decode(beside.store.get(beside.path), type=_Certificate)
+    except msgspec.DecodeError:
+        return {}
+    is_of_it = found.output.get("samples") == manifest.num_samples and [one.digest for one in found.lists] == excluded
+    return {"command": "purge"} if is_of_it else {}
 
 
 def _may_be(place: Place) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from penstock.errors import Corrupt, Denied, NotFound, Truncated
 from penstock.store._noted import note, noted
 from penstock.store._objects import Head
+from penstock.store.patterns import alternatives
 from penstock.store.powers import MayListNothing, Remote
 
 _MOST_HEADS = 1 << 17
@@ -93,11 +94,13 @@ class Heads:
         return False
 
     def is_folder_of(self, path: str, remote: Remote) -> bool:
-        """Whether a folder is there; on a web server what is no file may be one."""
+        """Whether a folder is there; on a web server what is no file may be one, but for `{a,b}`, which is several."""
         known = self.is_folder(path)
         if known is not None:
             return known
-        return not self.is_there(path, remote) if _lists_nothing(remote) else remote.is_folder(path)
+        if _lists_nothing(remote):
+            return len(alternatives(path)) == 1 and not self.is_there(path, remote)
+        return remote.is_folder(path)
 
     def _listing_of(self, folder: str) -> list[str] | None:
         """All files under a folder, or under one above it, as a listing told them."""

@@ -47,6 +47,9 @@ SUFFIX = ".exclude.jsonl"
 BESIDE = f".penstock{SUFFIX}"
 """Behind the name of data."""
 
+CERTIFICATE = ".certificate.json"
+"""Behind the name of what `purge` wrote."""
+
 WAITING = f".penstock{SUFFIX}.next"
 """Behind the name of data whose list is not there yet."""
 

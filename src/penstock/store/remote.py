@@ -26,6 +26,7 @@ from penstock.store._remote_staged import RemoteStaged, publish
 from penstock.store._replaced import is_staged_name, mark_of, mark_path
 from penstock.store._traffic import Counters, Traffic
 from penstock.store.local import output_exists
+from penstock.store.patterns import alternatives
 
 SCHEMES = ("s3", "gs", "az", "azure", "http", "https")
 
@@ -141,10 +142,10 @@ class RemoteStore:
         """Whether a file lies under `path`.
 
         A web server does not say: there, every path that is no file may be a folder, and formats look for their files
-        in it.
+        in it; but `{a,b}` stands for files.
         """
         if self._is_web:
-            return not self.exists(path)
+            return len(alternatives(path)) == 1 and not self.exists(path)
         self.counters.mine.requests += 1
         with contextlib.suppress(NotFound, Denied):
             return bool(self._transport.list(self._key(path), first_only=True))

@@ -106,3 +106,15 @@ def test_an_index_goes_in_no_folder(tmp_path: Path, flavor: str) -> None:
     for overwrite in (True, False):
         with pytest.raises(ConfigError, match="folder: the output is a folder"):
             build_index(path, tmp_path / "folder", flavor=flavor, overwrite=overwrite)
+
+
+def test_lines_beside_a_pair_of_megatron_have_no_index(tmp_path: Path) -> None:
+    """Packed beside its lines, `a.bin` has an `a.idx`, which is neither read for theirs nor mended into it."""
+    path = lines(tmp_path / "a.jsonl", 5)
+    (tmp_path / "a.idx").unlink()
+    tokens(tmp_path / "a.bin", format="megatron")
+    before = files_in(tmp_path)
+    assert [one["n"] for one in ps.open(path)] == list(range(5))
+    assert [one.code for one in ps.verify(path)] == ["jsonl.no-index"]
+    assert ps.repair(path, write=True) == []
+    assert files_in(tmp_path) == before

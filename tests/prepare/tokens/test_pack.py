@@ -21,6 +21,7 @@ from tests.prepare.tokens.test_tokenizer import TEMPLATE
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError, Truncated
 from penstock.formats import get_format, open_source
 from penstock.prepare import Dropped, PackProgress, PackReport, pack
+from penstock.prepare.raw import build_index
 from penstock.prepare.tokens import assemble, understand
 from penstock.prepare.tokens.engines import load_engine
 from penstock.testing.datasets import files_in
@@ -426,3 +427,24 @@ class TestRefusals:
         with pytest.raises(PrepareError, match="gigatoken failed: a panic"):
             made(corpus, task_bytes=3000)
         assert not (tmp_path / "out.pbin").exists()
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_an_index_that_does_not_fit_is_refused_though_it_is_not_read(golden: Path, tmp_path: Path, many: bool) -> None:
+    """As of every verb that reads it: the file or the index is not what it was."""
+    tokenizer = golden / "modalities" / "tokenizers" / "bpe2"
+    inputs = tmp_path / "inputs"
+    inputs.mkdir()
+    paths = [write_lines(inputs / f"{name}.jsonl", ({"text": text} for text in TEXTS)) for name in ("a", "b")]
+    for path in paths:
+        build_index(path)
+    given, index_path = inputs if many else paths[1], paths[1].with_suffix(".idx")
+    pack(given, tmp_path / "before.pbin", tokenizer=tokenizer, executor="inline")
+    paths[1].write_text('{"text": "a"}\n')
+    with pytest.raises(Corrupt, match="index") as caught:
+        pack(given, tmp_path / "out.pbin", tokenizer=tokenizer, executor="inline")
+    assert str(paths[1]) in str(caught.value)
+    assert str(index_path) in str(caught.value)
+    assert not list(tmp_path.glob("out*"))
+    index_path.write_bytes(b"MMIDIDX\0\0")  # Megatron-LM's, of a pair that was packed beside its lines
+    pack(given, tmp_path / "out.pbin", tokenizer=tokenizer, executor="inline")

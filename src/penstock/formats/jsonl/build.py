@@ -15,6 +15,7 @@ from penstock.abc import Staged, Store, SupportsMmap
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats._manifest import side_path
+from penstock.formats._unrecognised import UNKNOWN, of_binary
 from penstock.formats.jsonl.scan import MOST_FAULTS, Fault, LineRange, Lines, scan_lines
 from penstock.store.derived import DerivedCache, Put
 from penstock.store.fingerprint import file_key
@@ -114,10 +115,13 @@ def require_plain(store: Store, path: str) -> None:
 def _require_lines(store: Store, path: str) -> None:
     """That a file begins as lines of JSON may; raises `Unsupported`."""
     head = store.get(path, 0, 1 << 12)
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise Unsupported("text in UTF-16", path=path, hint="`iconv -f UTF-16 -t UTF-8 IN > OUT` makes UTF-8 of it")
-    if b"\0" in head and head.strip(b"\0"):  # all zeros are what a crash leaves of lines
-        raise Unsupported("no lines of JSON", path=path, found="zero bytes", hint="`penstock info` says what it is")
+    cause = of_binary(head)
+    if cause is not None:
+        found, hint = cause
+        if cause is UNKNOWN:  # `info` takes a file with such a name for JSONL too
+            named = path.endswith((".jsonl", ".ndjson"))
+            hint = "Copy it again, or see what wrote it" if named else "`penstock info` says what it is"
+        raise Unsupported("no lines of JSON", path=path, found=found, hint=hint)
     if path.endswith((".csv", ".tsv")):
         hint = f"`penstock convert {path} OUT/ --to mds` reads one with a header"
         raise Unsupported("no lines of JSON", path=path, found="a table as text", hint=hint)

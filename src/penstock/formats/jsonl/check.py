@@ -18,7 +18,16 @@ from penstock.formats._problems import Problem
 from penstock.formats._side_checks import MOST_FINDINGS, check_files, check_side_file
 from penstock.formats.jsonl.build import RANGE_BYTES, current_index, cut, index_path_for
 from penstock.formats.jsonl.decompress import reader_of
-from penstock.formats.jsonl.index import decode_index, lines_behind, misfits, outside, problem, remake, spread
+from penstock.formats.jsonl.index import (
+    decode_index,
+    is_megatrons,
+    lines_behind,
+    misfits,
+    outside,
+    problem,
+    remake,
+    spread,
+)
 from penstock.formats.jsonl.scan import Fault, LineRange, fault_of, scan_lines
 from penstock.formats.jsonl.source import require_flavor
 from penstock.formats.jsonl.text import compression_of, scan_compressed
@@ -101,7 +110,7 @@ def _listed(problems: Iterable[Problem]) -> list[Finding]:
 def _check_index(store: Store, path: str, size_bytes: int) -> tuple[IntArray | None, Iterable[Problem]]:
     """The entries in the order of their places, None where they can't be used, and what is wrong with them."""
     index_path = current_index(store, path, index_path_for(path))
-    if not store.exists(index_path):
+    if not store.exists(index_path) or is_megatrons(store, index_path):
         if size_bytes == 0:
             return None, [problem("empty", "the file is empty, so no index can be made", path, fix="Delete it")]
         fix = f"`penstock index {path}` makes it; else lines are found once a host, for the cache folder"

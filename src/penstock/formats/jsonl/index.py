@@ -21,6 +21,7 @@ from penstock.formats.jsonl.scan import fault_of
 from penstock.store.derived import DerivedCache
 from penstock.types import IntArray, Severity
 
+MEGATRON_HEAD = b"MMIDIDX\0\0"
 _INDEX_VERSION = "jsonl-index-1"
 _IN_MEMORY_BYTES = 1 << 22
 _HASH_BYTES = 1 << 20
@@ -49,6 +50,11 @@ def remake(path: str) -> str:
     return f"Make it again: `penstock index {path} --overwrite`"
 
 
+def is_megatrons(store: Store, index_path: str) -> bool:
+    """Whether what stands there is the index of Megatron-LM's tokens, `a.bin` beside `a.jsonl`."""
+    return store.get(index_path, 0, len(MEGATRON_HEAD)) == MEGATRON_HEAD
+
+
 def load_lines(store: Store, path: str, index_path: str | None = None) -> IntArray:
     """int64[k, 2]: start and length in bytes of each line that the index holds.
 
@@ -60,12 +66,18 @@ def load_lines(store: Store, path: str, index_path: str | None = None) -> IntArr
         Corrupt: the index does not fit the file; or there is none, and a line is faulty.
         FormatError, UnsafeData: the index is no plain pickled list of pairs.
     """
+    beside = index_path is None
     if index_path is None:
         index_path = current_index(store, path, index_path_for(path))
         if not store.exists(index_path):
             return lines_in_cache(store, path)
     size_bytes = store.size(path)
-    lines = _read_index(store, path, index_path, size_bytes)
+    try:
+        lines = _read_index(store, path, index_path, size_bytes)
+    except FormatError:
+        if beside and is_megatrons(store, index_path):
+            return lines_in_cache(store, path)
+        raise
     _require_none(misfits(store, path, spread(lines, _SAMPLE_LINES), size_bytes), index_path)
     return lines
 

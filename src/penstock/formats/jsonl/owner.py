@@ -9,12 +9,11 @@ from penstock.abc import Store
 from penstock.errors import ConfigError, FormatError, NotFound, UnsafeData
 from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.energon import energon_index_path
-from penstock.formats.jsonl.index import decode_index
+from penstock.formats.jsonl.index import MEGATRON_HEAD, decode_index
 from penstock.store.local import LocalStore
 from penstock.store.side_file import NEXT
 
 _SUFFIXES = (".jsonl", ".ndjson")
-_MEGATRON_HEAD = b"MMIDIDX\0\0"
 _PICKLE_HEAD = b"\x80"
 _LINE_END_BYTES = 2
 _NEVER_LINES = (".idx", ".penstock", ".next", ".pbin", ".staged")
@@ -35,12 +34,12 @@ def require_own_index(store: Store, path: str | None, index_path: str, flavor: s
     """
     if not store.exists(index_path):
         return
-    head = store.get(index_path, 0, len(_MEGATRON_HEAD))
+    head = store.get(index_path, 0, len(MEGATRON_HEAD))
     if flavor == "energon":
-        other = head == _MEGATRON_HEAD or head.startswith(_PICKLE_HEAD)
+        other = head == MEGATRON_HEAD or head.startswith(_PICKLE_HEAD)
         fits = not other and (has_data or store.size(index_path) % 8 == 0)
     else:
-        fits = head != _MEGATRON_HEAD if has_data else head.startswith(_PICKLE_HEAD)
+        fits = head != MEGATRON_HEAD if has_data else head.startswith(_PICKLE_HEAD)
     hint = "Name another output, or remove it"
     if not fits:
         raise ConfigError("what stands in the place of the index is another thing", path=index_path, hint=hint)

@@ -191,10 +191,12 @@ def _instead(value: Any, step: str | int) -> str:
     """The fields that are there, and which of them may have been meant."""
     if not isinstance(value, dict) or not isinstance(step, str):
         return ""
-    names = [str(name) for name in cast(dict[Any, Any], value)]
+    fields = cast(dict[Any, Any], value)
+    names = [str(name) for name in fields]
     close = nearest(step, names)
     more = ", …" if len(names) > _SHOWN else ""
     listed = f" (fields: {', '.join(names[:_SHOWN])}{more})" if names else ""
+    listed += "; conversations are packed by chat=True (--chat)" if isinstance(fields.get("messages"), list) else ""
     return listed + (f", did you mean {close!r}?" if close else "")
 
 

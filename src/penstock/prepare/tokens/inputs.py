@@ -130,6 +130,7 @@ def spooled(given: Sequence[str]) -> Generator[Sequence[str]]:
 
     Raises:
         ConfigError: standard input is named beside others.
+        PrepareError: nothing came from it.
     """
     if STDIN not in given:
         yield given
@@ -141,8 +142,11 @@ def spooled(given: Sequence[str]) -> Generator[Sequence[str]]:
         try:
             with open(path, "xb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file, _READ_BYTES)
+                size_bytes = file.tell()
         except OSError as error:
             raise named(error, path) from None
+        if not size_bytes:
+            raise PrepareError("the inputs hold no document", found="nothing on standard input")
         yield [path]
 
 

@@ -399,7 +399,9 @@ def _require_documents(run: _Pass, books: Books, parts: Sequence[PartName] | Non
     if not documents:
         run.work.clear()  # whoever mends the inputs begins anew
         found = f"{books.num_dropped} lines left out" if books.num_dropped else "no line"
-        raise PrepareError("the inputs hold no document", path=request.output.path, found=found)
+        inputs = run.material.inputs
+        path = inputs[0].path if len(inputs) == 1 else request.output.path
+        raise PrepareError("the inputs hold no document", path=path, found=found)
     changed = changed_since(run.material.inputs)
     if changed is not None:
         raise PrepareError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -10,10 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.abc import Format
-from penstock.errors import ConfigError, FormatError
+from penstock.errors import ConfigError, Corrupt, FormatError
 from penstock.executors import HERE, AnyExecutor
 from penstock.formats import BUILT_IN, SUFFIXES, files_at, format_names, usable_format
-from penstock.formats._unrecognised import is_tokenizer, of_text
+from penstock.formats._unrecognised import UNKNOWN, is_tokenizer, of_binary, of_text
+from penstock.formats.jsonl.build import index_path_for
+from penstock.formats.jsonl.index import is_megatrons, load_lines
 from penstock.prepare.tokens.chat.template import ChatTemplate, load_template
 from penstock.prepare.tokens.engines import Reference
 from penstock.prepare.tokens.inputs import TABLES, InputFile, InputFormat, describe_inputs, find_files, without_excluded
@@ -36,6 +39,9 @@ _HELD_BYTES = 1 << 27
 """Of small inputs that are kept from the reading that digests them, and go to a worker of this machine."""
 _HEAD_BYTES = 1 << 16
 _VALUES = (b"{", b"[", b'"')
+_READ_AS_THEY_ARE = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"ARRO", b"\xff\xff\xff\xff")
+"""How compressed files and tables begin."""
+_INDEXED = (".jsonl", ".ndjson")
 _FIRST_LINES = 3
 _FOLDERS = ("flat-tokens", "mds")
 """Formats whose datasets are folders, so that one may stand where another comes."""
@@ -129,22 +135,52 @@ def find_inputs(request: Request) -> Found:
     require_other([*paths, *tokenizer_files(request.tokenizer)], *others, statuses=found.statuses)
     require_outside(request.given, output)
     is_table = paths[0].endswith((".parquet", ".arrow"))
-    if request.input_format in ("auto", "jsonl") and not request.skip and not is_table:
-        _require_lines(found.files[0])
+    if request.input_format != "parquet" and not request.skip and not is_table:
+        _require_text(found.files, request.input_format)
+    if request.input_format in ("auto", "jsonl") and not is_table:
+        _require_fitting_indexes(found.files)
     return found
 
 
-def _require_lines(file: Place) -> None:
-    """That a file may be JSONL, before anything is loaded for it; the first of many tells what all of them are.
+def _require_text(files: Sequence[Place], input_format: InputFormat) -> None:
+    """That files may be what is asked for, before anything is loaded for them; the first tells what all of them are.
 
     Raises:
-        FormatError: it is plain text, a tokenizer, or one JSON document over several lines.
+        Corrupt: all of them are empty.
+        FormatError: it is binary; or no JSONL, but text, a tokenizer, or one JSON document over several lines.
     """
+    file = files[0]
     head = file.store.get(file.path, 0, _HEAD_BYTES)
-    if not head.startswith(b"\x1f\x8b") and (not _has_json_line(head, file) or is_tokenizer(head, file.path)):
-        found, hint = of_text(head, file.path) or ("", "")
-        if found:
-            raise FormatError("no JSONL", path=file.path, found=found, hint=hint.replace("FILE", "…"))
+    if not head and not any(one.store.size(one.path) for one in files[1:]):
+        hint = "Leave it out, or write it again" if len(files) == 1 else "So are the other inputs: write them again"
+        raise Corrupt("the file is empty", path=file.path, hint=hint)
+    if head.startswith(_READ_AS_THEY_ARE):
+        return
+    cause = None if head.lstrip()[:1] in _VALUES else of_binary(head)
+    if cause is UNKNOWN:
+        cause = UNKNOWN[0], "Copy it again, or see what wrote it"
+    if cause is None and input_format != "text" and (not _has_json_line(head, file) or is_tokenizer(head, file.path)):
+        cause = of_text(head, file.path)
+    if cause is not None:
+        what = "no text" if input_format == "text" else "no JSONL"
+        raise FormatError(what, path=file.path, found=cause[0], hint=cause[1].replace("FILE", "…"))
+
+
+def _require_fitting_indexes(files: Sequence[Place]) -> None:
+    """That an index beside a file is of its lines, though it is not read here: else one of the two is not what it was.
+
+    Raises:
+        Corrupt: an index does not fit its file.
+    """
+    here = (one for one in files if one.is_local and one.path.endswith(_INDEXED))
+    for folder, group in itertools.groupby(here, lambda one: os.path.dirname(one.path)):
+        some = list(group)
+        names = set(os.listdir(folder)) if len(some) > 1 else None  # a folder of many is listed once
+        for one in some:
+            index_path = index_path_for(one.path)
+            is_there = one.store.exists(index_path) if names is None else os.path.basename(index_path) in names
+            if is_there and not is_megatrons(one.store, index_path):
+                load_lines(one.store, one.path)
 
 
 def _has_json_line(head: bytes, file: Place) -> bool:
