@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -56,6 +57,12 @@ def test_splits_share_no_sample(path: Path) -> None:
     assert sorted(train) == KEYS[:20]
     assert keys(en.get_loader(others), 9) == KEYS[20:]
     assert [one[1].split_part for one in en.get_val_datasets(path, worker_config=config(), batch_size=5)] == ["val"]
+
+
+@pytest.mark.parametrize("verb", ["lint", "preview", "info"])
+def test_commands_need_no_split_that_is_not_there(path: Path, verb: str, cli: Callable[..., tuple[int, str]]) -> None:
+    status, said = cli("energon", verb, str(path))
+    assert status == 0, said
 
 
 def test_what_a_file_of_splits_leaves_out(path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 TESTS = Path(__file__).parent.parent
 GUIDES = TESTS.parent / "docs" / "guide"
+README = (Path(__file__).parent / "README.md").read_text()
 
 MEANT = {
     "energon-training.md": (
@@ -23,8 +24,7 @@ MEANT = {
 
 
 def test_every_test_of_the_table_is_there() -> None:
-    rows = [line.split("|") for line in (Path(__file__).parent / "README.md").read_text().splitlines() if "|" in line]
-    named = [row[2].strip() for row in rows[2:]]
+    named = [row[1] for row in rows_of(README.partition("## What remains")[0])]
     assert len(named) > 15
     for name in named:
         file, _, test = name.partition("::")
@@ -34,8 +34,27 @@ def test_every_test_of_the_table_is_there() -> None:
 
 @pytest.mark.parametrize("guide", MEANT)
 def test_the_guide_names_what_differs(guide: str) -> None:
-    lines = (GUIDES / guide).read_text().partition("hat differs")[2].partition("\n## ")[0].splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    rows = differences(guide)
     assert all(row[-1] for row in rows), "a difference without a word of what happens here"
     for words in MEANT[guide]:
         assert any(row[0].startswith(words) for row in rows), words
+
+
+def test_the_guide_names_why_a_test_of_theirs_fails() -> None:
+    rows = rows_of(README.partition("## What remains")[2])
+    assert len(rows) > 5
+    for begins, tests, why in rows:
+        assert any(row[0].startswith(begins) for row in differences("energon-training.md")), begins
+        assert re.fullmatch(r"test_\w+(, test_\w+)*", tests), tests
+        assert why, tests
+
+
+def differences(guide: str) -> list[list[str]]:
+    """The rows of a guide's table "What differs"."""
+    return rows_of((GUIDES / guide).read_text().partition("hat differs")[2].partition("\n## ")[0])
+
+
+def rows_of(text: str) -> list[list[str]]:
+    """The rows of a table, without its head."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]

@@ -263,7 +263,7 @@ def test_packed_bombs() -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["txt", "json", "cls", "npy", "npz", "ten", "mp", "png", "jpg", "gif", "tiff", "json.gz"]
+    "part", ["txt", "json", "cls", "npy", "npz", "ten", "mp", "cbor", "png", "jpg", "gif", "tiff", "json.gz"]
 )
 def test_noise_is_refused_by_type(part: str) -> None:
     @for_all(st.binary(max_size=200))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import random
+import runpy
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,11 @@ import peers
 import pytest
 
 import penstock as ps
+from penstock.compat.energon.loader import join_states
 
 PROGRAMS = Path(__file__).parent / "programs"
 GOLDEN = Path(__file__).parent.parent / "golden"
+BATCH = 4
 
 
 def texts(folder: Path) -> Path:
@@ -45,17 +49,49 @@ def crude(folder: Path) -> Path:
     return folder / "data" / "mds" / "aux_mixed.yaml"
 
 
+def moved(name: str, folder: Path) -> Path:
+    """The program with its one line changed."""
+    text = (PROGRAMS / f"energon_{name}.py").read_text()
+    assert text.count("megatron.energon") == 1
+    ours = folder / f"energon_{name}.py"
+    ours.write_text(text.replace("megatron.energon", "penstock.compat.energon"))
+    return ours
+
+
 @pytest.mark.parametrize(("name", "data"), [("vqa", questions), ("packing", texts), ("cookers", crude)])
 def test_a_program(name: str, data: Any, tmp_path: Path) -> None:
-    program = PROGRAMS / f"energon_{name}.py"
     given = {"path": str(data(tmp_path))}
-    theirs = peers.run_script("energon", program, given)
-    ours = tmp_path / program.name
-    text = program.read_text()
-    assert text.count("megatron.energon") == 1
-    ours.write_text(text.replace("megatron.energon", "penstock.compat.energon"))
+    theirs = peers.run_script("energon", PROGRAMS / f"energon_{name}.py", given)
+    ours = moved(name, tmp_path)
     command = [sys.executable, str(ours), json.dumps(given)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == theirs
     assert theirs["resumed"] is True
+
+
+@pytest.mark.parametrize("worlds", [(2, 1), (1, 2), (2, 4)])
+@pytest.mark.parametrize(
+    ("name", "data", "more"),
+    [("vqa", questions, {"repeat": True}), ("packing", texts, {"lanes": 4}), ("cookers", crude, {})],
+)
+def test_a_program_goes_on_on_another_world_size(
+    name: str, data: Any, more: dict[str, Any], worlds: tuple[int, int], tmp_path: Path
+) -> None:
+    """Ours alone: a state of the original fits as many workers as saved it."""
+    path = str(data(tmp_path))
+    program = runpy.run_path(str(moved(name, tmp_path)))
+    before, after = ([program["training"](path, rank, n, BATCH // n, **more) for rank in range(n)] for n in worlds)
+    read = batches(program["rows"], before, 3)
+    state = json.loads(json.dumps(join_states([one.save_state_rank() for one in before])))
+    for one in after:
+        one.restore_state_rank(state)
+    read += batches(program["rows"], after, 5)
+    alone = program["training"](path, batch_size=BATCH, **more)
+    assert read == batches(program["rows"], [alone], 8)
+
+
+def batches(rows: Any, ranks: Sequence[Any], steps: int) -> list[list[Any]]:
+    """The rows of each step of all ranks, sorted."""
+    walks = [iter(one) for one in ranks]
+    return [sorted(row for walk in walks for row in rows([next(walk)])) for _ in range(steps)]

@@ -26,6 +26,12 @@ def test_the_guide_shows_each_difference(peer: str) -> None:
     assert all(row["why"] and row["tests"] for row in TABLE[peer].get("not_ours", []))
 
 
+def test_the_guide_shows_what_tests_meet_that_modalities_does_not_distribute() -> None:
+    """Of its repository's 99 that apply one fails, `test_conversion_tokens_represented_as_unsigned_ints[4]`."""
+    guide = (GUIDES / "modalities.md").read_text().partition("## What differs")[2]
+    assert "A packed file whose data are no multiple of its token width is refused" in guide
+
+
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(sys, "path", list(sys.path))

@@ -8,6 +8,7 @@
 | `npy`, `npz` | array, dict of arrays; never objects |
 | `ten tb` | list of arrays |
 | `mp msg` | MessagePack |
+| `cbor` | CBOR; tags beyond big numbers and times are left out |
 | images, in any case | as `DecodeOptions.image` says |
 | `mp4 avi mov webm mkv flac mp3 wav flv`, in any case | an `AVDecoder`, which decodes later, or an `AVData` |
 | `pkl pickle pyd` | plain values; what runs code is refused without `trust` |
@@ -37,6 +38,7 @@ from numpy.typing import NDArray
 from penstock._limits import LEAST_UNPACKED_BYTES, MOST_UNPACKED_BYTES, UNPACKED_RATIO, require_memory_for
 from penstock._optional import require
 from penstock.codec.av import MOST_PIXELS, AVDecoder
+from penstock.codec.cbor import decode_cbor
 from penstock.codec.compress import decompress
 from penstock.codec.fields import mds_field
 from penstock.codec.image_header import read_image_header
@@ -298,6 +300,7 @@ _PLAIN: dict[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(("mp", "msg"), msgspec.msgpack.decode),
     **dict.fromkeys(("ten", "tb"), _decode_tensors),
     "npy": _decode_npy,
+    "cbor": decode_cbor,
 }
 
 

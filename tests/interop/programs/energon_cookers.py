@@ -42,11 +42,11 @@ class Encoder(DefaultTaskEncoder):
         return samples
 
 
-def training(path):
-    config = WorkerConfig(rank=0, world_size=1, num_workers=0)
-    options = {"shuffle_buffer_size": 5, "max_samples_per_sequence": 5}
+def training(path, rank=0, world=1, batch_size=3, **more):
+    config = WorkerConfig(rank=rank, world_size=world, num_workers=0)
+    options = {"shuffle_buffer_size": 5, "max_samples_per_sequence": 5, **more}
     return get_savable_loader(
-        get_train_dataset(path, batch_size=3, worker_config=config, task_encoder=Encoder(), **options)
+        get_train_dataset(path, batch_size=batch_size, worker_config=config, task_encoder=Encoder(), **options)
     )
 
 

@@ -63,11 +63,11 @@ class Encoder(DefaultTaskEncoder):
         return samples
 
 
-def training(path):
-    config = WorkerConfig(rank=0, world_size=1, num_workers=0)
-    options = {"shuffle_buffer_size": None, "max_samples_per_sequence": None, "packing_buffer_size": 6}
+def training(path, rank=0, world=1, batch_size=2, **more):
+    config = WorkerConfig(rank=rank, world_size=world, num_workers=0)
+    options = {"shuffle_buffer_size": None, "max_samples_per_sequence": None, "packing_buffer_size": 6, **more}
     return get_savable_loader(
-        get_train_dataset(path, batch_size=2, worker_config=config, task_encoder=Encoder(), **options)
+        get_train_dataset(path, batch_size=batch_size, worker_config=config, task_encoder=Encoder(), **options)
     )
 
 

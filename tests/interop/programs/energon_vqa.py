@@ -38,11 +38,11 @@ class Encoder(DefaultTaskEncoder):
         )
 
 
-def training(path, rank, world):
+def training(path, rank=0, world=1, batch_size=2, **more):
     config = WorkerConfig(rank=rank, world_size=world, num_workers=0)
-    options = {"shuffle_buffer_size": 10, "max_samples_per_sequence": 10}
+    options = {"shuffle_buffer_size": 10, "max_samples_per_sequence": 10, "repeat": False, **more}
     return get_savable_loader(
-        get_train_dataset(path, batch_size=2, worker_config=config, task_encoder=Encoder(), repeat=False, **options)
+        get_train_dataset(path, batch_size=batch_size, worker_config=config, task_encoder=Encoder(), **options)
     )
 
 
@@ -62,12 +62,12 @@ def rows(batches):
 
 
 def main(path):
-    begun = training(path, 0, 1)
+    begun = training(path)
     batches = iter(begun)
     first = rows(next(batches) for _ in range(3))
     state = begun.save_state_rank()
     rest = rows(batches)
-    resumed = training(path, 0, 1)
+    resumed = training(path)
     resumed.restore_state_rank(state)
     return {
         "validation": rows(validation(path, 0, 1)),

@@ -24,7 +24,7 @@ Decode = Callable[[Sequence[int]], str]
 
 KEY = "__key__"
 TOKEN_FIELDS = ("tokens", "inputs", "targets", "input_ids", "labels")
-_PACKED = frozenset(("npy", "npz", "ten", "tb", "mp", "msg", "pkl", "pickle", "pyd"))
+_PACKED = frozenset(("npy", "npz", "ten", "tb", "mp", "msg", "cbor", "pkl", "pickle", "pyd"))
 _JSON = ("json", "jsn")
 _MOST_UNPACKED = 1 << 24
 _PLAIN = DecodeOptions(most_bytes=_MOST_UNPACKED)

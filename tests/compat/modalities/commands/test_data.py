@@ -19,6 +19,7 @@ from tests.reshape.datasets import documents_in, files_in, lines_in, sound, writ
 import penstock as ps
 from penstock.compat import modalities
 from penstock.compat.modalities.commands import data as modalities_data
+from penstock.compat.modalities.commands.config import load_config
 from penstock.compat.modalities.commands.data import (
     calculate_hashed_seed,
     create_raw_data_index,
@@ -304,6 +305,8 @@ class Policy(enum.Enum):
 def test_the_enum_of_policies_does_what_its_word_does(policies: Any, workplace: Path) -> None:
     lines = workplace / "lines.jsonl"
     lines.write_text("".join(f'{{"n": {number}}}\n' for number in range(9)))
+    create_raw_data_index(Path("inputs/part0.jsonl"), Path("idx/part0.idx"))
+    packing = load_config("configs/pack_part0.yaml")
     makers: dict[str, Callable[..., Any]] = {
         "a.idx": lambda out, policy: modalities.create_raw_data_index(lines, out, policy),
         "b.pbin": lambda out, policy: modalities.shuffle_tokenized_data(PARTS[0], out, 3, policy, 1),
@@ -312,6 +315,9 @@ def test_the_enum_of_policies_does_what_its_word_does(policies: Any, workplace: 
         "e.jsonl": lambda out, policy: modalities.create_shuffled_jsonl_dataset_chunk([lines], out, 0, 2, policy, 1),
         "f.pbin": lambda out, policy: modalities.create_filtered_tokenized_dataset(
             PARTS[0], lambda number: number < 2, out, policy
+        ),
+        "g.pbin": lambda out, policy: modalities.pack_encoded_data(
+            {**packing, "settings": {**packing["settings"], "dst_path": str(out)}}, policy
         ),
     }
     for name, make in makers.items():
