@@ -87,8 +87,10 @@ class Meter:
             return self.counted(cast(Iterator[Any], value))
         return value
 
-    def compared(self, test: Callable[..., Any]) -> Callable[..., Any]:
-        """A test of two values, which takes as long as they are."""
+    def compared(self, name: str, test: Callable[..., Any]) -> Callable[..., Any]:
+        """The test; one of two values takes as long as they are."""
+        if name != "in" and getattr(test, "__module__", "") != "_operator":
+            return test
         return lambda *args: test(*map(self.sized, args))
 
     def read(self, name: str, values: Iterable[Any]) -> None:
@@ -270,10 +272,7 @@ def _environment_class() -> Any:
             super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=extensions, optimized=False)
             self.meter = meter
             self.concat = meter.concat
-            self.tests = {
-                name: meter.compared(one) if name == "in" or getattr(one, "__module__", "") == "_operator" else one
-                for name, one in self.tests.items()
-            }
+            self.tests = {name: meter.compared(name, one) for name, one in self.tests.items()}
             self.filters = {name: self._guarded(name, one) for name, one in self.filters.items()}
             self.filters |= {
                 "tojson": functools.partial(_tojson, meter),
