@@ -671,6 +671,15 @@ VERBS += [
 ]
 
 VERBS += [
+    Case(f"pack, shuffled, to {name}", write_pack_inputs, work, view, old)
+    for name, work, view, old in (
+        ("pbin", packed("out.pbin", shuffle=7), clean("out.pbin"), OLD_PBIN),
+        ("flat-tokens", packed("out.zarr", to="flat-tokens", shuffle=7), clean("out.zarr"), OLD_GROUP),
+        ("files of pbin", packed_files("out", "pbin", shuffle=7), finished("out"), None),
+    )
+]
+
+VERBS += [
     Case(
         f"pack to {name}, by an array",
         write_pack_inputs,

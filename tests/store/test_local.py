@@ -260,3 +260,14 @@ def test_a_second_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "link", refuses)
     assert not LocalStore().link(str(first), str(tmp_path / "third"))
     assert sorted(os.listdir(tmp_path)) == ["first", "second"]
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/a.pbin", "s3:/bucket/a.pbin", "file:///a/b", "gs:/bucket/a"])
+def test_a_url_is_no_path(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = LocalStore()
+    for start in (store.stage, store.stage_folder, store.claim):
+        for path in (url, f"{tmp_path}/{url}"):
+            with pytest.raises(ConfigError, match="a URL where a path of this machine must be"):
+                start(path)
+    assert not any(tmp_path.iterdir())

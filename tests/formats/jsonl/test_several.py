@@ -233,3 +233,13 @@ def test_an_index_beside_counts(tmp_path: Path) -> None:
     (tmp_path / "b.idx").write_bytes(pickle.dumps([tuple(pair) for pair in pairs], 4))
     with pytest.raises(Corrupt, match=r"b\.idx"):  # it lacks the lines behind: which of the two is wrong?
         len(ps.open(tmp_path))
+
+
+def test_an_absolute_path_and_one_that_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.jsonl", "b.jsonl"):
+        Path(name).write_bytes(b"".join(one + b"\n" for one in lines(0, 3)))
+    whole = ps.open(["a.jsonl", "b.jsonl"])
+    assert ps.open([f"{tmp_path}/a.jsonl", "b.jsonl"]).fingerprint == whole.fingerprint
+    ps.shuffle(["a.jsonl", f"{tmp_path}/b.jsonl"], "out.jsonl", seed=1)
+    assert len(ps.open("out.jsonl")) == len(whole)

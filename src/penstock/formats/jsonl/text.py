@@ -34,6 +34,7 @@ from penstock.store.fingerprint import file_key
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
 from penstock.store.place import Place
+from penstock.store.resolve import absolute
 from penstock.types import Extent, IntArray
 
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
@@ -100,7 +101,7 @@ class Text:
         """Name and path of each file: names do not depend on where all of them lie."""
         if len(self.files) == 1:
             return [(DATA, self.files[0])]
-        root = os.path.commonpath([os.path.dirname(path) for path in self.files])
+        root = os.path.commonpath([os.path.dirname(absolute(path)) for path in self.files])
         return [(os.path.relpath(path, root or "."), path) for path in self.files]
 
     # --- as a store --------------------------------------------------------------------------------------------------

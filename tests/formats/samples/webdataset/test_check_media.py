@@ -70,6 +70,16 @@ def test_an_index_of_the_database_that_finds_nothing(root: Path) -> None:
     assert ps.verify(root, depth="full") == []
 
 
+def test_a_database_whose_samples_are_all_one_further(root: Path) -> None:
+    """Their order is right, and a key finds the parts of another one."""
+    with closing(sqlite3.connect(root / ".nv-meta" / "index.sqlite")) as index:
+        index.execute("UPDATE samples SET sample_index = sample_index + 1")
+        index.commit()
+    assert {one.code for one in ps.verify(root, depth="full") if one.severity == "error"} == {"webdataset.sqlite"}
+    assert any(action.done for action in ps.repair(root, write=True))
+    assert ps.verify(root, depth="full") == []
+
+
 def test_many_shards_that_are_gone_are_not_said_one_by_one(root: Path) -> None:
     info = root / ".nv-meta" / ".info.json"
     gone = ", ".join(f'"gone_{number}.tar": 1' for number in range(300))

@@ -293,7 +293,7 @@ def _check_rows(store: Store, root: str, number: int, path: str, table: ShardTab
     if not store.exists(index):
         return
     lengths = np.diff(table.offsets).tolist()
-    samples = list(zip(table.keys, table.offsets[:-1].tolist(), lengths, strict=True))
+    samples = list(zip(table.keys, range(table.num_samples), table.offsets[:-1].tolist(), lengths, strict=True))
     of_sample = np.repeat(np.arange(table.num_samples), np.diff(table.part_starts)).tolist()
     parts = zip(of_sample, table.part_names, table.contents.tolist(), table.sizes.tolist(), strict=True)
     try:
@@ -301,7 +301,10 @@ def _check_rows(store: Store, root: str, number: int, path: str, table: ShardTab
             tables = SqliteIndex(store, index).tables
             if "samples" not in tables:
                 return
-            query = "SELECT sample_key, byte_offset, byte_size FROM samples WHERE tar_file_id = ? ORDER BY sample_index"
+            query = (
+                "SELECT sample_key, sample_index, byte_offset, byte_size FROM samples "
+                "WHERE tar_file_id = ? ORDER BY sample_index"
+            )
             good = connection.execute(query, (number,)).fetchall() == samples
             if good and "sample_parts" in tables:
                 query = (

@@ -13,14 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import ConfigError, Corrupt, PenstockError
-from penstock.prepare.tokens.chat.sandbox import (
-    Meter,
-    TemplateRefusesError,
-    TooMuchError,
-    has_generation,
-    make_environment,
-    require_length,
-)
+from penstock.prepare.tokens.chat.bounds import TooMuchError, require_length
+from penstock.prepare.tokens.chat.sandbox import Meter, TemplateRefusesError, has_generation, make_environment
 from penstock.prepare.tokens.chat.template import DEFAULT, TOOL_USE, ChatTemplate
 
 Spans = list[tuple[int, int]]

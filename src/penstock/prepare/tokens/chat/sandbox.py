@@ -2,8 +2,8 @@
 
 `ImmutableSandboxedEnvironment` with trimmed blocks, loop controls, `{% generation %}`, `tojson`, `raise_exception` and
 `strftime_now`. The sandbox keeps a template from attributes and calls that are not its own. Besides, loops, calls and
-what `range` gives are steps, which are counted: their number does not depend on the machine, as a time would. No text
-or list that a template makes may be longer than a bound.
+what `range` gives are steps, which are counted, and so is the length of what is made, read or compared: their number
+does not depend on the machine, as a time would. Nothing that a template makes may be longer than a bound (`bounds`).
 """
 
 from __future__ import annotations
@@ -11,30 +11,36 @@ from __future__ import annotations
 import datetime
 import functools
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, cast
 
 from penstock._optional import require
 from penstock.errors import ConfigError
+from penstock.prepare.tokens.chat.bounds import (
+    TooMuchError,
+    require_between,
+    require_filter,
+    require_length,
+    require_narrow,
+    require_number,
+    require_operation,
+    require_range,
+    weigh,
+)
 
 EXTRA = "chat"
-MOST_CHARS = 1 << 26
-"""Of a text that a template makes."""
-_MOST_NUMBER = 1_000_000
-_MOST_BITS = 1 << 14
 _CHARS_A_STEP = 256
-_WIDTH = re.compile(r"\d{7}")
-_PADDING = frozenset(("center", "ljust", "rjust", "zfill", "expandtabs"))
+_VALUES_A_STEP = 16
+_SLOW = frozenset(("wordwrap", "urlize", "striptags", "wordcount", "pprint", "xmlattr"))
+"""Filters that take about a step a character."""
+_COMPARING = frozenset(("sort", "unique", "min", "max", "groupby", "dictsort", "sum"))
+_BY_LUCK = ("lipsum", "random")
+"""What jinja2 has and an output's bytes may not depend on."""
 
 
 class TemplateRefusesError(Exception):
     """What a template says by `raise_exception`."""
-
-
-class TooMuchError(Exception):
-    """A template that takes more steps, or makes longer texts, than one may."""
 
 
 @dataclass(slots=True)
@@ -64,22 +70,49 @@ class Meter:
 
     def counted(self, values: Iterable[Any]) -> Iterator[Any]:
         """The same values, a step each."""
+        is_made = isinstance(values, Iterator)  # as it goes: what a list holds was measured with it
         for value in values:
             self.step()
-            yield value
+            yield self.sized(value) if is_made else value
 
     def sized(self, value: Any) -> Any:
-        """A value that was made, unless it is too long."""
-        if isinstance(value, str | list | tuple | bytes):
-            require_length(len(value))
-            self.step(len(value) // _CHARS_A_STEP)
+        """A value that was made, or is to be compared, unless it is too long."""
+        if isinstance(value, str | bytes | list | tuple | dict):
+            length, looked = weigh(value)
+            require_length(length)
+            self.step(length // _CHARS_A_STEP + looked // _VALUES_A_STEP)
+        elif isinstance(value, int):
+            require_number(value)
+        elif isinstance(value, Iterator):
+            return self.counted(cast(Iterator[Any], value))
         return value
+
+    def compared(self, name: str, test: Callable[..., Any]) -> Callable[..., Any]:
+        """The test; one of two values takes as long as they are."""
+        if name != "in" and getattr(test, "__module__", "") != "_operator":
+            return test
+        return lambda *args: test(*map(self.sized, args))
+
+    def read(self, name: str, values: Iterable[Any]) -> None:
+        """Take the steps of a filter or method that looks at all of these."""
+        for value in values:
+            if isinstance(value, str | bytes | list | tuple | dict):
+                deep = name in _SLOW or name in _COMPARING
+                self.step((weigh(value)[0] if deep else len(value)) // (1 if name in _SLOW else _CHARS_A_STEP))
+
+    def concat(self, parts: Iterable[str]) -> str:
+        """One text of these."""
+        found, length = list[str](), 0
+        for part in parts:
+            length += len(part)
+            require_length(length)
+            found.append(part)
+        return self.sized("".join(found))
 
     def range(self, *args: int) -> range:
         """What `range` gives, a step each."""
         found = range(*args)
-        if len(found) > _MOST_NUMBER:
-            raise TooMuchError("the template asks for too long a range")
+        require_range(len(found))
         self.step(len(found))
         return found
 
@@ -90,60 +123,26 @@ class Meter:
         return text
 
 
-def require_length(length: int) -> None:
-    """That a template may make what is so long; raises `TooMuchError`."""
-    if length > MOST_CHARS:
-        raise TooMuchError("the template makes too long a text")
-
-
 def _require_call(obj: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """That a method of a text gives none that is too long, before it does."""
+    """That a method of a text or number gives none that is too long, before it does."""
     method = getattr(obj, "__wrapped__", obj)
-    text, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
-    if isinstance(text, str):
-        require_filter(name, (text, *args), kwargs)
-
-
-def require_filter(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """The same of a filter, or a method, of the first of `args`."""
-    given = [*args[1:], *kwargs.values()]
-    text = args[0] if args and isinstance(args[0], str) else None
-    numbers = any(isinstance(one, int) and abs(one) > _MOST_NUMBER for one in given)
-    if numbers and (name in _PADDING or name in ("indent", "batch", "slice", "wordwrap")):
-        raise TooMuchError("the template asks for too wide a text")
-    if name in ("format", "format_map") and text is not None and (_WIDTH.search(text) or numbers):
-        raise TooMuchError("the template asks for too wide a text")
-    if name == "replace" and text is not None and len(given) >= 2 and isinstance(given[1], str):
-        old = given[0] if isinstance(given[0], str) else ""
-        require_length(len(text) + (text.count(old) if old else len(text) + 1) * len(given[1]))
-    if name == "indent" and text is not None:
-        width = next((one for one in given if isinstance(one, int | str)), 4)
-        require_length(len(text) + (text.count("\n") + 1) * (len(width) if isinstance(width, str) else width))
-
-
-def operate(meter: Meter, operator: str, left: Any, right: Any, plain: Callable[[Any, Any], Any]) -> Any:
-    """`left operator right`, unless the result is too long."""
-    if operator == "*":
-        for many, count in ((left, right), (right, left)):
-            if isinstance(many, str | list | tuple) and isinstance(count, int):
-                require_length(len(many) * max(0, count))
-    if operator in ("*", "**") and isinstance(left, int) and isinstance(right, int):
-        bits = left.bit_length() * max(0, right) if operator == "**" else left.bit_length() + right.bit_length()
-        if bits > _MOST_BITS:
-            raise TooMuchError("the template makes too large a number")
-    if operator == "+" and isinstance(left, str | list | tuple) and isinstance(right, str | list | tuple):
-        require_length(len(left) + len(right))
-    if operator == "%" and isinstance(left, str) and (_WIDTH.search(left) or "*" in left):
-        raise TooMuchError("the template asks for too wide a text")
-    return meter.sized(plain(left, right))
+    of, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
+    if isinstance(of, str | bytes | int):
+        require_filter(name, (of, *args), kwargs)
 
 
 def make_environment(meter: Meter, date: str | None) -> Any:
     """The environment of all renderings that are counted by `meter`; not thread-safe."""
     require("jinja2", extra=EXTRA)
     environment = _environment_class()(meter)
+    for name in _BY_LUCK:
+        environment.globals.pop(name, None)
+        environment.filters.pop(name, None)
     environment.globals.update(
-        raise_exception=_raise_exception, strftime_now=functools.partial(_strftime, date), range=meter.range
+        namespace=_namespace_class(),
+        raise_exception=_raise_exception,
+        strftime_now=functools.partial(_strftime, date),
+        range=meter.range,
     )
     return environment
 
@@ -158,22 +157,22 @@ def _strftime(date: str | None, format: str) -> str:
             "the chat template asks which day it is, and the bytes of an output may not depend on that",
             hint="Name the day: chat_date= (--chat-date YYYY-MM-DD)",
         )
-    if _WIDTH.search(format):
-        raise TooMuchError("the template asks for too wide a text")
+    require_narrow(format)
     return datetime.datetime.fromisoformat(date).strftime(format)
 
 
 def _tojson(
+    meter: Meter,
     value: Any,
     ensure_ascii: bool = False,
-    indent: int | None = None,
+    indent: int | str | None = None,
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
     """JSON as it is, where jinja2's own filter escapes what HTML would."""
-    if isinstance(indent, int) and indent > 64:
-        raise TooMuchError("the template asks for too wide a text")
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    require_between(indent, *separators or ())
+    encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    return encoder.encode(value) if indent is None else meter.concat(encoder.iterencode(value))
 
 
 @functools.cache
@@ -207,6 +206,11 @@ def _guards() -> Any:
         found.set_environment(node.environment)
         return found.set_lineno(node.lineno)
 
+    def is_short(node: Any) -> bool:
+        return isinstance(node, nodes.Const) or (
+            isinstance(node, nodes.List | nodes.Tuple) and all(isinstance(one, nodes.Const) for one in node.items)
+        )
+
     class Guards(NodeTransformer):
         def visit_For(self, node: Any) -> Any:
             self.generic_visit(node)
@@ -215,15 +219,49 @@ def _guards() -> Any:
 
         def visit_Concat(self, node: Any) -> Any:
             self.generic_visit(node)
-            return through("_sized", node)
+            parts = nodes.List(node.nodes)
+            parts.set_environment(node.environment)
+            return through("_joined", parts.set_lineno(node.lineno))
+
+        def visit_Getitem(self, node: Any) -> Any:
+            self.generic_visit(node)
+            return through("_sized", node) if isinstance(node.arg, nodes.Slice) else node
+
+        def visit_List(self, node: Any) -> Any:
+            self.generic_visit(node)
+            return node if is_short(node) or getattr(node, "ctx", "load") == "store" else through("_sized", node)
+
+        visit_Tuple = visit_Dict = visit_List
+
+        def visit_Compare(self, node: Any) -> Any:
+            self.generic_visit(node)
+            left = node.expr
+            for one in node.ops:
+                left, before = one.expr, left
+                if not is_short(left) and (one.op in ("in", "notin") or not is_short(before)):
+                    one.expr = through("_sized", left)
+            return node
 
     return Guards()
+
+
+@functools.cache
+def _namespace_class() -> Any:
+    """A namespace whose text is short: what it holds is put into it after it was made, and may be another one twice."""
+    from jinja2.utils import Namespace
+
+    class ChatNamespace(Namespace):
+        def __repr__(self) -> str:
+            return "<Namespace>"
+
+    return ChatNamespace
 
 
 @functools.cache
 def _environment_class() -> Any:
     """The class, which needs jinja2."""
     from jinja2.ext import loopcontrols
+    from jinja2.runtime import markup_join
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class ChatEnvironment(ImmutableSandboxedEnvironment):
@@ -233,8 +271,15 @@ def _environment_class() -> Any:
             extensions = [_generation(), loopcontrols]
             super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=extensions, optimized=False)
             self.meter = meter
+            self.concat = meter.concat
+            self.tests = {name: meter.compared(name, one) for name, one in self.tests.items()}
             self.filters = {name: self._guarded(name, one) for name, one in self.filters.items()}
-            self.filters |= {"tojson": _tojson, "_counted": meter.counted, "_sized": meter.sized}
+            self.filters |= {
+                "tojson": functools.partial(_tojson, meter),
+                "_counted": meter.counted,
+                "_sized": meter.sized,
+                "_joined": self._joined,
+            }
 
         def _generate(self, source: Any, *args: Any, **kwargs: Any) -> Any:
             return super()._generate(_guards().visit(source), *args, **kwargs)
@@ -244,18 +289,28 @@ def _environment_class() -> Any:
 
         def call(self, context: Any, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
             self.meter.step()
+            if getattr(obj, "__name__", "") == "join":
+                args = tuple(list(one) if isinstance(one, Iterator) else one for one in args)
             _require_call(obj, args, kwargs)
+            self.meter.read("", (getattr(obj, "__self__", None), *args))
             return self.meter.sized(super().call(context, obj, *args, **kwargs))
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-            return operate(self.meter, operator, left, right, lambda a, b: self.binop_table[operator](a, b))
+            require_operation(operator, left, right)
+            return self.meter.sized(self.binop_table[operator](left, right))
+
+        def _joined(self, parts: Iterable[Any]) -> Any:
+            return self.meter.sized(markup_join(parts))
 
         def _guarded(self, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
             @functools.wraps(plain)  # with what it wants to be given first
             def guarded(*args: Any, **kwargs: Any) -> Any:
-                given = args[1:] if hasattr(plain, "jinja_pass_arg") else args
-                require_filter(name, given, kwargs)
+                first = 1 if hasattr(plain, "jinja_pass_arg") else 0
+                if name == "join" and isinstance(args[first], Iterator):
+                    args = (*args[:first], list(args[first]), *args[first + 1 :])
+                require_filter("%" if name == "format" else name, args[first:], kwargs)
                 self.meter.step()
+                self.meter.read(name, args[first : first + 1])
                 return self.meter.sized(plain(*args, **kwargs))
 
             return guarded
