@@ -590,7 +590,7 @@ def test_a_clock_that_goes_backwards(
 
 def test_an_empty_input_leaves_nothing(tmp_path: Path, share: Pack) -> None:
     (tmp_path / "empty.jsonl").write_text("")
-    with pytest.raises(PrepareError, match="no document"):
+    with pytest.raises(Corrupt, match="the file is empty"):
         share(inputs=tmp_path / "empty.jsonl")
     assert not (tmp_path / "out").exists()
 
