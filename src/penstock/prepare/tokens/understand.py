@@ -173,13 +173,13 @@ def _require_fitting_indexes(files: Sequence[Place]) -> None:
         Corrupt: an index does not fit its file.
     """
     here = (one for one in files if one.is_local and one.path.endswith(_INDEXED))
-    for folder, group in itertools.groupby(here, lambda one: os.path.dirname(one.path)):
+    for _, group in itertools.groupby(here, lambda one: one.folder().path):
         some = list(group)
-        names = set(os.listdir(folder)) if len(some) > 1 else None  # a folder of many is listed once
+        names = set(some[0].folder().names()) if len(some) > 1 else None  # a folder of many is listed once
         for one in some:
-            index_path = index_path_for(one.path)
-            is_there = one.store.exists(index_path) if names is None else os.path.basename(index_path) in names
-            if is_there and not is_megatrons(one.store, index_path):
+            index = Place(one.store, index_path_for(one.path))
+            is_there = index.exists() if names is None else index.name in names
+            if is_there and not is_megatrons(one.store, index.path):
                 load_lines(one.store, one.path)
 
 
