@@ -28,9 +28,8 @@ from penstock.formats._manifest import DATA
 from penstock.formats.jsonl.build import RANGE_BYTES, IndexedLines, index_path_for
 from penstock.formats.jsonl.decompress import Gunzip, Start, Unzstd, cut_stream, reader_of
 from penstock.formats.jsonl.index import load_lines
-from penstock.store._status import status_of
 from penstock.store.derived import DerivedCache, NotAtHand, Put, require_long_work
-from penstock.store.fingerprint import file_key
+from penstock.store.fingerprint import file_key, files_key
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
 from penstock.store.place import Place
@@ -400,8 +399,7 @@ def _state_of(store: Store, path: str) -> str:
     beside = () if compression_of(path) else (index_path_for(path),)
     for one in (path, *beside):
         if isinstance(store, LocalStore):
-            if (status := status_of(os.stat, one)) is not None:
-                parts += [one, status.st_size, status.st_mtime_ns, status.st_ino]
+            parts.append(files_key("", store, [one]))
         elif store.exists(one):
             parts.append(file_key(store, "jsonl", one))
     return digest(*parts)

@@ -103,6 +103,11 @@ class PbinSource:
         return self._fingerprint
 
     @property
+    def kept_key(self) -> str:
+        """By what this host keeps what it derives of these data; see `penstock._digest`."""
+        return files_key(self.fingerprint, self._store, [self._path])
+
+    @property
     def layout(self) -> str:
         """Name of the file's layout: `"h12le"` is today's."""
         return self._geometry.layout.name
