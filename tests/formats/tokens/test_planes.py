@@ -378,8 +378,6 @@ def test_what_can_not_take_them_refuses(tmp_path: Path) -> None:
     refused: list[Any] = [
         lambda: ps.convert(path, str(tmp_path / "x.mds"), to="mds"),
         lambda: ps.convert(path, str(tmp_path / "x.pbin"), eos=("add", 0)),
-        lambda: ps.convert(path, str(tmp_path / "x.pbin"), workers=2),
-        lambda: ps.convert(path, str(tmp_path / "x"), file_tokens=10),
         lambda: ps.merge([path, bare], str(tmp_path / "x.pbin")),
         lambda: ps.shuffle(path, str(tmp_path / "x.pbin"), seed=1, part=(1, 2)),
         lambda: ps.merge([path], str(tmp_path / "x.pbin"), part=(1, 2)),
