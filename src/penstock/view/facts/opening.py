@@ -88,12 +88,19 @@ class Opened:
         files = getattr(store, "files", None)
         return None if store is None else (store, [path]) if files is None else (store.base, files)
 
-    @cached_property
+    @property
     def text_stops(self) -> IntArray:
         """int64[n_files]: bytes as they are stored up to the end of each of these; there may be a million."""
-        store, files = self.text_files or (None, ())
-        sizes = () if store is None else map(store.size, files)
-        return np.cumsum(np.fromiter(sizes, np.int64, len(files)))
+        if "_stops" not in self.__dict__:  # a cached_property of Python 3.11 makes those of other datasets wait
+            self.__dict__["_stops"] = self._text_stops()
+        return self.__dict__["_stops"]
+
+    def _text_stops(self) -> IntArray:
+        text, path = getattr(stored(self.source), "text", None) or (None, "")
+        tell = getattr(text, "stored_stops", None)
+        if tell is not None:
+            return tell()
+        return np.array([] if text is None else [text.size(path)], np.int64)
 
     @property
     def size_bytes(self) -> int | None:
