@@ -234,16 +234,25 @@ class Targets:
                 raise NotFound("no such file", path=place.path, hint="Check the path")
             self._put(place, place.name, "run")
             return
-        title = place.name or place.shown
-        error = self._begun(self._put(place, title, "dataset"))
-        if isinstance(error, Unsupported | NotFound) and place.is_local and place.is_folder():
-            found = shelf(place)
-            if found.datasets:
-                del self._targets[next(reversed(self._targets))]
-                self._add_shelf(place, found)
-                return
+        name = self._put(place, place.name or place.shown, "dataset")
+        error = self._begun(name)
+        if name not in self._targets:
+            return  # it is a shelf
         if isinstance(error, NotFound | Unsupported) or not isinstance(error, FormatError | OSError | None):
             raise error  # others, of what is damaged, or far away and silent, are told on its page
+
+    def _turn_to_shelf(self, target: Target) -> bool:
+        """Take a folder that is no dataset for a shelf, where there are datasets in it."""
+        place = target.place
+        if not place.is_folder():
+            return False
+        found = shelf(place)
+        if not found.datasets:
+            return False
+        with self._lock:
+            del self._targets[target.name]
+            self._add_shelf(place, found)
+        return True
 
     def _begun(self, name: str) -> BaseException | None:
         """What opening a dataset raises; None where it is open, or takes long: that goes on."""
@@ -253,14 +262,18 @@ class Targets:
         def ask() -> object:
             try:
                 with at_hand_only():
-                    return self.dataset(target)
+                    return self._open(target, None, opening)
             except NotAtHand:
+                target.patience.is_long = True
+                is_known.set()
                 return self._open(target, None, opening)
 
         def opening() -> Opened:
-            target.patience.is_long = True
-            is_known.set()
-            return self._open_dataset(target.place, self.settings.split)
+            try:
+                return self._open_dataset(target.place, self.settings.split)
+            except (Unsupported, NotFound):  # who waits for it sees that, and then the shelf
+                self._turn_to_shelf(target)
+                raise
 
         made = target.patience.begin(("open", None), ask)
         made.add_done_callback(lambda _: is_known.set())
