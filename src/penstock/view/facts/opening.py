@@ -50,7 +50,7 @@ class Opened:
         place: where it is; None for a source that is open.
         tokenizer: that was named.
         options: by which it was opened.
-        asked: those of them that were given: format, split, layout, eos_id, excludes.
+        asked: those of them that were given: format, split, layout, eos_id, excludes, flavor.
     """
 
     name: str
@@ -73,8 +73,12 @@ class Opened:
     @property
     def opening(self) -> str:
         """The options by which a command of ours opens it, each behind a space."""
+        return self.opening_without()
+
+    def opening_without(self, *names: str) -> str:
+        """The same for a command that does not take these: `split`, `flavor`."""
         given = ((name.replace("_", "-"), shlex.quote(str(value))) for name, value in self.asked.items())
-        return "".join(f" --{name} {value}" for name, value in given)
+        return "".join(f" --{name} {value}" for name, value in given if name not in names)
 
     @property
     def is_tokens(self) -> bool:
@@ -126,6 +130,7 @@ def open_target(
     layout: str | None = None,
     eos_id: int | None = None,
     excludes: Any = None,
+    flavor: str | None = None,
     columns: Sequence[str] | None = None,
     tokenizer: str | None = None,
     trust: bool = False,
@@ -136,13 +141,14 @@ def open_target(
 
     Args:
         target: path, URL, or a source that is open.
-        split, format, layout, eos_id, excludes, columns, trust, follow_links, read: as of `penstock.open`.
+        split, format, layout, eos_id, excludes, flavor, columns, trust, follow_links, read: as of `penstock.open`.
         tokenizer: of documents of tokens, to show their text.
         read: `"pread"` for files that may be cut short while they are looked at, which ends a process that maps them.
 
     Raises: as `penstock.open`.
     """
-    given = {"format": format, "split": split, "layout": layout, "eos_id": eos_id, "excludes": excludes}
+    given: dict[str, Any] = {"format": format, "split": split, "layout": layout, "eos_id": eos_id, "excludes": excludes}
+    given["flavor"] = flavor
     asked = {name: value for name, value in given.items() if value is not None}
     options: dict[str, Any] = dict(asked)
     options |= {"read": read} if read != "auto" else {}
@@ -160,6 +166,9 @@ def open_target(
     place = dataset_at(target, follow_links=follow_links)
     chosen = find_format(place, format, OpenOptions(split=split, layout=layout, eos_id=eos_id)).name
     options["format"] = chosen
+    if flavor is not None and chosen not in ("jsonl", "jsonl-files"):
+        what = f"a flavor is that of a JSONL, and this is of the format {chosen!r}"
+        raise ConfigError(what, path=place.path, found=f"flavor={flavor!r}", hint="Leave --flavor (flavor=) out")
     source = open_source(target, **options)
     readers: tuple[Source[Any], ...] = (source,)
     if chosen in _AS_STORED:

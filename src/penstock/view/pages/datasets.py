@@ -59,10 +59,11 @@ async def overview(request: Request) -> Response:
     site = site_of(request)
 
     def ask() -> Any:
-        return facts.overview(site.targets.dataset(target, split))
+        opened = site.targets.dataset(target, split)
+        return opened, facts.overview(opened)
 
-    found = await target.patience.within(WAIT_SECONDS, ("overview", split), ask)
-    return answer(request, "overview.html", target=target, tab="overview", found=found, split=split)
+    opened, found = await target.patience.within(WAIT_SECONDS, ("overview page", split), ask)
+    return answer(request, "overview.html", target=target, tab="overview", found=found, opened=opened, split=split)
 
 
 async def samples(request: Request) -> Response:
@@ -179,6 +180,8 @@ async def tokens(request: Request) -> Response:
 
     def ask() -> tuple[Any, ...]:
         opened = site.targets.dataset(target, split)
+        if count_of(opened, opened.size_bytes).value == 0:
+            raise ConfigError("no tokens: there is no sample")
         if opened.is_tokens:
             return opened, *document_tokens(opened, index, start, _TOKENS)
         _numbered(opened)

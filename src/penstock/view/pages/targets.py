@@ -52,10 +52,12 @@ class Settings:
     layout: str | None = None
     eos_id: int | None = None
     excludes: str | None = None
+    flavor: str | None = None
 
     def of_one(self) -> dict[str, Any]:
         """Those that say how one dataset is to be read, as far as they were given."""
-        given = {"format": self.format, "layout": self.layout, "eos_id": self.eos_id, "excludes": self.excludes}
+        given: dict[str, Any] = {"format": self.format, "layout": self.layout, "eos_id": self.eos_id}
+        given |= {"excludes": self.excludes, "flavor": self.flavor}
         return {name: value for name, value in given.items() if value is not None}
 
 
