@@ -45,6 +45,7 @@ from penstock.store.derived import DerivedCache, Put
 from penstock.store.fingerprint import file_key
 from penstock.store.local import LocalStore
 from penstock.store.powers import CopyingStore
+from penstock.store.telling import tell
 from penstock.types import IntArray
 
 FINGERPRINT_FILES = 16
@@ -127,15 +128,17 @@ def open_index(store: Store, folder: str) -> OpenIndex:
 
 
 def _pieces(store: Store, path: str) -> Iterator[bytes]:
-    start = 0
+    start, size_bytes = 0, store.size(path)
     while piece := store.get(path, start, _RUN_BYTES):
         yield piece
         start += len(piece)
+        tell("bytes of the index", start, size_bytes)
 
 
 def _cut(data: memoryview) -> Iterator[bytes]:
     for start in range(0, len(data), _RUN_BYTES):
         yield bytes(data[start : start + _RUN_BYTES])
+        tell("bytes of the index", start, len(data))
 
 
 def _kept(key: str, read: Callable[[], Iterator[bytes]], path: str) -> NDArray[np.uint8]:

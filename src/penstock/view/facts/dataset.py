@@ -19,7 +19,7 @@ from penstock.formats._kept import excluded_count, excluded_list
 from penstock.formats.samples.webdataset.nvmeta import read_info, read_splits, split_shards
 from penstock.store.place import Place
 from penstock.types import Field, Manifest
-from penstock.view.facts.disk import Disk, Shards, disk_of, shards_of
+from penstock.view.facts.disk import MOST_FILES, Disk, Shards, disk_of, disk_of_listed, shards_of
 from penstock.view.facts.figures import Figure, at_hand
 from penstock.view.facts.lengths import Lengths, lengths_of
 from penstock.view.facts.opening import Opened
@@ -110,7 +110,7 @@ def overview(opened: Opened, *, fingerprint: bool = True) -> Overview:
     source: Any = opened.source
     manifest = manifest_of(source)
     size_bytes = None if manifest is None else manifest.size_bytes
-    disk = None if opened.place is None else disk_of(opened.place, opened.format, source, size_bytes)
+    disk = _disk(opened, size_bytes)
     size_bytes = size_bytes if disk is None or disk.size_bytes.value is None else disk.size_bytes.value
     samples = samples_of(opened, size_bytes)
     known = samples.value is not None
@@ -134,6 +134,16 @@ def overview(opened: Opened, *, fingerprint: bool = True) -> Overview:
         details=_details(opened),
         unknown=tuple(_unknown(opened, samples, lengths)),
     )
+
+
+def _disk(opened: Opened, known_bytes: int | None) -> Disk | None:
+    """What lies on disk; of many files what was listed when they were opened: beside them others may lie."""
+    if opened.place is None:
+        return None
+    _, files = opened.text_files or (None, ())
+    if len(files) > MOST_FILES:
+        return disk_of_listed(opened.place, files, opened.text_stops)
+    return disk_of(opened.place, opened.format, opened.source, known_bytes)
 
 
 def samples_of(opened: Opened, size_bytes: int | None = None) -> Figure:

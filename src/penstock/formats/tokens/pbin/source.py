@@ -114,6 +114,7 @@ class PbinSource:
         """By what this host keeps what it derives of these data; see `penstock._digest`."""
         return files_key(self.fingerprint, self._store, [self._path])
 
+    @property
     def geometry(self) -> Geometry:
         """Where everything in the file is."""
         return self._geometry

@@ -169,6 +169,7 @@
       const timer = setTimeout(() => htmx.ajax("GET", scan.dataset.scan, { target: scan, swap: "outerHTML" }), 30);
       stop.addEventListener("click", () => { clearTimeout(timer); scan.dataset.stopped = "1"; stop.hidden = true; on.hidden = false; });
     }
+    for (const far of all("[data-far]", within)) setTimeout(() => htmx.ajax("GET", far.dataset.far, { target: far, swap: "outerHTML" }), 1500);
     all(".plot", within).forEach(draw);
   }
   document.addEventListener("htmx:beforeSwap", (event) => { if (event.detail.target?.dataset?.stopped) event.detail.shouldSwap = false; });
@@ -180,7 +181,7 @@
     const gone = list.slice(0, list.length - MOST_ROWS);
     if (chosen >= 0) chosen = Math.max(-1, chosen - gone.length);
     const top = window.scrollY;
-    gone.forEach((item) => { const parent = item.parentElement; item.remove(); if (!parent.children.length) parent.remove(); });
+    gone.forEach((item) => { const parent = item.parentElement; item.remove(); if (!parent.children.length) (parent.closest(".run") ?? parent).remove(); });
     window.scrollTo(0, top - (before - document.documentElement.scrollHeight));
   }
 
