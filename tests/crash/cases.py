@@ -1006,6 +1006,22 @@ PLANED = [
                 None,
             ),
             (
+                "merge by an array",
+                "pbin",
+                two_planed,
+                by_an_array(functools.partial(verb, "merge", ("a.pbin", "b.pbin"), "out.pbin")),
+                clean("out.pbin"),
+                OLD_PBIN,
+            ),
+            (
+                "split by an array",
+                "pbin",
+                two_planed,
+                by_an_array(functools.partial(verb, "split", "a.pbin", "parts", ratio=(2, 1), seed=3)),
+                all_of(clean("parts/a_train.pbin"), clean("parts/a_validation.pbin")),
+                None,
+            ),
+            (
                 "convert",
                 "files of megatron",
                 two_planed,
