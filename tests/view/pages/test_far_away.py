@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 from tests.smoke.made import MADE, Made
-from tests.view.pages.conftest import Ask
+from tests.view.pages.conftest import Ask, text_of
 
 from penstock.errors import NotFound
 from penstock.store.place import place_of
@@ -121,7 +121,7 @@ def test_what_a_web_server_does_not_list_says_so(tmp_path: Path, pages: Ask) -> 
     with FileServer(files_of(tmp_path)) as server:
         client = pages(f"{server.url}/{path}")
         for page in ("", "samples", "sample/0", "find?text=1"):
-            found = client.get(f"/d/{name_of(client)}/{page}").text
+            found = text_of(client.get(f"/d/{name_of(client)}/{page}").text)
             assert "a web server does not list its files" in found, page
             assert "penstock index" not in found, page
 

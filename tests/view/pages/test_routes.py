@@ -18,11 +18,12 @@ import pytest
 from starlette.testclient import TestClient
 from tests.cli.called import called
 from tests.smoke.made import MADE
-from tests.view.pages.conftest import TOKENIZER, Ask
+from tests.view.pages.conftest import TOKENIZER, Ask, text_of
 
 import penstock as ps
 from penstock.errors import ConfigError
 from penstock.view import facts
+from penstock.view.facts.shelves import shelf as shelf_of
 
 VENDORED = {
     "htmx-2.0.11.min.js": "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717",
@@ -156,7 +157,7 @@ def test_hits_show_what_was_found(shelf: Path, pages: Ask) -> None:
 def test_options_of_one_dataset(shelf: Path, pages: Ask) -> None:
     np.arange(1, 30, dtype="<u2").tofile(shelf / "raw ids.bin")
     client = pages(shelf / "raw ids.bin", format="raw-tokens", layout="uint16", eos_id=9)
-    sample = html.unescape(client.get("/d/raw-ids.bin/sample/1").text)
+    sample = text_of(client.get("/d/raw-ids.bin/sample/1").text)
     assert f"penstock preview '{shelf}/raw ids.bin' --format raw-tokens --layout uint16 --eos-id 9 --index 1" in sample
     for given in ((shelf / "a.pbin", shelf / "a.jsonl"), (shelf,), (shelf / "run.yaml",)):
         with pytest.raises(ConfigError, match="one dataset"):
@@ -169,10 +170,10 @@ def test_a_jsonl_by_energons_rules(tmp_path: Path, pages: Ask) -> None:
     ps.index(path, flavor="energon")
     client = pages(path, flavor="energon")
     assert "Samples <small>2</small>" in client.get("/d/a.jsonl/samples").text
-    sample = html.unescape(client.get("/d/a.jsonl/sample/1").text)
+    sample = text_of(client.get("/d/a.jsonl/sample/1").text)
     assert f"penstock preview {path} --flavor energon --index 1" in sample
     assert "two" in sample
-    assert f"penstock verify {path} --depth full" in html.unescape(client.get("/").text)
+    assert f"penstock verify {path} --depth full" in text_of(client.get("/").text)
 
 
 def test_a_flavor_is_that_of_a_jsonl(shelf: Path) -> None:
@@ -183,10 +184,25 @@ def test_a_flavor_is_that_of_a_jsonl(shelf: Path) -> None:
 def test_commands_that_are_shown_open_the_data_as_the_page_does(shelf: Path, pages: Ask) -> None:
     np.arange(1, 30, dtype="<u2").tofile(shelf / "raw.bin")
     client = pages(shelf / "raw.bin", format="raw-tokens", layout="uint16", eos_id=9)
-    shown = [html.unescape(one) for one in re.findall(r'class="command">([^<]+)<', client.get("/").text)]
+    shown = [text_of(one) for one in re.findall(r'class="command">(.*?)</code>', client.get("/").text)]
     for line in shown:
         assert called(*shlex.split(line)[1:]).returncode == 0, line
     assert len(shown) == 2
+
+
+def test_the_side_file_of_tars(tmp_path: Path, pages: Ask) -> None:
+    """It lies in their folder; and an empty file is no file whose samples are not known."""
+    with ps.create(tmp_path / "tars", format="webdataset") as writer:
+        writer.write({"__key__": "one", "txt": b"text"})
+    (tmp_path / "empty.jsonl").touch()
+    found = {one.path: one for one in shelf_of(tmp_path).datasets}
+    assert found["tars"].warnings == ()
+    assert (found["tars"].size_bytes or 0) > 10_000
+    assert (found["empty.jsonl"].samples, found["empty.jsonl"].warnings) == (0, ("empty",))
+    page = pages(tmp_path / "tars").get("/").text
+    assert "nothing tells a changed bit" not in page
+    (tmp_path / "tars" / ".penstock").unlink()
+    assert "nothing tells a changed bit" in pages(tmp_path / "tars").get("/").text
 
 
 def test_tokens_of_nothing(tmp_path: Path, pages: Ask) -> None:

@@ -6,6 +6,7 @@ index of lengths.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -16,6 +17,7 @@ from penstock.errors import ConfigError, PenstockError
 from penstock.formats import get_format
 from penstock.formats._excluding import stored
 from penstock.formats._kept import excluded_count, excluded_list
+from penstock.formats.samples.webdataset.manifest import manifest_of_tars
 from penstock.formats.samples.webdataset.nvmeta import read_info, read_splits, split_shards
 from penstock.store.place import Place
 from penstock.types import Field, Manifest
@@ -130,7 +132,7 @@ def overview(opened: Opened, *, fingerprint: bool = True) -> Overview:
         fingerprint=_fingerprint(source, size_bytes) if fingerprint else Figure(None, "not asked for"),
         excluded=excluded_count(source),
         exclude_list=excluded_list(source).path if excluded_count(source) else None,
-        manifest=manifest,
+        manifest=side_file_of(opened),
         details=_details(opened),
         unknown=tuple(_unknown(opened, samples, lengths)),
     )
@@ -144,6 +146,15 @@ def _disk(opened: Opened, known_bytes: int | None) -> Disk | None:
     if len(files) > MOST_FILES:
         return disk_of_listed(opened.place, files, opened.text_stops)
     return disk_of(opened.place, opened.format, opened.source, known_bytes)
+
+
+def side_file_of(opened: Opened) -> Manifest | None:
+    """What the side file of a dataset says; of tars that of all splits."""
+    found = manifest_of(opened.source)
+    if found is None and opened.format == "webdataset" and opened.place is not None:
+        with contextlib.suppress(PenstockError):  # one that is damaged is told by a check
+            return manifest_of_tars(opened.place.store, opened.place.path.rstrip("/") or opened.place.path)
+    return found
 
 
 def samples_of(opened: Opened, size_bytes: int | None = None) -> Figure:

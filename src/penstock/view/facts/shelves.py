@@ -18,8 +18,8 @@ from penstock.store.derived import NotAtHand, at_hand_only
 from penstock.store.find import peek_names
 from penstock.store.place import Given, Place, place_of
 from penstock.store.powers import ListsLevels
-from penstock.view.facts.dataset import Split, samples_of, splits_of, tokens_of
-from penstock.view.facts.disk import MOST_FILES
+from penstock.view.facts.dataset import Split, samples_of, side_file_of, splits_of, tokens_of
+from penstock.view.facts.disk import MOST_FILES, disk_of
 from penstock.view.facts.figures import Figure
 from penstock.view.facts.opening import RECIPES, Opened, open_target
 from penstock.work.folder import name_beside
@@ -161,7 +161,9 @@ def _described(place: Place, name: str) -> OnShelf:
             manifest = manifest_of(opened.source)
         size_bytes = manifest.size_bytes if manifest is not None else _size(place, opened)
         samples: Figure = samples_of(opened, size_bytes)
-        if manifest is None:
+        if size_bytes == 0:
+            return OnShelf(shown, format, 0, None, 0, (), (*warnings, "empty"))
+        if side_file_of(opened) is None:
             warnings.append(NO_SIDE_FILE)
         tokens = tokens_of(opened, size_bytes).value if opened.is_tokens else None
         return OnShelf(shown, format, samples.value, tokens, size_bytes, splits_of(opened), tuple(warnings))
@@ -185,5 +187,6 @@ def _size(place: Place, opened: Opened) -> int | None:
     told = getattr(stored(opened.source), "size_bytes", None) if opened.text_files is None else None
     if told is not None or not place.is_local:
         return told
-    files = list(islice(peek_names(place.store, place.path, MOST_FILES + 1), MOST_FILES + 1))
-    return None if len(files) > MOST_FILES else sum(place.store.size(place.child(one).path) for one in files)
+    if len(list(islice(peek_names(place.store, place.path, MOST_FILES), MOST_FILES))) >= MOST_FILES:
+        return None
+    return disk_of(place, opened.format, opened.source, None).size_bytes.value  # as an overview has it
