@@ -235,7 +235,7 @@ def test_a_blend_has_no_end() -> None:
 class Noisy(Texts):
     @en.stateless(restore_seeds=True)
     def encode_sample(self, sample: Any) -> Any:
-        sample.text = (sample.text, random.random(), np.random.random(), self.current_sample_index)
+        sample.text = (sample.text, random.random(), np.random.random(), self.current_batch_index)
         return sample
 
 
