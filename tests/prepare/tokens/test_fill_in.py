@@ -85,17 +85,19 @@ def test_cuts_fall_inside_of_words() -> None:
 def test_forms_and_cuts_of_a_seed_are_pinned() -> None:
     """Another version of them needs another name."""
     how = FillIn(FillInAsked(0.7, seed=5), 1, 2, 3, ((), ()))
-    found = [how.parts_of(text.encode()) for text in ("hello world", "日本語のテキスト", "x", "", "def f(): pass")]
+    found = {text: how.parts_of(text.encode()) for text in PINNED}
     assert found == PINNED
 
 
-PINNED: list[list[tuple[tuple[int, ...], bytes]]] = [
-    [((), b"hello world")],
-    [((1,), b""), ((3,), b""), ((2,), "日本語のテキスト".encode())],
-    [((), b"x")],
-    [((), b"")],
-    [((), b"def f(): pass")],
-]
+PINNED: dict[str, list[tuple[tuple[int, ...], bytes]]] = {
+    "日本語のテキスト": [((1,), b""), ((3,), b""), ((2,), "日本語のテキスト".encode())],
+    "": [((), b"")],
+    "def f(x): return x + 1": [((1,), b"def "), ((3,), b"n x + 1"), ((2,), b"f(x): retur")],
+    "The quick brown fox.": [((), b"The quick brown fox.")],
+    "a\nb": [((), b"a\nb")],
+    "x": [((), b"x")],
+    "for i in range(9):": [((), b"for i in range(9):")],
+}
 
 
 def test_same_bytes_whoever_works(corpus: Path, made: Made, tokenizer: Path, tmp_path: Path) -> None:
@@ -164,6 +166,7 @@ def test_what_can_not_be_is_refused(corpus: Path, made: Made, bpe2: Path, tokeni
 def test_by_the_command_line(corpus: Path, tokenizer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.pbin"
     given = ["pack", str(corpus), "-o", str(out), "--tokenizer", str(tokenizer), "--executor", "inline", "--json"]
-    assert main([*given, "--fim-rate", "1", "--fim-seed", "2", "--fim-spm-rate", "0", "--fim-tokens", *TOKENS]) == 0
+    with pytest.raises(SystemExit, match="0"):
+        main([*given, "--fim-rate", "1", "--fim-seed", "2", "--fim-spm-rate", "1", "--fim-tokens", *TOKENS])
     assert json.loads(capsys.readouterr().out)["documents"] == 150
-    assert {put_back(tokenizer, ids)[0] for ids in stored_tokens(out)} == {"PSM"}
+    assert {put_back(tokenizer, ids)[0] for ids in stored_tokens(out)} == {"SPM"}
