@@ -50,6 +50,11 @@ class ZipStore:
     def __reduce__(self) -> tuple[object, ...]:
         return (ZipStore, (self._store, self._path))
 
+    @property
+    def file(self) -> tuple[Store, str]:
+        """Where the file is, and its path."""
+        return self._store, self._path
+
     def __repr__(self) -> str:
         return f"ZipStore({self._path!r})"
 

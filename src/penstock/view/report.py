@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 import xxhash
 
 from penstock import __version__
+from penstock._borders import borders_of
 from penstock._secrets import redacted_repr
 from penstock.check import verify
 from penstock.errors import ConfigError, PenstockError
@@ -231,7 +232,7 @@ def _thumbnail(opened: Opened, index: int, part: str) -> bytes | None:
 
 def _document(opened: Opened, index: int) -> TokenRun | None:
     source: Any = opened.source
-    start, stop = map(int, source.doc_starts[index : index + 2])
+    start, stop = borders_of(source, index, index + 1).tolist()
     ids = source.tokens(start, min(stop, start + _TOKENS))
     try:
         return tokens({"tokens": ids}, texts=opened.vocabulary, eos_id=source.eos_id, most=_FIRST_TOKENS)

@@ -24,7 +24,7 @@ from penstock.formats.jsonl.energon import EnergonJsonlSource
 from penstock.formats.jsonl.index import load_lines, remake, spread
 from penstock.formats.jsonl.scan import fault_of
 from penstock.formats.jsonl.text import Text, compression_of
-from penstock.store.fingerprint import once_a_host, sample_fingerprint
+from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
 from penstock.store.held import Held
 from penstock.store.side_file import file_facts, fitting_manifest
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema
@@ -124,6 +124,11 @@ class JsonlSource:
     def files(self) -> tuple[Store, Sequence[str]]:
         """Where its files are, and their paths."""
         return (self._store.base, self._store.files) if isinstance(self._store, Text) else (self._store, (self._path,))
+
+    @property
+    def kept_key(self) -> str:
+        """By what this host keeps what it derives of these data; see `penstock._digest`."""
+        return files_key(self.fingerprint, *self.files)
 
     @property
     def preferred_mode(self) -> Mode:

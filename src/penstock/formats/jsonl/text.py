@@ -435,7 +435,7 @@ def _local_state(path: str, beside: str | None) -> tuple[int, str]:
     state, size_bytes = "", _GONE
     for one in (path,) if beside is None else (path, beside):
         if (status := status_of(os.stat, one)) is not None:
-            state += f"{len(one)} {one} {status.st_size} {status.st_mtime_ns} {status.st_ino} "
+            state += f"{len(one)} {one} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino} "
             size_bytes = status.st_size if one == path else size_bytes
     return size_bytes, state
 
