@@ -384,6 +384,9 @@ def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False
     if not chosen.traits.write:
         raise Unsupported(f"the format {format!r} is read-only", path=path, hint=_instead_of(chosen))
     given = os.fspath(path)
+    if format in _LISTS and "file_tokens" in options:
+        what, hint = "one writer makes one dataset", "Write it, then `penstock convert FILE FOLDER/ --file-tokens N`"
+        raise ConfigError(f"{what}, and not a folder of token files", path=path, found="file_tokens=", hint=hint)
     if format in _ONE_FILE and given.endswith("/") and format not in _built_in_of_name(given):
         hint = f"Name the file, such as {given}data{SUFFIXES[format][0]}"
         if format in _LISTS:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._columns import column
-from penstock._digest import digest
+from penstock._digest import digest, kept_key
 from penstock._index import as_index, as_indices
 from penstock._kinds import is_token_source
 from penstock._places import place_of
@@ -108,6 +108,11 @@ class ColumnTokens:
             return self.rows.fingerprint
         borders = [one.one_document, one.eos_id if one.one_document else None]
         return digest("tokens of a column", self.rows.fingerprint, self._name, one.tokens_dtype, borders)
+
+    @property
+    def kept_key(self) -> str:
+        """By what this host keeps what it derives of these data; see `penstock._digest`."""
+        return digest(self.fingerprint, kept_key(self.rows))
 
     @property
     def manifest(self) -> Manifest | None:

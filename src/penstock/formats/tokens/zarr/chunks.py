@@ -318,7 +318,7 @@ class ChunkArray:
                     base = cell * cell_items
                     self._copy_cell(first + cell, begin - base, end - base, out[begin - low : end - low])
         except NotFound:
-            self.files.require_array()
+            self.files.require_missing(number)
             self._fill(number, out)
         except Damage as damage:
             raise self._problem(number, damage).error() from None
@@ -437,7 +437,7 @@ class ChunkArray:
                 base = cell * self.meta.cell_items
                 self._copy_cell(cell, low - base, high - base, out)
         except NotFound:
-            self.files.require_array()
+            self.files.require_missing(number)
             self._fill(number, out)
         except Damage as damage:
             raise self._problem(number, damage).error() from None

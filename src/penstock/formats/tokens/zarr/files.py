@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
 from penstock.abc import Store
-from penstock.errors import NotFound
+from penstock.errors import Corrupt, NotFound
 from penstock.formats._modes import way_to_read
 from penstock.formats.tokens.zarr.decode import Damage, crc32c
 from penstock.formats.tokens.zarr.meta import ARRAY_FILE, ArrayMeta
 from penstock.store.held import Held
+from penstock.store.local import LocalStore
 from penstock.store.powers import CopyingStore
 from penstock.store.readahead import Advice, random_access
 from penstock.types import Buffer, IntArray, ReadMode
@@ -80,12 +81,19 @@ class ChunkFiles:
         """Path of a file."""
         return f"{self.folder}/{self.meta.file_name(number)}"
 
-    def require_array(self) -> None:
-        """That the array is still there: chunks of one that was removed or moved hold nothing, not the fill value.
+    def require_missing(self, number: int) -> None:
+        """That a file is missing, and not the array: chunks of one that was removed or moved have no fill value.
 
         Raises:
             NotFound: its metadata are gone.
+            Corrupt: a folder, or a link that leads nowhere, stands in the place of the file.
         """
+        chunk = self.path(number)
+        if isinstance(self.store, LocalStore) and self.store.exists(chunk):
+            try:
+                self.store.size(chunk)
+            except NotFound as error:
+                raise Corrupt("a chunk is no file", path=chunk, found=error.what, hint="Restore it") from None
         path = f"{self.folder}/{ARRAY_FILE[self.meta.zarr_format]}"
         if not self.store.exists(path):
             raise NotFound("the array is gone since it was opened", path=path, hint="Open the dataset again")
