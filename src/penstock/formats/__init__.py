@@ -162,8 +162,7 @@ def sniff(store: Store, path: str, *, to_read: bool = False, layout: str | None 
             format did not.
     """
     # A Megatron path is a prefix, so what is missing may still be a dataset: only the formats can tell.
-    reasons: list[str] = []
-    broken: list[str] = []
+    reasons, broken = list[str](), list[str]()
     # What a link leads to may tell the format: it is refused, by name, when it is read.
     store = store.within(None) if isinstance(store, LocalStore) else store
     for name in _by_likelihood(store, path, to_read=to_read):
