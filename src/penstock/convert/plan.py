@@ -128,8 +128,6 @@ def plan_tokens(asked: Asked) -> TokenPlan:
     by_parts = bool(asked.file_tokens or asked.sharing.joins or asked.sharing.restart or not here)
     begun = work_folder(asked.target, inside=asked.file_tokens is not None).is_there()
     by_parts = by_parts or (asked.workers or 1) > 1 or begun
-    if output.planes:
-        _require_one_writer(output.planes, place, by_parts=by_parts)
     width, recorded = _tried(to, options, asked.target) if by_parts else (0, {})
     shared = _shared(what, asked)
     how = (width, recorded, asked.workers, asked.executor, asked.sharing, shared, by_parts)
@@ -147,12 +145,6 @@ def _planes(opened: TokenSource, place: Place, asked: Asked) -> dict[str, str]:
         what = f"the format {asked.to.name!r} has no place for planes"
         raise ConfigError(what, path=place.path, found=", ".join(found), hint=DROP)
     return found
-
-
-def _require_one_writer(planes: Mapping[str, str], place: Place, *, by_parts: bool) -> None:
-    if by_parts:
-        what = "documents with planes are written by one process: not in shares, by workers or as token files"
-        raise ConfigError(what, path=place.path, found=", ".join(planes), hint=DROP)
 
 
 def _shared(what: Mapping[str, Any], asked: Asked) -> Plan:

@@ -301,4 +301,6 @@ def _of_making(whole: Any) -> Manifest | None:
     found = getattr(whole, "manifest", None)
     if not isinstance(found, Manifest):
         return None
-    return replace(found, digest=None, num_tokens=None, binding=None, block_digests={}, fingerprints={}, parts={})
+    return replace(
+        found, digest=None, num_tokens=None, binding=None, block_digests={}, fingerprints={}, parts={}, starts=None
+    )

@@ -147,7 +147,7 @@ class MegatronWindows:
     def place_of(self, index: int, /) -> Place:
         """Documents and file ranges of a block's tokens."""
         start, stop = self._range(index)
-        documents = documents_between(self.source.doc_starts, start, stop)
+        documents = documents_between(self.source, start, stop)
         return Place(documents=documents, extents=token_extents(self.source, start, stop))
 
     def children(self) -> Mapping[str, Source[Any]]:

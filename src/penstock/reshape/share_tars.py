@@ -137,6 +137,9 @@ class TarWork:
         if not is_free_place(output.place, _FAMILY.last):
             raise output_exists(output.place.path)
 
+    def settle(self, group: int, made: Manifest) -> None:
+        """See `Asked`: nothing goes along."""
+
     def require_beginning(self, *, left: bool) -> None:
         """See `Asked`."""
         for output in self.outputs:

@@ -134,8 +134,7 @@ class JsonlSource:
     def preferred_mode(self) -> Mode:
         """How `Shuffle` orders it by default: remote and compressed ones by blocks."""
         if isinstance(self._store, Text):
-            compressed = any(compression_of(path) for path in self._store.files)
-            return preferred_mode(self._store.base, compressed=compressed)
+            return preferred_mode(self._store.base, compressed=self._store.count_compressed() > 0)
         return preferred_mode(self._store)
 
     @property
@@ -203,7 +202,7 @@ class JsonlSource:
         """What `info` shows beside counts, of several files and of compressed ones."""
         if not isinstance(self._store, Text):
             return {}
-        compressed = sum(compression_of(path) is not None for path in self._store.files)
+        compressed = self._store.count_compressed()
         return {"files": len(self._store.files), **({"compressed files": compressed} if compressed else {})}
 
     def children(self) -> Mapping[str, Source[Any]]:

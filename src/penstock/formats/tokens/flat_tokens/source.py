@@ -25,11 +25,11 @@ from penstock.formats.tokens.common import (
     require_eos,
     token_schema,
 )
-from penstock.formats.tokens.flat_tokens.chunks import ChunkArray
-from penstock.formats.tokens.flat_tokens.foreign import ForeignArray
 from penstock.formats.tokens.flat_tokens.group import LIMIT, STARTS, Group, find_group, read_group, read_manifest
-from penstock.formats.tokens.flat_tokens.problems import REBUILD, fault
-from penstock.formats.tokens.flat_tokens.zarr_meta import ARRAY_FILE, ATTRIBUTES_FILE, ArrayMeta
+from penstock.formats.tokens.zarr.chunks import ChunkArray
+from penstock.formats.tokens.zarr.foreign import ForeignArray
+from penstock.formats.tokens.zarr.meta import ARRAY_FILE, ATTRIBUTES_FILE, ArrayMeta
+from penstock.formats.tokens.zarr.problems import REBUILD, fault
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
 from penstock.store.held import Held
