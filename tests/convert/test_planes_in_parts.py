@@ -124,3 +124,36 @@ def test_one_finisher_that_fails_leaves_nothing(path: str, tmp_path: Path, monke
     monkeypatch.setattr(TokenFiles, "commit", real)
     ps.convert(path, target, file_tokens=60)
     assert held(target) == held(path)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("gone", ["all", "first", "last"])
+def test_who_finishes_while_another_sweeps_leaves_what_that_one_made(
+    overwrite: bool, gone: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Marks that are swept are not files that are missing: an index of fewer must never take the other's place."""
+    from penstock.work.tokens.files import TokenFiles
+
+    target, given = str(tmp_path / "out"), {"file_tokens": 60, "executor": "inline", "drop_planes": True}
+    if overwrite:
+        ps.convert(path, target, **{**given, "file_tokens": 1000})
+    given["overwrite"] = overwrite
+    for part in (0, 1):
+        ps.convert(path, target, part=(part, 2), **given)
+    real = TokenFiles.make
+
+    def make(files: TokenFiles, *about: Any) -> None:
+        real(files, *about)
+        marks = sorted(Path(files.work.place.path, "files").iterdir())
+        kept = {mark: mark.read_bytes() for mark in marks}
+        monkeypatch.setattr(TokenFiles, "make", real)
+        ps.convert(path, target, finish=True, **given)
+        left = {"all": [], "first": marks[1:], "last": marks[:-1]}[gone]
+        for mark in left:  # the other is at it still
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.write_bytes(kept[mark])
+
+    monkeypatch.setattr(TokenFiles, "make", make)
+    ps.convert(path, target, finish=True, **given)
+    assert opened(target).num_tokens == opened(path).num_tokens
+    assert not ps.verify(target, depth="full")

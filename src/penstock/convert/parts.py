@@ -342,7 +342,7 @@ class _Pass:
         if not names:
             raise ConfigError("the source holds no document", path=plan.shown, hint="A folder needs a token file")
         with planes_along(plan):
-            manifest = files.commit()
+            manifest = files.commit(names)
         return replace(self._told(names, listed), digest=manifest.digest, manifest=manifest)
 
     def _files(self) -> TokenFiles:

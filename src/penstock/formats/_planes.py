@@ -24,7 +24,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -251,6 +251,11 @@ class _Values:
     def __reduce__(self) -> tuple[object, ...]:
         return (_Values, self._args)
 
+    @property
+    def place(self) -> tuple[Store, str]:
+        """The store, and the file in it."""
+        return self._args[:2]
+
     def read(self, start: int, stop: int) -> NDArray[Any]:
         if self._is_mapped:
             found = self._mapped.get()[start:stop]
@@ -372,6 +377,21 @@ def plane_digest(store: Store, path: str, tick: Callable[[], object] = lambda: N
         hasher.update(store.get(path, start_bytes, _READ_BYTES))
         tick()
     return hasher.hexdigest()
+
+
+def require_intact(planes: Iterable[object]) -> None:
+    """That planes which are copied hold what their index says: a copy has a digest of its own, which would hide it.
+
+    One read of each. Raises:
+        Corrupt: one holds other bytes.
+    """
+    for plane in planes:
+        if isinstance(plane, PlaneFile):
+            store, path = plane.file.place
+            found = plane_digest(store, path)
+            if found != plane.entry.digest:
+                what = f"the plane {plane.entry.name} holds other bytes than its index says"
+                raise Corrupt(what, path=path, found=found, expected=plane.entry.digest, hint=_RESTORE)
 
 
 def check_planes(store: Store, base: str, format: str, source: TokenSource, *, full: bool) -> Iterator[Finding]:

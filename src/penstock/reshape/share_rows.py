@@ -57,7 +57,7 @@ from penstock.store.place import Place, distinct_names
 from penstock.store.unfinished import Once
 from penstock.types import Manifest
 from penstock.work.groups import is_free_place, require_no_object
-from penstock.work.parts import PartName, read_part
+from penstock.work.parts import PartName, made_of, read_part
 from penstock.work.plan import Plan, PlannedInput
 from penstock.work.shared import SharedWork
 from penstock.work.tokens.blocks import BlockJob, BlockMark, digest_block
@@ -258,7 +258,7 @@ def _laid(asked: RowWork, listed: Mapping[int, Sequence[PartName]], group: int) 
         if isinstance(one, InPlace):
             yield one
         else:
-            yield listed[task][group]
+            yield made_of(listed, task, asked.beside)[group]
             task += 1
 
 

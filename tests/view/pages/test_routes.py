@@ -195,8 +195,11 @@ def test_the_side_file_of_tars(tmp_path: Path, pages: Ask) -> None:
     with ps.create(tmp_path / "tars", format="webdataset") as writer:
         writer.write({"__key__": "one", "txt": b"text"})
     (tmp_path / "empty.jsonl").touch()
+    with ps.create(tmp_path / "texts", format="folder") as writer:
+        writer.write({"__key__": "a.txt", "txt": b"text"})
     found = {one.path: one for one in shelf_of(tmp_path).datasets}
     assert found["tars"].warnings == ()
+    assert (found["texts"].format, found["texts"].samples) == ("folder", 1)
     assert (found["tars"].size_bytes or 0) > 10_000
     assert (found["empty.jsonl"].samples, found["empty.jsonl"].warnings) == (0, ("empty",))
     page = pages(tmp_path / "tars").get("/").text

@@ -386,11 +386,12 @@ def _into_files(run: _Pass) -> PackReport:
             files.make(parts, request.sharing.part)
         return _unfinished(run, books, [*times, time.perf_counter()], ())
     _require_documents(run, books, parts)
-    files.make(parts_in_order(run.encoding(), parts or []))
+    in_order = parts_in_order(run.encoding(), parts or [])
+    files.make(in_order)
     times.append(time.perf_counter())
     of_run = (request, run.material, work, parts or [])
     with kept_rows(*of_run), kept_mask(*of_run, books):
-        manifest = files.commit()
+        manifest = files.commit(in_order)
     return _finished(run, books, manifest, times)
 
 

@@ -36,7 +36,8 @@ MOST_FAR_FOLDERS = 64
 _AT_ONCE = 16
 _PARTS = (".idx", ".penstock", ".jsonl.idx", ".tar.idx", ".exclude.jsonl", ".certificate.json", ".next")
 _SUFFIXES = (".pbin", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".arrow", ".bin", ".ds", ".zarr", ".npy", ".tar")
-_MARKS = ("index.json", ".nv-meta", "state.json", "dataset_dict.json", ".zgroup", "zarr.json", INSIDE, OF_METADATA)
+_OTHERS = ("index.json", ".nv-meta", "state.json", "dataset_dict.json", ".zgroup", "zarr.json")
+_MARKS = (*_OTHERS, ".penstock", INSIDE, OF_METADATA)
 _WORK = "work"
 
 NOT_READ = "its index is read when it is opened"

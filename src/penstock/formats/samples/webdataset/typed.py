@@ -32,6 +32,21 @@ _KEPT = ("__restore_key__", "__subflavors__", "__sources__")
 
 
 @dataclass(frozen=True, slots=True)
+class SaidSubset:
+    """The part of a split that a `dataset.yaml` says.
+
+    Attributes:
+        start: first sample, counted with those that the split leaves out.
+        stop: where it ends; None for the end.
+        ratio: the part of that range.
+    """
+
+    start: int
+    stop: int | None
+    ratio: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Typing:
     """How raw samples become typed ones.
 
@@ -46,6 +61,7 @@ class Typing:
         columns: keep only these fields.
         config: name of that file in `.nv-meta` where it is not `dataset.yaml`.
         asked: `decode=` of `penstock.open`.
+        subset: the part of the split that is meant; who puts datasets together takes it.
         unheeded: what the file says, and nothing here follows.
     """
 
@@ -59,6 +75,7 @@ class Typing:
     columns: tuple[str, ...] | None = None
     config: str | None = None
     asked: str | None = None
+    subset: SaidSubset | None = None
     unheeded: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
 
     def identity(self) -> list[Any]:
@@ -101,6 +118,11 @@ class TypedSource:
     def path(self) -> str:
         """The dataset's folder."""
         return self._raw.path
+
+    @property
+    def subset(self) -> SaidSubset | None:
+        """The part of the split that its file says; it has all samples of the split nevertheless."""
+        return self._typing.subset
 
     @property
     def split(self) -> str | None:
