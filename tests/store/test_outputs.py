@@ -237,6 +237,19 @@ def test_inputs_are_known_by_any_name(tmp_path: Path) -> None:
     require_other([str(one)], str(tmp_path / "two.jsonl"))
 
 
+def test_the_name_of_a_megatron_pair_is_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`convert m m --to mds` made a folder of that name, and `m` meant it from then on."""
+    monkeypatch.chdir(tmp_path)
+    with ps.create("m", format="megatron", token_bytes=2) as writer:
+        writer.write({"tokens": [1, 2, 3]})
+    for name in ("m", "./m", str(tmp_path / "m")):
+        with pytest.raises(ConfigError, match="the name of an input"):
+            ps.convert("m", name, to="mds")
+    assert not (tmp_path / "m").exists()
+    (tmp_path / "m").mkdir()
+    ps.convert("m.idx", "m/out", to="mds")
+
+
 def test_an_input_that_can_not_be_looked_at_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second name of an input is known by asking for both: where the disk does not say, nothing is written."""
     one, hard, stat = tmp_path / "one.jsonl", str(tmp_path / "hard.jsonl"), os.stat

@@ -18,6 +18,7 @@ from penstock.formats.tokens.folder.index import SUFFIXES
 from penstock.store._files import require_movable
 from penstock.store.local import Kept
 from penstock.store.memory import MemoryStore
+from penstock.store.other_name import require_other_name
 from penstock.store.outputs import output_path, require_other
 from penstock.store.place import Place
 from penstock.store.powers import CopyingStore
@@ -118,6 +119,7 @@ def understand(
         files = (source.path,) if source_format == TABLE else files_at(source_format, source.path)
         others = () if file_tokens else files_at(chosen.name, target.path)
         require_other(files, target.path, *others)
+        require_other_name([source.path], target.path)
     _require_shareable(sharing, source, target, chosen)
     if keep_excluded:
         _require_kept(source, target, sharing, overwrite=overwrite)

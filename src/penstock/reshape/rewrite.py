@@ -23,6 +23,7 @@ from penstock.reshape.rows import AnyRows, LineRows, TokenRows, read_run, runs, 
 from penstock.reshape.samples import SampleRows
 from penstock.reshape.tally import Tally
 from penstock.store.dry import dry_place
+from penstock.store.other_name import require_other_name
 from penstock.store.outputs import require_other
 from penstock.store.place import Place, distinct_names
 from penstock.store.unfinished import Once
@@ -278,6 +279,7 @@ def require_other_dataset(inputs: Sequence[AnyRows], output: Place, name: str, r
     """Refuse an output of the format `name` that is one of the inputs, or has to do with one; raises `ConfigError`."""
     files = [file for rows in inputs for file in files_at(rows.format, rows.place.path)]
     require_other([*files, *(one.path for one in reads)], output.path, *files_at(name, output.path))
+    require_other_name((rows.place.path for rows in inputs), output.path)
 
 
 def _sample_options(output: Output, sources: Sequence[SampleRows], made_by: Mapping[str, Any]) -> dict[str, Any]:

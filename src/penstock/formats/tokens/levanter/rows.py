@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats.tokens.common import recipe_of
 from penstock.formats.tokens.levanter.arrays import JaggedArray
 from penstock.formats.tokens.levanter.ledger import LEDGER, Ledger
-from penstock.store.fingerprint import once_a_host, sample_fingerprint
+from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
 from penstock.types import Batch, Extent, Field, IntArray, OpenOptions, Place, Sample, Schema
 
 ALONE = "value"
@@ -70,6 +71,12 @@ class LevanterRows:
 
             self._fingerprint = once_a_host(self._store, [self.ledger.path], "levanter", find)
         return self._fingerprint
+
+    @property
+    def kept_key(self) -> str:
+        """By what this host keeps what it derives of these data; see `penstock._digest`."""
+        files = (path for _, path in self._data_files())
+        return files_key(self.fingerprint, self._store, chain([self.ledger.path], files))
 
     @property
     def files(self) -> tuple[Store, list[str]]:
