@@ -52,6 +52,19 @@ class LaneStream(Protocol[T_co]):
         ...
 
 
+class CountedLanes(LaneStream[T_co], Protocol):
+    """A lane stream whose outputs know how many the lane gave before them."""
+
+    def outputs_after(self, lane: int, window: int, before: int, /) -> Iterator[T_co]:
+        """As `outputs`; the windows before gave `before` samples."""
+        ...
+
+
+def counts(stream: LaneStream[T_co]) -> TypeGuard[CountedLanes[T_co]]:
+    """Whether a lane stream has `outputs_after`."""
+    return hasattr(type(stream), "outputs_after")
+
+
 @runtime_checkable
 class Seedable(Protocol):
     """A stream in which a seed may be left open."""

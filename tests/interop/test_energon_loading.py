@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,27 @@ def test_contents(path: str, split: str, image: str | None, training: bool) -> N
     assert _sorted(found) == _sorted(theirs)
     if not training:
         assert [one["key"] for one in found] == [one["key"] for one in theirs]
+
+
+def test_subset_of_a_dataset_yaml(tmp_path: Path) -> None:
+    """It counts whatever a metadataset says, and can be written as the object that it is in the original."""
+    folder = shutil.copytree(DATA / "ds_a", tmp_path / "ds_a")
+    (tmp_path / "half.yaml").write_text(
+        "__module__: megatron.energon\n__class__: MetadatasetV2\n"
+        "splits: {train: {path: ds_a, split_part: train, subset: {range: [0%, 50%]}}}\n"
+    )
+    plain = (folder / ".nv-meta" / "dataset.yaml").read_text()
+    ranges = ["range: [0.25, 0.75]", "absolute_range: [3, 10], range: [0.333, 1]"]
+    for said in ranges:
+        object_of = "__module__: megatron.energon.flavors.webdataset.structs, __class__: DatasetSubset"
+        (folder / ".nv-meta" / "dataset.yaml").write_text(f"{plain}subset: {{{object_of}, {said}}}\n")
+        for path in [folder, tmp_path / "half.yaml"]:
+            given = {"path": str(path), "split": "train", "image": None, "training": False}
+            theirs = peers.run_script("energon", SCRIPT, {"call": "contents", **given})
+            assert theirs
+            assert json.loads(json.dumps(ours(**given))) == theirs, (said, path)
+        (folder / ".nv-meta" / "dataset.yaml").write_text(f"{plain}subset: {{{said}}}\n")
+        assert json.loads(json.dumps(ours(**given))) == theirs
 
 
 def test_jsonl_by_chance(tmp_path: Path) -> None:

@@ -70,6 +70,16 @@ def test_a_program(name: str, data: Any, tmp_path: Path) -> None:
     assert theirs["resumed"] is True
 
 
+def test_indexes_of_batches_and_samples(tmp_path: Path) -> None:
+    """In every function of a task encoder, whatever it makes of samples, they are as in the original."""
+    given = {"path": str(texts(tmp_path))}
+    theirs = peers.run_script("energon", PROGRAMS / "energon_indexes.py", given)
+    ours = json.loads(json.dumps(runpy.run_path(str(moved("indexes", tmp_path)))["main"](**given)))
+    assert sorted(ours) == sorted(theirs)
+    for name, batches in theirs.items():
+        assert ours[name] == batches, name
+
+
 @pytest.mark.parametrize("worlds", [(2, 1), (1, 2), (2, 4)])
 @pytest.mark.parametrize(
     ("name", "data", "more"),

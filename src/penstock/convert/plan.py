@@ -21,7 +21,7 @@ from penstock.executors import HERE, AnyExecutor
 from penstock.formats import get_format
 from penstock.formats._excluding import stored
 from penstock.formats._kept import carried_list, excluded_count, kept, left_out, whole_of
-from penstock.formats._planes import base_of
+from penstock.formats._planes import base_of, require_intact
 from penstock.formats._token_column import ColumnTokens, usual_column
 from penstock.formats.tokens.folder.side import NAME as FOLDER
 from penstock.store.exclude_list import NO_LIST, Entry
@@ -144,6 +144,7 @@ def _planes(opened: TokenSource, place: Place, asked: Asked) -> dict[str, str]:
     if found and base_of(asked.to.name, asked.target.path) is None:
         what = f"the format {asked.to.name!r} has no place for planes"
         raise ConfigError(what, path=place.path, found=", ".join(found), hint=DROP)
+    require_intact(planes_of(opened).values())
     return found
 
 

@@ -44,6 +44,7 @@ BUILT_IN: dict[str, str] = {
     "raw-tokens": "penstock.formats.tokens.raw_tokens:FORMAT",
     "datatrove": "penstock.formats.tokens.datatrove:FORMAT",
     "litdata": "penstock.formats.tokens.litdata:FORMAT",
+    "levanter": "penstock.formats.tokens.levanter:FORMAT",
     "mds": "penstock.formats.shards.mds:FORMAT",
     "csv": "penstock.formats.shards.xsv:CSV",
     "tsv": "penstock.formats.shards.xsv:TSV",
@@ -64,6 +65,7 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
     "raw-tokens": (".bin", ".npy"),
     "datatrove": (".ds",),
     "litdata": (),
+    "levanter": (),
     "mds": (".mds",),
     "csv": (),
     "tsv": (),
@@ -88,6 +90,7 @@ _KINDS = {"jsonl": "JSONL", "parquet": "Parquet", "pbin": "token files", "flat-t
 _SHARD_FORMATS = ("mds", "csv", "tsv", "xsv", "json-shards")
 _MARKS = {
     "index.json": ("token-files", *_SHARD_FORMATS, "litdata"),
+    "shard_ledger.json": ("levanter",),
     ".nv-meta/.info.json": ("webdataset",),
     "state.json": ("hf",),
     "dataset_dict.json": ("hf",),

@@ -8,8 +8,8 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from penstock._columns import stack
-from penstock._kinds import LaneStream
+from penstock._columns import in_memory, stack
+from penstock._kinds import LaneStream, counts
 from penstock._stages import Collecting
 from penstock.errors import ConfigError, NotFound, PenstockError, ResumeMismatch
 from penstock.load import state as saved_states
@@ -80,7 +80,10 @@ class LaneShares:
         """The parts of worker number `worker`."""
         task, lanes = self.task, self.task.data.lanes
         own = sorted(task.places)[worker :: self.workers]
-        walks = {lane: walk(task.data, lane, *task.places[lane], wait) for lane in own}
+        consumed = task.first_position + task.stride * self.first * task.batch_size
+        # The first output of lane l of n is number l of the global order, the next one n behind it.
+        delivered = {lane: -(-max(0, consumed - lane) // lanes) for lane in own}
+        walks = {lane: walk(task.data, lane, *task.places[lane], wait, delivered[lane]) for lane in own}
         number = self.first
         while True:
             part = Part([], [], {}, {})
@@ -132,7 +135,8 @@ class LaneBatches:
             seconds.update(part.seconds)
             for row, sample in zip(part.rows, part.samples, strict=True):
                 samples[row] = sample
-        return self._task.collate(stack(samples)), dict(seconds), places
+        with in_memory("a batch", f"{len(samples)} samples of lanes"):
+            return self._task.collate(stack(samples)), dict(seconds), places
 
     def ready(self) -> int:
         """Parts of batches that are ready."""
@@ -144,9 +148,17 @@ class LaneBatches:
 
 
 def walk(
-    data: LaneStream[Any], lane: int, window: int, offset: int, wait: Wait
+    data: LaneStream[Any], lane: int, window: int, offset: int, wait: Wait, delivered: int
 ) -> Iterator[tuple[Any, tuple[int, int]]]:
     """The outputs of a lane from (window, offset) on, each with the place after it; without end.
+
+    Args:
+        data: the lane stream.
+        lane: of it.
+        window: that the next output is looked for in.
+        offset: outputs of the window that were delivered.
+        wait: for when to try again.
+        delivered: outputs of the lane that were, these among them.
 
     Raises:
         ResumeMismatch: the window gives fewer outputs than were delivered before.
@@ -154,12 +166,12 @@ def walk(
     """
     empty = 0
     while True:
-        delivered = offset
-        for delivered, sample in _outputs(data, lane, window, offset, wait):
-            yield sample, (window, delivered)
-        empty = empty + 1 if delivered == 0 else 0
+        before, count = delivered - offset, offset
+        for count, sample in _outputs(data, lane, window, before, offset, wait):
+            yield sample, (window, count)
+        empty = empty + 1 if count == 0 else 0
         require_outputs(lane, window, empty)
-        window, offset = window + 1, 0
+        window, offset, delivered = window + 1, 0, before + count
 
 
 def require_outputs(lane: int, window: int, empty: int) -> None:
@@ -172,13 +184,16 @@ def require_outputs(lane: int, window: int, empty: int) -> None:
         )
 
 
-def _outputs(data: LaneStream[Any], lane: int, window: int, offset: int, wait: Wait) -> Iterator[tuple[int, Any]]:
+def _outputs(
+    data: LaneStream[Any], lane: int, window: int, before: int, offset: int, wait: Wait
+) -> Iterator[tuple[int, Any]]:
     """The outputs of one window after the first `offset`, each with its number from 1; tried again after I/O errors."""
     waits = iter(_RETRY_WAITS_S)
     while True:
         number = 0
+        made = data.outputs_after(lane, window, before) if counts(data) else data.outputs(lane, window)
         try:
-            for number, sample in enumerate(data.outputs(lane, window), 1):
+            for number, sample in enumerate(made, 1):
                 if number > offset:
                     yield number, sample
                     offset = number

@@ -75,7 +75,15 @@ def subset(source: Source[Any], bounds: Sequence[Bound]) -> TakenSource[Any] | T
             is already a part by percentages.
     """
     known: Chosen | None = getattr(source, "chosen", None)
-    chosen = _narrowed(Chosen(source) if known is None else known, bounds)
+    return part_of(_narrowed(Chosen(source) if known is None else known, bounds))
+
+
+def part_of(chosen: Chosen) -> TakenSource[Any] | TakenTokens:
+    """The part of a source, which can be made smaller by `subset`.
+
+    Raises:
+        ConfigError: it is not inside of the source.
+    """
     whole = chosen.source
     if isinstance(whole, _Excluding):
         start, stop = map(whole.kept_before, chosen.range_in(whole.split_size))

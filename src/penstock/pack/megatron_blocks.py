@@ -196,9 +196,7 @@ class MegatronWindows:
         return starts
 
     def _plan_key(self) -> str:
-        doc_starts = self.source.doc_starts
-        known = borders_key(self.source.fingerprint, doc_starts)
-        return f"{VERSION}-{self.packing.length}-{self._read_tokens}-{known}"
+        return f"{VERSION}-{self.packing.length}-{self._read_tokens}-{borders_key(self.source)}"
 
 
 def block_starts(doc_starts: IntArray, length: int, read_tokens: int) -> IntArray:

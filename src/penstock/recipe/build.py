@@ -7,16 +7,19 @@ from fractions import Fraction
 from typing import Any, Literal, TypeAlias, cast
 
 from penstock._naming import naming
+from penstock._secrets import logger
 from penstock.abc import Source, Stream
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError, PenstockError, Unsupported
 from penstock.mix import Blend, Epochs, Join, WithAux, subset
 from penstock.mix.shares import exactly
 from penstock.order import Sequential, Shuffle
 from penstock.recipe.code import Code, joiner_of
 from penstock.recipe.flavored import Flavored
-from penstock.recipe.leaf import is_crude, open_aux, open_leaf
+from penstock.recipe.leaf import is_crude, open_aux, open_leaf, said_part
 from penstock.recipe.tree import Joined, Leaf, Mixed, Multiplier, Node, units
 from penstock.types import OpenOptions, Sample
+
+_log = logger("penstock.recipe")
 
 Mode: TypeAlias = Literal["train", "val"]
 
@@ -95,7 +98,7 @@ class Builder:
         source = self._join(node) if isinstance(node, Joined) else self._leaf(node)
         return source if self._each is None else self._each(source, node)
 
-    def _leaf(self, node: Leaf) -> Source[Sample]:
+    def _open(self, node: Leaf) -> Source[Sample]:
         key = (node.path, node.split, node.dataset_config, node.split_config)
         if key not in self._opened:
             self._opened[key] = open_leaf(
@@ -106,14 +109,21 @@ class Builder:
                 sample_types=self._code.types,
                 options=self._options,
             )
-        source = self._opened[key]
+        return self._opened[key]
+
+    def _leaf(self, node: Leaf) -> Source[Sample]:
+        source = self._open(node)
         if node.aux and not is_crude(source):
             raise ConfigError(
                 "auxiliary data are for crude datasets: these samples are typed already",
                 path=node.path,
                 found=", ".join(node.aux),
             )
-        taken = _flavored(_part(source, node), node.subflavors)
+        said = said_part(source)
+        if said is not None and node.ranges:
+            what = "%s: its dataset.yaml says a subset, which counts as in Energon: that of the metadataset does not"
+            _log.warning(what, node.path)
+        taken = _flavored(_part(source, node) if said is None else said, node.subflavors)
         stores: dict[str, Any] = {
             name: open_aux(*place, follow_links=self._options.follow_links) for name, place in node.aux.items()
         }
@@ -121,6 +131,10 @@ class Builder:
 
     def _join(self, node: Joined) -> Source[Sample]:
         members = {name: self._leaf(member) for name, member in node.members.items()}
+        for member in node.members.values():
+            if said_part(self._open(member)) is not None:
+                hint = "Say it of the join, in the metadataset, and take it out there"
+                raise Unsupported("a subset of a member of a join", path=member.path, found="subset", hint=hint)
         joiner = joiner_of(node.joiner, self._code, node.path)
         given: Any = members if node.named else list(members.values())
         how: Any = node.how if node.named else list(node.how.values())

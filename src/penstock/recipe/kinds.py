@@ -24,7 +24,7 @@ from penstock.pack import BestFit, Chunk, FillInTheMiddle, MegatronBlocks, PackB
 from penstock.recipe.code import joiner_of
 from penstock.recipe.context import Context
 from penstock.recipe.flavored import Flavored
-from penstock.recipe.leaf import format_of, open_leaf
+from penstock.recipe.leaf import format_of, open_leaf, said_part
 from penstock.recipe.schedule import LENGTH, SCHEDULE, length_of, scheduled
 from penstock.recipe.values import WEIGHT, number_of
 from penstock.types import OpenOptions
@@ -114,7 +114,9 @@ def _open(context: Context, node: Mapping[str, Any]) -> Any:
         return context.open_source(path, **given, format=name)
     columns = given.pop("columns", None)
     options = OpenOptions(**given, columns=None if columns is None else tuple(columns))
-    return open_leaf(path, options.split, **config, sample_types=context.code.types, options=options)
+    source = open_leaf(path, options.split, **config, sample_types=context.code.types, options=options)
+    said = said_part(source)
+    return source if said is None else said
 
 
 def _take(context: Context, node: Mapping[str, Any]) -> Any:
@@ -214,7 +216,7 @@ def _seqax(context: Context, node: Mapping[str, Any]) -> Any:
 
 
 def _fill_in_the_middle(context: Context, node: Mapping[str, Any]) -> Any:
-    given = {key: node[key] for key in ("rate", "spm_rate", "seed", *_FIM_IDS)}
+    given = {key: node[key] for key in ("rate", "spm_rate", "seed", *_FIM_IDS) if key in node}
     return FillInTheMiddle(context.source(node), **given)
 
 
@@ -379,7 +381,7 @@ KINDS: dict[str, Kind] = {
     "best-fit": Kind(_windows(BestFit, "length", "pad_id"), {"length": COUNT, **_SOURCE}, {"pad_id": INDEX}, _VERSION),
     "fill-in-the-middle": Kind(
         _fill_in_the_middle,
-        {"rate": _SHARE, "spm_rate": _SHARE, "seed": INT, **dict.fromkeys(_FIM_IDS, INDEX), **_SOURCE}, {}, _VERSION,
+        {"rate": _SHARE, "seed": INT, **dict.fromkeys(_FIM_IDS, INDEX), **_SOURCE}, {"spm_rate": _SHARE}, _VERSION,
     ),
     "megatron-blocks": Kind(
         _windows(MegatronBlocks, "length", "labels"), {"length": COUNT, **_SOURCE}, {"labels": _LABELS}, _VERSION

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.abc import Source
-from penstock.errors import NotFound, Unsupported
+from penstock.errors import ConfigError, NotFound, Unsupported
 from penstock.formats import get_format, open_source, sniff
 from penstock.formats._door import open_at, without_excluded
 from penstock.formats._excluded import require_no_exclusions
@@ -24,6 +24,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
 from penstock.formats.samples.webdataset.sample_types import SampleType
 from penstock.formats.samples.webdataset.source import open_raw
 from penstock.formats.samples.webdataset.typed import TypedSource
+from penstock.mix.subset import Chosen, part_of
 from penstock.store.place import Place, dataset_at, place_of
 from penstock.types import OpenOptions, Sample
 
@@ -88,6 +89,23 @@ def open_leaf(
         return without_excluded(chosen, store, root, options, made)
     require_no_exclusions(store, root)
     return made
+
+
+def said_part(source: Source[Any]) -> Source[Any] | None:
+    """The part of a dataset that its `dataset.yaml` says; None where it says none.
+
+    Raises:
+        ConfigError: it is not inside of the split.
+    """
+    typed = stored(source)
+    said = typed.subset if isinstance(typed, TypedSource) else None
+    if said is None:
+        return None
+    try:
+        return part_of(Chosen(source, said.start, said.stop, said.ratio))
+    except ConfigError as error:
+        error.path = error.path or typed.path
+        raise
 
 
 def open_aux(path: str, is_folder: bool, *, follow_links: bool = False) -> Source[Sample]:

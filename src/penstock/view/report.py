@@ -71,8 +71,8 @@ def report(
     examples: int = 12, depth: CheckDepth = "quick", step: int = 0, steps: int | None = None,
     global_batch: int | None = None, world: int | None = None, seed: int | None = None, mode: str | None = None,
     split: str | None = None, format: str | None = None, layout: str | None = None, eos_id: int | None = None,
-    excludes: str | os.PathLike[str] | None = None, tokenizer: str | None = None, overwrite: bool = False,
-    trust: bool = False, follow_links: bool = False,
+    excludes: str | os.PathLike[str] | None = None, flavor: str | None = None, tokenizer: str | None = None,
+    overwrite: bool = False, trust: bool = False, follow_links: bool = False,
 ) -> Report:  # fmt: skip
     """Write what there is to see of a dataset, or of a run over a recipe, as one page.
 
@@ -86,7 +86,7 @@ def report(
         depth: of the check of a dataset, as of `penstock.verify`; `"none"` for no check.
         step: of a run, whose batch is shown.
         steps, global_batch, world, seed, mode: of a run, as of `penstock plan`.
-        split, format, layout, eos_id, excludes, trust, follow_links: as of `penstock.open`.
+        split, format, layout, eos_id, excludes, flavor, trust, follow_links: as of `penstock.open`.
         tokenizer: file or folder of the tokenizer, to show ids as text.
         overwrite: replace the report that is there.
 
@@ -105,6 +105,7 @@ def report(
     for_runs: dict[str, Any] = {"steps": steps, "global_batch": global_batch, "world": world}
     for_runs |= {"seed": seed, "mode": mode}
     for_data: dict[str, Any] = {"format": format, "layout": layout, "eos_id": eos_id, "excludes": excludes}
+    for_data["flavor"] = flavor
     _refuse_others(for_data if of_run else for_runs | {"step": step or None}, of_run=of_run)
     if of_run:
         named: Any = {name: value for name, value in for_runs.items() if name != "steps"}

@@ -21,3 +21,12 @@ class Encoder(DefaultTaskEncoder[Any, Any, Any, Any]):
 
         sample.text = (sample.text, random.random())
         return sample
+
+
+class Copies(Encoder):
+    @stateless(restore_seeds=True)
+    def encode_sample(self, sample: Any) -> Any:
+        import random
+
+        for _ in range(len(sample.text) % 3):
+            yield TextSample.derive_from(sample, text=(self.current_batch_index, random.random()))

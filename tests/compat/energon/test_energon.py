@@ -235,7 +235,7 @@ def test_a_blend_has_no_end() -> None:
 class Noisy(Texts):
     @en.stateless(restore_seeds=True)
     def encode_sample(self, sample: Any) -> Any:
-        sample.text = (sample.text, random.random(), np.random.random(), self.current_sample_index)
+        sample.text = (sample.text, random.random(), np.random.random(), self.current_batch_index)
         return sample
 
 
@@ -353,10 +353,11 @@ def test_processes_give_the_same() -> None:
     folder = str(Path(__file__).parent)
     sys.path.insert(0, folder)
     try:
-        encoder = importlib.import_module("energon_functions").Encoder()
-        threads = list(islice(en.get_loader(train(encoder, wc=config(workers=1))), 6))
-        ld = en.get_savable_loader(train(encoder, wc=config(workers=2)), worker_kind="processes")
-        assert list(islice(ld, 6)) == threads
+        functions = importlib.import_module("energon_functions")
+        for encoder, options in [(functions.Encoder(), {}), (functions.Copies(), {"lanes": 2})]:
+            threads = list(islice(en.get_loader(train(encoder, wc=config(workers=1), **options)), 6))
+            ld = en.get_savable_loader(train(encoder, wc=config(workers=2), **options), worker_kind="processes")
+            assert list(islice(ld, 6)) == threads
     finally:
         sys.path.remove(folder)
 

@@ -477,6 +477,28 @@ def test_an_array_takes_them_along(
         assert one == array
 
 
+@pytest.mark.parametrize("verb", ["convert", "merge", "shuffle", "filter"])
+def test_a_plane_with_a_flipped_bit_is_not_copied(tmp_path: Path, verb: str) -> None:
+    """The copy would have a digest of its own, and `verify` nothing to find."""
+    path, target = made(tmp_path), tmp_path / "out" / "x.pbin"
+    target.parent.mkdir()
+    (plane,) = tmp_path.glob("a.pbin.plane.weight-*")
+    data = bytearray(plane.read_bytes())
+    data[11] ^= 1
+    plane.write_bytes(data)
+    runs: dict[str, Any] = {
+        "convert": lambda **o: ps.convert(path, target, **o),
+        "merge": lambda **o: ps.merge([path], target, **o),
+        "shuffle": lambda **o: ps.shuffle(path, target, seed=1, **o),
+        "filter": lambda **o: ps.filter(path, target, min_tokens=2, **o),
+    }
+    with pytest.raises(Corrupt, match="weight holds other bytes"):
+        runs[verb]()
+    assert list(target.parent.iterdir()) == []
+    if verb == "convert":
+        ps.convert(path, target, drop_planes=True)
+
+
 def test_a_document_longer_than_what_is_held_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from penstock.reshape import planes
 

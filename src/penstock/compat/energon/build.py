@@ -9,10 +9,11 @@ from typing import Any, cast
 from penstock._digest import derive_key
 from penstock._kinds import is_stream
 from penstock.abc import Source, Stream
+from penstock.compat.energon.encoded import Encoded, Filled
 from penstock.compat.energon.leaf import Samples
 from penstock.compat.energon.opening import Opening, open_node
 from penstock.compat.energon.passes import Shares
-from penstock.compat.energon.stages import Encoded, Filled, Lanes
+from penstock.compat.energon.stages import Lanes
 from penstock.compat.energon.walks import Lane, Place, SavableDataset, Steps
 from penstock.compat.energon.work import AnyEncoder, Work
 from penstock.compat.energon.worker import WorkerConfig

@@ -75,9 +75,15 @@ def _seeded(fn: Any) -> Any:
 
         @functools.wraps(fn)
         def generates(*args: Any, **kwargs: Any) -> Iterator[Any]:
-            with _seeds():
-                made = list(fn(*args, **kwargs))
-            yield from made
+            made, numbers = fn(*args, **kwargs), None
+            while True:
+                with _seeds(numbers):
+                    try:
+                        one = next(made)
+                    except StopIteration:
+                        return
+                    numbers = _numbers()
+                yield one
 
         return generates
 
@@ -90,23 +96,36 @@ def _seeded(fn: Any) -> Any:
 
 
 @contextmanager
-def _seeds() -> Generator[None]:
+def _seeds(numbers: tuple[Any, Any, Any] | None = None) -> Generator[None]:
+    """The generators are seeded for what is worked on, or go on where they were, and are as before afterwards."""
     seed, number = seed_now()
-    key = derive_key(seed, "stateless", number)
-    torch = sys.modules.get("torch")
     with _seeding:
-        before = random.getstate(), np.random.get_state(), None if torch is None else torch.random.get_rng_state()
-        random.seed(key)
-        np.random.seed(key & 0xFFFFFFFF)
-        if torch is not None:
-            torch.random.default_generator.manual_seed(key >> 1)
+        before = _numbers()
+        if numbers is not None:
+            _set_numbers(numbers)
+        else:
+            key = derive_key(seed, "stateless", number)
+            random.seed(key)
+            np.random.seed(key & 0xFFFFFFFF)
+            if (torch := sys.modules.get("torch")) is not None:
+                torch.random.default_generator.manual_seed(key >> 1)
         try:
             yield
         finally:
-            random.setstate(before[0])
-            np.random.set_state(before[1])
-            if torch is not None:
-                torch.random.set_rng_state(before[2])
+            _set_numbers(before)
+
+
+def _numbers() -> tuple[Any, Any, Any]:
+    """Where the generators of random, numpy and torch are."""
+    torch = sys.modules.get("torch")
+    return random.getstate(), np.random.get_state(), None if torch is None else torch.random.get_rng_state()
+
+
+def _set_numbers(numbers: tuple[Any, Any, Any]) -> None:
+    random.setstate(numbers[0])
+    np.random.set_state(numbers[1])
+    if numbers[2] is not None:
+        sys.modules["torch"].random.set_rng_state(numbers[2])
 
 
 class TaskEncoder(Generic[T_sample, T_encoded_sample, T_raw_batch, T_batch]):
@@ -199,17 +218,21 @@ class TaskEncoder(Generic[T_sample, T_encoded_sample, T_raw_batch, T_batch]):
 
     @property
     def current_sample_index(self) -> int:
-        """The position of the sample that is worked on: unique in a run, the same after a restore."""
-        return current(1, "current_sample_index")
+        """How many samples the function's worker gave it before, times the workers, plus the worker's number.
+
+        As in the original: other ranks count alike. In `batch` and `encode_batch` batches are counted. For numbers that
+        are the sample's own, on any ranks, use `@stateless(restore_seeds=True)`.
+        """
+        return current("sample", "current_sample_index")
 
     @property
     def current_batch_index(self) -> int:
-        """The number of this rank's batch that is worked on, the same after a restore: for seeds.
+        """The number of this rank's batch that is being made, the same after a restore: for seeds.
 
-        In `encode_sample` it is that of the batch which the sample will be in; with packing, grouping and generators,
-        as many samples as a batch holds count as one.
+        Without packing and grouping it is, in `encode_sample`, the batch that the sample will be in. With packing the
+        buffer is filled as far as packs were taken from it, so it is an earlier one; with grouping as well.
         """
-        return current(2, "current_batch_index")
+        return current("batch", "current_batch_index")
 
     @property
     def leaves_samples(self) -> bool:

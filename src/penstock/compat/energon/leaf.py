@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.compat.energon.stages import Encoded
+import numpy as np
+
+from penstock.compat.energon.encoded import Encoded
 from penstock.compat.energon.walks import Lane, Place, SavableDataset, Steps, T_sample
-from penstock.compat.energon.worker import WorkerConfig
+from penstock.compat.energon.worker import WorkerConfig, current_batch
 
 
 class Samples(SavableDataset[T_sample]):
@@ -32,14 +34,22 @@ class Samples(SavableDataset[T_sample]):
         number and count, which decide where the next pass begins.
         """
         number, index, done, stride, first, count = _start(lane) if place is None else place
+        several = self._encoded.work.is_generator
         while self._size is None or index < self._size:
-            box = self._encoded[index + (self._size or 0) * number]
-            for delivered, sample in enumerate(box[done:], done + 1):
-                ended = delivered == len(box)
-                at = (index + stride, 0) if ended else (index, delivered)
-                yield sample, (number, *at, stride, first, count)
+            position = np.array([index + (self._size or 0) * number], np.int64)
+            at = self._index(lane, number, index, first, count)
+            outputs = self._encoded.each(position, current_batch, lambda _, at=at: at)
+            for delivered, sample in enumerate(outputs, 1):
+                if delivered > done:
+                    at = (index, delivered) if several else (index + stride, 0)
+                    yield sample, (number, *at, stride, first, count)
             index, done = index + stride, 0
         return number + 1, first, 0, count, first, count
+
+    def _index(self, lane: Lane, number: int, index: int, first: int, count: int) -> int:
+        """As the original counts the samples of a worker: those of the lane before this one."""
+        a_pass = 0 if self._size is None else -(-(self._size - first) // count)
+        return (number * a_pass + (index - first) // count) * lane.turns + lane.turn
 
     def split(self, place: Place, part: int, parts: int) -> Place:
         """Every parts-th position that is left."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from itertools import islice
 from types import GenericAlias, TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,20 +15,21 @@ from numpy.typing import NDArray
 from penstock._optional import require
 from penstock._secrets import logger
 from penstock.compat.energon.build import EnergonDataset
-from penstock.compat.energon.maker import BatchMaker, unwrapped
+from penstock.compat.energon.encoded import SAMPLE, Encoded
+from penstock.compat.energon.maker import BatchMaker, read_key
+from penstock.compat.energon.pulled import Group
 from penstock.compat.energon.reading import Ahead, Reading
-from penstock.compat.energon.stages import SAMPLE, Group, Lanes
+from penstock.compat.energon.stages import Lanes
 from penstock.compat.energon.taken_over import originals_of, samples_read, unknown_place
 from penstock.compat.energon.walked import Walked, join_walks
 from penstock.compat.energon.walks import SavableDataset
 from penstock.compat.energon.watchdog import Watchdog
-from penstock.compat.energon.worker import WorkerConfig
+from penstock.compat.energon.worker import WorkerConfig, batch_index
 from penstock.compat.energon.wrappers.epochize_dataset import EpochizeDataset
 from penstock.compat.energon.wrappers.gc_dataset import GcDataset
 from penstock.compat.energon.wrappers.limit_dataset import LimitDataset
 from penstock.compat.energon.wrappers.log_sample_dataset import LogSampleDataset
 from penstock.compat.unused import say_unused
-from penstock.cook.cooking import position_of
 from penstock.errors import ConfigError, ResumeMismatch
 from penstock.load import Loader, merge_states
 
@@ -235,7 +238,8 @@ class SavableDataLoader:
         if isinstance(self._reading, Walked):
             return self._reading.restore_sample(restore_key)
         if isinstance(restore_key, (tuple, list)) and restore_key and isinstance(restore_key[0], (tuple, list)):
-            return maker_of(self._plain).batch([self._restored(key) for key in restore_key])
+            samples = [self._restored(key) for key in restore_key]
+            return maker_of(self._plain).batch(samples, self._batch_of(restore_key[0]))
         return self._restored(restore_key)
 
     @property
@@ -244,21 +248,32 @@ class SavableDataLoader:
             raise ConfigError("a dataset that is put together by wrappers has none", found=str(self.dataset)[:120])
         return self.dataset
 
-    def _restored(self, key: Sequence[Any]) -> Any:
-        numbers = [number for kind, number in unwrapped(key) if kind == "output"]
-        kind, inner = unwrapped(key)[-1]
-        data = self._plain.data
-        if kind == "lane":
-            if not isinstance(data, Lanes):
-                raise ConfigError("the key is of a loader that packs", found=repr(key)[:120])
-            lane, window, offset = inner
-            made = list(data.outputs(lane, window))[offset][SAMPLE][0]
-            return made.samples[numbers[-1]] if isinstance(made, Group) else made
-        encoded: Any = data.children()["stream"] if isinstance(data, Lanes) else data
-        found = encoded[position_of(key)]
+    def _restored(self, restore_key: Any) -> Any:
+        key, data = read_key(restore_key), self._plain.data
+        if key.lane is not None:
+            lane, window, offset, before = key.lane
+            made = next(islice(self._lanes(restore_key).outputs_after(lane, window, before), offset, None))[SAMPLE][0]
+            return made.samples[key.output] if isinstance(made, Group) else made
+        encoded = cast(Encoded, data.children()["stream"] if isinstance(data, Lanes) else data)
+        with nullcontext() if key.of is None else batch_index(*key.of):
+            found = encoded[key.position]
         if not found:
-            raise ConfigError("this sample is skipped, or fails", found=repr(key)[:120])
-        return found[numbers[-1] if numbers else 0]
+            raise ConfigError("this sample is skipped, or fails", found=repr(restore_key)[:120])
+        return found[key.output]
+
+    def _batch_of(self, restore_key: Any) -> int:
+        """The rank's batch that a sample was in."""
+        key = read_key(restore_key)
+        if key.lane is not None:
+            lane, _, offset, before = key.lane
+            return self._lanes(restore_key).batch(lane, before + offset)
+        turns = 1 if self._plain.grouped else self._plain.batch_size or 1
+        return key.position // self.worker_config.world_size // turns if key.of is None else key.of[0]
+
+    def _lanes(self, restore_key: Any) -> Lanes:
+        if not isinstance(self._plain.data, Lanes):
+            raise ConfigError("the key is of a loader that packs", found=repr(restore_key)[:120])
+        return self._plain.data
 
     def config(self) -> dict[str, Any]:
         """What is loaded, as plain JSON."""
@@ -311,9 +326,8 @@ def use_cache(dataset: Any, cache_pool: Any) -> None:
 
 def maker_of(dataset: EnergonDataset) -> BatchMaker:
     """What makes the dataset's batches."""
-    # A group is a batch already, and a lane of groups is read one by one.
-    step = (dataset.batch_size or 1) * dataset.worker_config.world_size
-    return BatchMaker(dataset.encoder, dataset.worker_config, dataset.batch_size is not None, step)
+    turns = 1 if dataset.grouped else dataset.batch_size or 1  # a group is a batch already
+    return BatchMaker(dataset.encoder, dataset.worker_config, dataset.batch_size is not None, turns)
 
 
 def _watchdog(

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import GeneratorType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.compat.energon.encoded import SAMPLE, TURN
 from penstock.compat.energon.passes import Cut
-from penstock.compat.energon.stages import SAMPLE, Group
+from penstock.compat.energon.pulled import Group
+from penstock.compat.energon.work import OF_BATCH
 from penstock.compat.energon.worker import WorkerConfig, begin, end
 from penstock.cook.cooking import position_of
 from penstock.errors import ConfigError
@@ -24,34 +27,37 @@ class BatchMaker:
         encoder: its `batch` and `encode_batch`.
         config: of the run.
         batches: False delivers single samples.
-        samples_per_step: of all ranks, by which batches are counted.
+        turns: samples, or groups, of this rank that a batch takes.
     """
 
-    def __init__(self, encoder: Any, config: WorkerConfig, batches: bool, samples_per_step: int) -> None:
+    def __init__(self, encoder: Any, config: WorkerConfig, batches: bool, turns: int) -> None:
         self._encoder = encoder
         self._config = config
         self._batches = batches
-        self._samples_per_step = samples_per_step
+        self._turns = turns
 
     def __call__(self, columns: Mapping[str, Any]) -> tuple[Any, NDArray[np.bool_]]:
         """See the class."""
         samples: list[Any] = [one[0] for one in columns[SAMPLE]]
-        number, counts = None, True
-        if isinstance(samples[0], Cut):
-            number, counts = samples[0].number, samples[0].counts
-            samples = list(samples[0].samples)
-        elif isinstance(samples[0], Group):
-            samples = list(samples[0].samples)
+        first = samples[0]
+        if isinstance(first, Cut):
+            number, counts, samples = first.number, first.counts, list(first.samples)
+        else:
+            number, counts = int(columns[TURN][0]) // self._turns, True
+        if isinstance(first, Group):
+            samples = list(first.samples)
         elif not self._batches:
-            return samples[0], _all(counts, 1)
-        if not self._batches and number is not None:
             return samples[0], _all(counts, 1)
         return self.batch(samples, number), _all(counts, len(samples))
 
-    def batch(self, samples: list[Any], number: int | None = None) -> Any:
-        """The batch of some samples; without a number of its own it is counted by the first one's position."""
-        number = batch_number(samples, self._samples_per_step) if number is None else number
-        before = begin(self._config, batch=number)
+    def batch(self, samples: list[Any], number: int) -> Any:
+        """The batch of some samples.
+
+        Args:
+            samples: one or more.
+            number: of the rank's batch.
+        """
+        before = begin(self._config, batch=number, index=number)
         try:
             batch = self._encoder.batch(samples)
             made = batch if isinstance(batch, GeneratorType) else self._encoder.encode_batch(batch)
@@ -71,28 +77,39 @@ def _all(value: bool, samples: int) -> NDArray[np.bool_]:
     return valid
 
 
-def batch_number(samples: list[Any], samples_per_step: int) -> int:
-    """A number that is the batch's own: of its first sample."""
-    first = samples[0]
-    key = first.get("__restore_key__") if isinstance(first, dict) else getattr(first, "__restore_key__", None)
-    if not isinstance(key, tuple) or not key:
-        return 0
-    kind, inner = unwrapped(key)[-1]
-    if kind == "lane":
-        lane, window, offset = inner
-        return ((window << 16) + lane << 16) + offset
-    return inner // samples_per_step if isinstance(inner, int) else 0
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a restore key of a sample says.
+
+    Attributes:
+        output: which of several samples that were made of one.
+        position: of the raw sample, where no lane gave it.
+        of: batch and row for which it was encoded, where those are not its position's.
+        lane: number, window, offset in it, and outputs of the lane before the window.
+    """
+
+    output: int
+    position: int = 0
+    of: tuple[int, int] | None = None
+    lane: tuple[int, int, int, int] | None = None
 
 
-def unwrapped(key: Sequence[Any]) -> list[tuple[str, Any]]:
-    """What a restore key says: ("output", number) for each level, then ("lane", three numbers) or ("cook", number)."""
-    found: list[tuple[str, Any]] = []
-    while isinstance(key, (tuple, list)) and key:
-        if key[0] == "output" and len(key) == 3:
-            found.append(("output", int(key[1])))
-            key = key[2]
-        elif key[0] == "lane" and len(key) == 4:
-            return [*found, ("lane", tuple(map(int, key[1:])))]
+def read_key(key: Any) -> Key:
+    """See `Key`.
+
+    Raises:
+        ConfigError: it is no key of a sample of this loader.
+    """
+    output, of, rest = 0, None, key
+    while isinstance(rest, (tuple, list)) and rest:
+        kind, *more = cast(Sequence[Any], rest)
+        if kind == "output" and len(more) == 2:
+            output, rest = int(more[0]), more[1]
+        elif kind == OF_BATCH and len(more) == 3:
+            of, rest = (int(more[0]), int(more[1])), more[2]
+        elif kind == "lane" and len(more) == 4:
+            lane, window, offset, before = map(int, more)
+            return Key(output, lane=(lane, window, offset, before))
         else:
-            return [*found, ("cook", position_of(key))]
+            return Key(output, position_of(rest), of)
     raise ConfigError("no restore key of this loader", found=repr(key)[:120])

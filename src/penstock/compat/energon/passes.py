@@ -12,7 +12,7 @@ import numpy as np
 from penstock._digest import digest
 from penstock._index import as_indices
 from penstock.abc import Source
-from penstock.compat.energon.stages import SAMPLE, Filled
+from penstock.compat.energon.encoded import SAMPLE, Filled
 from penstock.compat.energon.worker import batch_index
 from penstock.types import Batch, IntArray, Sample, Schema
 
@@ -190,13 +190,14 @@ class CutPass:
     def _cut(self, index: int) -> Cut:
         batch, rank = divmod(index, self.shares.world)
         number = self._before + batch
-        with batch_index(number):
-            own = self.shares.samples(rank, batch) + self._first
-            stream, base = self._whole.stream, self._whole.number * self._whole.size
+        own = self.shares.samples(rank, batch) + self._first
+        stream, base = self._whole.stream, self._whole.number * self._whole.size
+        with batch_index(number, first=int(own[0]) + base if len(own) else None):
             boxes = stream.get_resolved_samples(stream.resolve(own + base)) if len(own) else []
             samples = tuple(one for box in boxes for one in box)
             if samples:
                 return Cut(samples, counts=True, number=number)
+        with batch_index(number):
             position = int(own[0]) + base if len(own) else base
             return Cut(stream.stand_in(position), counts=False, number=number)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import repeat
 from types import GeneratorType
@@ -15,13 +15,16 @@ from penstock.compat.energon.encoder import TaskEncoder
 from penstock.compat.energon.failures import Failures, lost
 from penstock.compat.energon.media import MEDIA
 from penstock.compat.energon.samples import TYPES, typed
-from penstock.compat.energon.worker import NOW, WorkerConfig, begin, end
+from penstock.compat.energon.worker import NOW, At, Index, OfBatch, WorkerConfig, begin, end
 from penstock.compat.unused import refuse_overrides
 from penstock.cook.cookers import Cooker as PlainCooker
 from penstock.cook.cookers import name_of
 from penstock.cook.cooking import RESTORE_KIND
 from penstock.cook.crude import CrudeSample, Origin
 from penstock.errors import ConfigError
+
+OF_BATCH = "of"
+"""Begins the restore key of a sample that is not in the batch which its position would be in."""
 
 AnyEncoder: TypeAlias = TaskEncoder[Any, Any, Any, Any]
 
@@ -52,7 +55,8 @@ class Work:
         self.encoder = encoder
         self.packs = packs
         self.batch_size = batch_size
-        self.samples_per_step = (batch_size or 1) * config.world_size
+        self._own_batch = batch_size or 1
+        self._workers = max(1, config.num_workers)
         self.seed = config.seed_offset
         self.failures = Failures(config)
         self.config = config
@@ -95,8 +99,18 @@ class Work:
     @property
     def is_generator(self) -> bool:
         """Whether a function that makes samples gives any number of them."""
+        return self.cooks_several or self.encodes_several
+
+    @property
+    def encodes_several(self) -> bool:
+        """Whether `encode_sample`, or what takes its place, gives any number of samples."""
+        return any(map(_generates, self._steps))
+
+    @property
+    def cooks_several(self) -> bool:
+        """Whether a cooker gives any number of samples."""
         cooks = [self.encoder.cook_crude_sample, *(one.cook for one in self.encoder.cookers)]
-        return any(map(_generates, (*cooks, *self._steps)))
+        return any(map(_generates, cooks))
 
     def __call__(self, sample: Any, position: int, /) -> tuple[Any, ...]:
         """What is made of a sample: nothing where it is skipped or fails."""
@@ -110,10 +124,15 @@ class Work:
         finally:
             end(before)
 
-    def _made(self, sample: Any, position: int, batch: int | None) -> tuple[Any, ...]:
+    def _made(self, sample: Any, position: int, batch: OfBatch | None) -> tuple[Any, ...]:
+        number, row = self.place(position, batch)
         key = (RESTORE_KIND, position)
+        if batch is not None:
+            key = (OF_BATCH, number, row, key)
         set_restore_key(sample, key)
-        NOW.at = self.config, position, position // self.samples_per_step if batch is None else batch
+        # The worker that makes this batch in the original has had as many samples.
+        index = (number // self._workers * self._own_batch + row) * self._workers + number % self._workers
+        NOW.at = At(self.config, position, number, index)
         try:
             made = self._cooked(sample)
             outputs: tuple[Any, ...] = tuple(made) if isinstance(made, GeneratorType) else (made,)
@@ -132,6 +151,67 @@ class Work:
         if len(outputs) > 1:
             _number_all(outputs, key)
         return outputs
+
+    def place(self, position: int, batch: OfBatch | None = None) -> tuple[int, int]:
+        """The batch of its rank that a sample is in, and its row there."""
+        world = self.config.world_size
+        if batch is None:
+            return divmod(position // world, self._own_batch)
+        return batch.number, batch.row if batch.first is None else batch.row + (position - batch.first) // world
+
+    def each(self, sample: Any, position: int, batch: Index, index: Index) -> Iterator[Any]:
+        """What is made of a sample, one by one: a function goes on when its next output is asked for.
+
+        Args:
+            sample: a raw one.
+            position: of the sample.
+            batch: see `At`; asked for each output anew.
+            index: see `At`.
+        """
+        key = (RESTORE_KIND, position)
+        set_restore_key(sample, key)
+        outputs = self._each_cooked(sample, key)
+        for step in self._steps:
+            outputs = self._each_of(step, outputs, key)
+        at = At(self.config, position, batch, index)
+        while True:
+            before, NOW.at = getattr(NOW, "at", None), at
+            try:
+                one = next(outputs)
+            except StopIteration:
+                return
+            finally:
+                NOW.at = before
+            yield one
+
+    def _each_cooked(self, sample: Any, key: tuple[Any, ...]) -> Iterator[Any]:
+        try:
+            made = self._cooked(sample)
+            outputs: Iterator[Any] = made if isinstance(made, GeneratorType) else iter(() if made is None else (made,))
+            for number, one in enumerate(outputs):
+                self.failures.passed("cook")
+                if outputs is made:
+                    set_restore_key(one, ("output", number, key))
+                yield one
+        except Exception as error:
+            self._lost("cook", error, sample, self.tolerance)
+
+    def _each_of(self, fn: Any, samples: Iterator[Any], key: tuple[Any, ...]) -> Iterator[Any]:
+        for sample in samples:
+            yield from self.apply_each(fn, sample, key)
+
+    def apply_each(self, fn: Any, sample: Any, key: tuple[Any, ...]) -> Iterator[Any]:
+        """As `apply`, one by one."""
+        try:
+            found = fn(sample)
+            outputs: Iterator[Any] = found if isinstance(found, GeneratorType) else iter((found,))
+            for number, one in enumerate(outputs):
+                self.failures.passed(fn.__name__)
+                if outputs is found:
+                    set_restore_key(one, ("output", number, key))
+                yield one
+        except Exception as error:
+            self._lost(fn.__name__, error, sample, getattr(fn, "__failure_tolerance__", self.tolerance))
 
     def apply(self, fn: Any, sample: Any, key: tuple[Any, ...]) -> tuple[Any, ...]:
         """What a hook makes of a sample; several get restore keys of their own."""
@@ -262,6 +342,12 @@ def set_restore_key(sample: Any, key: tuple[Any, ...]) -> None:
     elif hasattr(sample, "__restore_key__"):
         with contextlib.suppress(AttributeError):  # a frozen one stays as it is
             sample.__restore_key__ = key
+
+
+def key_of(sample: Any) -> tuple[Any, ...]:
+    """How a sample is made again; empty where it does not say."""
+    found = sample.get("__restore_key__") if isinstance(sample, dict) else getattr(sample, "__restore_key__", None)
+    return found if isinstance(found, tuple) else ()
 
 
 def _name(cooker: Cooker) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from penstock._secrets import logger
 from penstock.compat.unused import say_unused
@@ -55,7 +55,7 @@ class _Active:
 
     def __get__(self, instance: Any, owner: Any = None) -> WorkerConfig | None:
         at: At | None = getattr(NOW, "at", None)
-        return None if at is None else at[0]
+        return None if at is None else at.config
 
 
 @dataclass(kw_only=True, eq=False)
@@ -143,20 +143,18 @@ class WorkerConfig:
     @property
     def active_worker_sample_index(self) -> int:
         """As `TaskEncoder.current_sample_index`."""
-        return current(1, "active_worker_sample_index")
+        return current("sample", "active_worker_sample_index")
 
     @property
     def active_worker_batch_index(self) -> int:
         """As `TaskEncoder.current_batch_index`."""
-        return current(2, "active_worker_batch_index")
+        return current("batch", "active_worker_batch_index")
 
     def rank_worker_id(self) -> int:
         """The worker that the calling function works as, below `num_workers`; 0 outside of a task encoder."""
         at: At | None = getattr(NOW, "at", None)
-        if at is None:
-            return 0
-        number = at[1] if at[2] is None else at[2]
-        return (number or 0) % max(self.num_workers, 1)
+        number = 0 if at is None else _first_known(at.sample, at.batch, at.number)
+        return number % max(self.num_workers, 1)
 
     def global_worker_id(self, override_local_worker_id: int | None = None) -> int:
         """The worker's number among those of all ranks.
@@ -192,7 +190,7 @@ class WorkerConfig:
             raise ConfigError(what, hint="Give worker_activate the sample's index alone")
         if getattr(NOW, "at", None) is not None:
             raise ConfigError("a sample is worked on already", hint="Call worker_deactivate first")
-        begin(self, sample_index, sample_index)
+        begin(self, sample_index, sample_index, sample_index)
 
     def worker_deactivate(self) -> None:
         """End what `worker_activate` began."""
@@ -225,55 +223,97 @@ class WorkerConfig:
         return {**shape, "data_parallel_group": None if group is None else group.size()}
 
 
-At = tuple[WorkerConfig, int | None, int | None]
-"""Config of the run, number of the sample, number of the batch."""
+Index = int | Callable[[], int] | None
+"""A number; or what finds it, where it is asked for."""
+
+
+class At(NamedTuple):
+    """What is worked on.
+
+    Attributes:
+        config: of the run.
+        number: by which random numbers are seeded: of a sample its position.
+        batch: number of the rank's batch that is being made.
+        sample: how many samples, or batches, the function's worker gave it before, as the original counts them.
+    """
+
+    config: WorkerConfig
+    number: int | None = None
+    batch: Index = None
+    sample: Index = None
 
 
 @contextmanager
-def working_on(config: WorkerConfig, sample: int | None = None, batch: int | None = None) -> Generator[None]:
-    """Set the sample and batch that the calls inside work on."""
-    before = begin(config, sample, batch)
+def working_on(
+    config: WorkerConfig, number: int | None = None, batch: Index = None, index: Index = None
+) -> Generator[None]:
+    """Set what the calls inside work on; see `At`."""
+    before = begin(config, number, batch, index)
     try:
         yield
     finally:
         end(before)
 
 
+@dataclass(frozen=True, slots=True)
+class OfBatch:
+    """What samples are encoded for.
+
+    Attributes:
+        number: of the rank's batch.
+        row: in it, of the sample.
+        first: position of the sample in that row, where the batch takes every world-th one from there on.
+    """
+
+    number: int
+    row: int = 0
+    first: int | None = None
+
+
 @contextmanager
-def batch_index(number: int) -> Generator[None]:
-    """Say which batch the samples that are encoded inside are for."""
+def batch_index(number: int, row: int = 0, first: int | None = None) -> Generator[None]:
+    """Say which batch the samples that are encoded inside are for; see `OfBatch`."""
     before = getattr(NOW, "batch", None)
-    NOW.batch = number
+    NOW.batch = OfBatch(number, row, first)
     try:
         yield
     finally:
         NOW.batch = before
 
 
-def begin(config: WorkerConfig, sample: int | None = None, batch: int | None = None) -> Any:
-    """Set the sample and batch that calls from now on work on; returns the previous ones, for `end`."""
-    before = getattr(NOW, "at", None)
-    NOW.at = config, sample, batch
+def current_batch() -> int:
+    """The number that `batch_index` said; 0 outside of it."""
+    batch: OfBatch | None = getattr(NOW, "batch", None)
+    return 0 if batch is None else batch.number
+
+
+def begin(config: WorkerConfig, number: int | None = None, batch: Index = None, index: Index = None) -> At | None:
+    """Set what calls from now on work on; returns what it was before, for `end`."""
+    before: At | None = getattr(NOW, "at", None)
+    NOW.at = At(config, number, batch, index)
     return before
 
 
-def end(before: Any) -> None:
-    """Restore the sample and batch that `begin` returned."""
+def end(before: At | None) -> None:
+    """Restore what `begin` returned."""
     NOW.at = before
 
 
 def seed_now() -> tuple[int, int]:
     """Seed of the run, and the number of the sample, or else of the batch, that is worked on."""
     at: At | None = getattr(NOW, "at", None)
-    if at is None:
-        return 0, 0
-    return at[0].seed_offset, at[1] if at[1] is not None else at[2] or 0
+    return (0, 0) if at is None else (at.config.seed_offset, _first_known(at.number, at.batch))
 
 
-def current(what: int, name: str) -> int:
-    """Number of the sample (1) or batch (2) that is worked on."""
+def current(what: Literal["sample", "batch"], name: str) -> int:
+    """The index of the sample, or the number of the batch, that is worked on."""
     at: At | None = getattr(NOW, "at", None)
-    found: int | None = None if at is None else at[1] if what == 1 else at[2]
+    found: Index = None if at is None else getattr(at, what)
     if found is None:
         raise ConfigError(f"{name} is known only inside the functions of a task encoder that work on one")
-    return found
+    return found() if callable(found) else found
+
+
+def _first_known(*numbers: Index) -> int:
+    found = next((one for one in numbers if one is not None), 0)
+    return found() if callable(found) else found

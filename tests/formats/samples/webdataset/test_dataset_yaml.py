@@ -279,7 +279,14 @@ def test_each_type_opens_in_both_forms(folder: Path, name: str) -> None:
         (CAPTIONING + FIELD_MAP + "part_filter: [jpg]\n", ConfigError, "part_filter"),
         (CAPTIONING + FIELD_MAP + "no_such_key: 1\n", ConfigError, "no_such_key"),
         (CAPTIONING + FIELD_MAP + "subflavors: [a]\n", ConfigError, "subflavors"),
-        (CAPTIONING + FIELD_MAP + "subset: {range: [0, 5]}\n", Unsupported, "subset"),
+        (CAPTIONING + FIELD_MAP + "subset: {range: [0, 5]}\n", ConfigError, "subset.*inside of the split"),
+        (CAPTIONING + FIELD_MAP + "subset: {range: [0.5, 0.25]}\n", ConfigError, "subset"),
+        (CAPTIONING + FIELD_MAP + "subset: {range: [0.1, 0.2, 0.3]}\n", ConfigError, "subset"),
+        (CAPTIONING + FIELD_MAP + "subset: {range: ['0%', '5%']}\n", ConfigError, "subset"),
+        (CAPTIONING + FIELD_MAP + "subset: {absolute_range: [true, 5]}\n", ConfigError, "subset"),
+        (CAPTIONING + FIELD_MAP + "subset: {absolute_range: [5, 3]}\n", ConfigError, "subset"),
+        (CAPTIONING + FIELD_MAP + "subset: {first: 3}\n", ConfigError, "subset"),
+        (CAPTIONING + FIELD_MAP + "subset: [0, 5]\n", ConfigError, "subset"),
         (CAPTIONING + "field_map: {image: [jpg]}\n", ConfigError, "image"),
         ("sample_type: CaptioningSample\n" + FIELD_MAP, ConfigError, "sample_type"),
         ("__module__: os\n__class__: system\n", UnsafeData, r"os\.system"),
@@ -292,6 +299,13 @@ def test_each_type_opens_in_both_forms(folder: Path, name: str) -> None:
 def test_refusals(text: str, error: type[Exception], told: str) -> None:
     with pytest.raises(error, match=told):
         parse_dataset_yaml(load(text, "d.yaml"), "d.yaml")
+
+
+def test_a_subset_is_no_split_that_can_be_opened_by_itself(folder: Path) -> None:
+    write(folder, CAPTIONING + FIELD_MAP + "subset: {range: [0, 0.5]}\n")
+    with pytest.raises(Unsupported, match=r"which part of the split.*get_train_dataset"):
+        ps.open(folder, split="val")
+    assert len(ps.open(folder, split="val", raw=True)) > 0
 
 
 def test_a_field_that_the_type_lacks(folder: Path) -> None:

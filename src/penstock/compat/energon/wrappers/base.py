@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from types import GeneratorType
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from penstock._naming import function_name
 from penstock.compat.energon.failures import Failures, lost
 from penstock.compat.energon.walks import Lane, Place, SavableDataset, T_sample
-from penstock.compat.energon.worker import NOW, WorkerConfig, working_on
+from penstock.compat.energon.worker import WorkerConfig, current_batch, working_on
 from penstock.errors import ConfigError
 
 
@@ -100,6 +101,7 @@ class Calls:
         self._tolerance = getattr(function, "__failure_tolerance__", tolerance)
         self._failures = Failures(config)
         self.name = name_of(function)
+        self.gives_several = inspect.isgeneratorfunction(inspect.unwrap(getattr(function, "__func__", function)))
 
     def __call__(self, argument: Any, lane: Lane, number: int) -> tuple[Any, ...]:
         """The results: none where it skips or fails.
@@ -109,16 +111,29 @@ class Calls:
             lane: that it is of.
             number: of the call in its lane.
         """
-        with working_on(self._config, sample=number * lane.count + lane.number, batch=getattr(NOW, "batch", None) or 0):
-            try:
-                found = self._function(argument)
-                made = tuple(found) if isinstance(found, GeneratorType) else (found,)
-            except Exception as error:
-                sample = argument[0] if isinstance(argument, list) and argument else argument
-                lost(self._failures, self.name, error, sample, self._tolerance)
-                return ()
-        self._failures.passed(self.name)
-        return made
+        return tuple(self.each(argument, lane, number))
+
+    def each(self, argument: Any, lane: Lane, number: int) -> Iterator[Any]:
+        """The results one by one: a generator goes on when its next one is asked for."""
+        outputs: Iterator[Any] = self._called(argument)
+        seed, index = number * lane.count + lane.number, number * lane.turns + lane.turn
+        while True:
+            with working_on(self._config, seed, current_batch, index):
+                try:
+                    one = next(outputs)
+                except StopIteration:
+                    return
+            yield one
+
+    def _called(self, argument: Any) -> Iterator[Any]:
+        try:
+            found = self._function(argument)
+            for one in found if isinstance(found, GeneratorType) else (found,):
+                self._failures.passed(self.name)
+                yield one
+        except Exception as error:
+            sample = argument[0] if isinstance(argument, list) and argument else argument
+            lost(self._failures, self.name, error, sample, self._tolerance)
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -152,9 +167,9 @@ def results(calls: Calls, argument: Any, lane: Lane, place: Place, after: Place)
         after: the place below after the call.
     """
     number, below, done = place
-    made = calls(argument, lane, number)
-    for count, one in enumerate(made[done:], done + 1):
-        yield one, (number, below, count) if count < len(made) else (number + 1, after, 0)
+    for count, one in enumerate(calls.each(argument, lane, number), 1):
+        if count > done:
+            yield one, (number, below, count) if calls.gives_several else (number + 1, after, 0)
 
 
 def split_call(dataset: SavableDataset[Any], place: Place, part: int, parts: int) -> Place:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.compat.energon.walks import Lane, Place, SavableDataset, Steps, T_sample, Walk
-from penstock.compat.energon.worker import NOW, WorkerConfig, working_on
+from penstock.compat.energon.worker import WorkerConfig, current_batch, working_on
 from penstock.compat.energon.wrappers.base import BaseWrapperDataset, given, name_of
 
 
@@ -37,7 +37,8 @@ class FilterDataset(BaseWrapperDataset[T_sample]):
         calls, below = (0, None) if place is None else place
         walk = Walk(self.dataset, lane, below)
         for sample in walk:
-            with working_on(self.worker_config, calls * lane.count + lane.number, getattr(NOW, "batch", None) or 0):
+            number, index = calls * lane.count + lane.number, calls * lane.turns + lane.turn
+            with working_on(self.worker_config, number, current_batch(), index):
                 taken = self.filter_fn(sample)
             calls += 1
             if taken:

@@ -11,16 +11,16 @@ from penstock.compat.energon.worker import WorkerConfig
 from penstock.compat.energon.wrappers.base import BaseWrapperDataset, Calls, given, name_of
 from penstock.errors import ConfigError
 
-_START = (0, (), None)
+_START = (0, 0, (), None)
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """Samples of one group that wait for more, and the places below before them."""
+    """Samples of one group that wait for more, each with its number and the place below before it."""
 
     size: int
     samples: list[Any] = field(default_factory=list[Any])
-    places: list[Place] = field(default_factory=list[Place])
+    places: list[tuple[int, Place]] = field(default_factory=list[tuple[int, Place]])
 
 
 class GroupBatchDataset(BaseWrapperDataset[T_sample]):
@@ -62,11 +62,11 @@ class GroupBatchDataset(BaseWrapperDataset[T_sample]):
         self._batch = Calls(batcher, worker_config, failure_tolerance)
 
     def walk(self, lane: Lane, place: Place) -> Steps:
-        """Place: calls so far, the places of samples that wait, and the place below."""
-        calls, waiting, below = _START if place is None else place
+        """Place: batches and samples so far, the samples that wait, by number and place, and the place below."""
+        calls, seen, waiting, below = _START if place is None else place
         buckets: dict[Hashable, _Bucket] = {}
-        for at in waiting:
-            self._put(buckets, again(self.dataset, lane, at), at, lane, calls)
+        for number, at in waiting:
+            self._put(buckets, again(self.dataset, lane, at), at, lane, number)
         walk = Walk(self.dataset, lane, below)
         while True:
             at = walk.place
@@ -74,22 +74,23 @@ class GroupBatchDataset(BaseWrapperDataset[T_sample]):
                 sample = next(walk)
             except StopIteration:
                 break
-            key = self._put(buckets, sample, at, lane, calls)
+            key = self._put(buckets, sample, at, lane, seen)
+            seen += 1
             if key is not None and len(buckets[key[0]].samples) >= buckets[key[0]].size:
                 bucket = buckets.pop(key[0])
                 for one in self._batch(bucket.samples, lane, calls):
-                    yield one, (calls + 1, _waiting(buckets), walk.place)
+                    yield one, (calls + 1, seen, _waiting(buckets), walk.place)
                 calls += 1
         for key in [] if self.drop_last else list(buckets):
             bucket = buckets.pop(key)
             for one in self._batch(bucket.samples, lane, calls):
-                yield one, (calls + 1, _waiting(buckets), walk.place)
+                yield one, (calls + 1, seen, _waiting(buckets), walk.place)
             calls += 1
-        return calls, (), walk.end
+        return calls, seen, (), walk.end
 
-    def _put(self, buckets: dict[Hashable, _Bucket], sample: Any, at: Place, lane: Lane, calls: int) -> Any:
+    def _put(self, buckets: dict[Hashable, _Bucket], sample: Any, at: Place, lane: Lane, number: int) -> Any:
         """Put a sample into its bucket; the key in a tuple, or None where it is skipped."""
-        for key, size in self._key(sample, lane, calls):
+        for key, size in self._key(sample, lane, number):
             if (size is None) == (self.fixed_batch_size is None):
                 found = f"{size!r}, with fixed_batch_size={self.fixed_batch_size!r}"
                 raise ConfigError(f"group {key!r} has no one batch size", found=found, expected="one of the two")
@@ -98,14 +99,14 @@ class GroupBatchDataset(BaseWrapperDataset[T_sample]):
             if bucket.size != chosen:
                 raise ConfigError(f"group {key!r} has two batch sizes", found=chosen, expected=bucket.size)
             bucket.samples.append(sample)
-            bucket.places.append(at)
+            bucket.places.append((number, at))
             return (key,)
         return None
 
     def split(self, place: Place, part: int, parts: int) -> Place:
         """What waits stays with the first."""
-        calls, waiting, below = _START if place is None else place
-        return calls, () if part else waiting, self.dataset.split(below, part, parts)
+        calls, seen, waiting, below = _START if place is None else place
+        return calls, seen, () if part else waiting, self.dataset.split(below, part, parts)
 
     def can_restore_sample(self) -> bool:
         """Whether the function is stateless, and all below can."""
@@ -118,5 +119,5 @@ class GroupBatchDataset(BaseWrapperDataset[T_sample]):
         return {**named, **more, **given("batcher_config", self.batcher_config)}
 
 
-def _waiting(buckets: dict[Hashable, _Bucket]) -> tuple[Place, ...]:
+def _waiting(buckets: dict[Hashable, _Bucket]) -> tuple[tuple[int, Place], ...]:
     return tuple(place for bucket in buckets.values() for place in bucket.places)

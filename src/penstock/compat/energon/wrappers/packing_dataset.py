@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from penstock.compat.energon.walks import Lane, Place, SavableDataset, Steps, T_sample
 from penstock.compat.energon.worker import WorkerConfig
 from penstock.compat.energon.wrappers.base import BaseWrapperDataset, Calls, given, name_of
-from penstock.compat.energon.wrappers.windows import START, split_window, take
+from penstock.compat.energon.wrappers.windows import START, Taking, split_window
 from penstock.errors import ConfigError
 
 
@@ -64,31 +64,39 @@ class PackingDataset(BaseWrapperDataset[T_sample]):
         self._encode = encoder
 
     def walk(self, lane: Lane, place: Place) -> Steps:
-        """Place: see `windows`; what is delivered of a window are packs."""
-        number, below, done, after = START if place is None else place
+        """Place: see `windows`; what is delivered of a window are packs. Then the packs of earlier windows."""
+        number, below, done, after, packs_before = (*START, 0) if place is None else place
+        taking = Taking(self.dataset, lane, below)
         while True:
-            window = take(self.dataset, lane, below, self.buffer_size)
-            after = window.after if after is None else after
-            if not window.samples:
-                return number, window.end, 0, None
-            chosen = [pack for packs in self._select(window.samples, lane, number) for pack in packs if pack]
-            count = 0
-            for index, pack in enumerate(chosen):
-                for one in self._packed(pack, lane, number * self.buffer_size + index):
+            taking.upto(self.buffer_size)
+            samples, taking.samples = taking.samples, []
+            if not samples:
+                return number, taking.end, 0, None, packs_before
+            if after is None:
+                after = taking.place
+            else:
+                taking = Taking(self.dataset, lane, after)
+            packs = [pack for packs in self._select(samples, lane, number) for pack in packs if pack]
+            count, packed, chosen = 0, 0, sum(map(len, packs))
+            for index, pack in enumerate(packs):
+                for one in self._packed(pack, lane, packs_before + index, number * self.buffer_size + packed):
                     count += 1
                     if count > done:
-                        yield one, (number, below, count, after)
-            number, below, done, after = number + 1, after, 0, None
+                        yield one, (number, below, count, after, packs_before)
+                # As many samples are taken as packs make room for, as in the original: it shows in batch numbers.
+                packed += len(pack)
+                taking.upto(self.buffer_size - chosen + packed)
+            number, below, done, after, packs_before = number + 1, after, 0, None, packs_before + len(packs)
 
-    def _packed(self, pack: list[Any], lane: Lane, number: int) -> tuple[Any, ...]:
+    def _packed(self, pack: list[Any], lane: Lane, number: int, first: int) -> Iterator[Any]:
         ready = pack
         if self._encode is not None:
-            ready = [made for one in pack for made in self._encode(one, lane, number)]
-        return self._pack(ready, lane, number) if ready else ()
+            ready = [made for call, one in enumerate(pack, first) for made in self._encode(one, lane, call)]
+        return self._pack.each(ready, lane, number) if ready else iter(())
 
     def split(self, place: Place, part: int, parts: int) -> Place:
         """See `windows`."""
-        return split_window(self.dataset, place, part, parts)
+        return split_window(self.dataset, (*START, 0) if place is None else place, part, parts)
 
     def can_restore_sample(self) -> bool:
         """Whether the functions are stateless, and all below can."""

@@ -29,22 +29,50 @@ class Window:
     end: Place
 
 
+class Taking:
+    """Takes samples of a lane bit by bit.
+
+    Attributes:
+        samples: that were taken.
+        place: the place below behind them.
+        end: where the next pass begins, where the lane has ended.
+    """
+
+    def __init__(self, dataset: SavableDataset[Any], lane: Lane, below: Place) -> None:
+        self._walk = Walk(dataset, lane, below)
+        self._ended = False
+        self.samples: list[Any] = []
+
+    @property
+    def place(self) -> Place:
+        """See the class."""
+        return self._walk.place
+
+    @property
+    def end(self) -> Place:
+        """See the class."""
+        return self._walk.end
+
+    def upto(self, size: int) -> None:
+        """Take samples up to so many, or to the end of the lane."""
+        while len(self.samples) < size and not self._ended:
+            try:
+                self.samples.append(next(self._walk))
+            except StopIteration:
+                self._ended = True
+
+
 def take(dataset: SavableDataset[Any], lane: Lane, below: Place, size: int) -> Window:
     """The next samples of a lane, up to a number."""
-    walk, samples = Walk(dataset, lane, below), list[Any]()
-    while len(samples) < size:
-        try:
-            samples.append(next(walk))
-        except StopIteration:
-            break
-    walk.close()
-    return Window(samples, walk.place, walk.end)
+    taking = Taking(dataset, lane, below)
+    taking.upto(size)
+    return Window(taking.samples, taking.place, taking.end)
 
 
 def split_window(dataset: SavableDataset[Any], place: Place, part: int, parts: int) -> Place:
     """The first of the lanes finishes the window; the others begin behind it."""
-    number, below, done, after = START if place is None else place
+    number, below, done, after, *more = START if place is None else place
     if not done:
-        return number, dataset.split(below, part, parts), 0, None
+        return number, dataset.split(below, part, parts), 0, None, *more
     rest = dataset.split(after, part, parts)
-    return (number, rest, 0, None) if part else (number, below, done, rest)
+    return (number, rest, 0, None, *more) if part else (number, below, done, rest, *more)

@@ -6,7 +6,9 @@
 | up to 3.x | `__module__`, `__class__: <X>Webdataset`, the rest as above |
 | crude | `__module__`, `__class__: CrudeWebdataset`: the parts as they are, decoded; `part_filter` as a list |
 
-All may have `subflavors`. A field map says where fields come from, see `penstock.codec.fieldmap`. A sample loader is
+All may have `subflavors`, and a `subset`: `absolute_range` in samples, `range` in parts of what that leaves.
+
+A field map says where fields come from, see `penstock.codec.fieldmap`. A sample loader is
 Python code beside the data: it runs after `trust=True` alone, and so does a part filter that is code.
 """
 
@@ -25,11 +27,11 @@ from penstock.abc import Store
 from penstock.codec import energon_yaml
 from penstock.codec.fieldmap import FieldMap, parse_field_map, parts_of
 from penstock.codec.parts import DecodeOptions, image_kind
-from penstock.errors import ConfigError, FormatError, UnsafeData, Unsupported
+from penstock.errors import ConfigError, FormatError, UnsafeData
 from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML, Splits, meta_path, named_splits
 from penstock.formats.samples.webdataset.sample_types import DATASETS, ENERGON, SampleType, find_type, type_of_class
 from penstock.formats.samples.webdataset.source import WebdatasetSource
-from penstock.formats.samples.webdataset.typed import TypedSource, Typing
+from penstock.formats.samples.webdataset.typed import SaidSubset, TypedSource, Typing
 from penstock.store.limited import read_document
 from penstock.types import OpenOptions
 
@@ -65,6 +67,7 @@ class DatasetYaml:
         image_decode: how images are decoded, where an old file says.
         split_config: file in `.nv-meta` in the place of `split.yaml`.
         split_part: the split, whichever one is asked for.
+        subset: the part of the split, whichever one a metadataset says.
         unheeded: of how Energon reads the data, and not which data they are: nothing here follows it.
     """
 
@@ -79,6 +82,7 @@ class DatasetYaml:
     image_decode: str | None = None
     split_config: str | None = None
     split_part: str | None = None
+    subset: SaidSubset | None = None
     unheeded: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -122,9 +126,13 @@ def parse_dataset_yaml(value: Any, path: str) -> DatasetYaml:
     if access is not None and parts is not None:
         raise ConfigError("a field_map reads the parts that it names: it has no part_filter", path=path)
     is_decoded = value.get("auto_decode", True) is not False and value.get("decoder", True) is not None
-    texts = (_text(value, key, path) for key in ("image_decode", "split_config", "split_part"))
+    image, split_config, split_part = (
+        _text(value, key, path) for key in ("image_decode", "split_config", "split_part")
+    )
     unheeded = {key: value[key] for key in value if key in _UNHEEDED or key.startswith(_OLD_PREFIXES)}
-    return DatasetYaml(path, module, name, access, loader, parts, subflavors, is_decoded, *texts, unheeded=unheeded)
+    said = _subset(value.get("subset"), path)
+    how = (access, loader, parts, subflavors, is_decoded, image)
+    return DatasetYaml(path, module, name, *how, split_config, split_part, said, unheeded)
 
 
 def splits_of(store: Store, root: str, found: DatasetYaml) -> Splits | None:
@@ -189,6 +197,7 @@ def typed_view(
         subflavors=found.subflavors,
         columns=options.columns,
         config=None if dataset_config == DATASET_YAML else dataset_config,
+        subset=found.subset,
         unheeded=found.unheeded,
     )
     again = functools.partial(typed_view, dataset_config=dataset_config, sample_types=known)
@@ -260,9 +269,34 @@ def _require_known_keys(value: dict[str, Any], path: str) -> None:
     unknown = [key for key in value if key not in _KNOWN and not key.startswith(_OLD_PREFIXES)]
     if unknown:
         raise ConfigError("a key that does not exist", path=path, found=", ".join(unknown[:5]))
-    if value.get("subset") is not None:
-        hint = "Say it in a metadataset, and take it out here"
-        raise Unsupported("a key that chooses other samples", path=path, found="subset", hint=hint)
+
+
+def _subset(said: Any, path: str) -> SaidSubset | None:
+    if said is None:
+        return None
+    expected = "{absolute_range: [first, last or null], range: [0.0, 0.5]}, of which one may be left out"
+    given: dict[str, Any] = dict(said) if isinstance(said, dict) else {"": said}
+    if given.get("__class__") == "DatasetSubset":  # the form that the original's own reader makes one of
+        del given["__class__"]
+        given.pop("__module__", None)
+    if set(given) - {"range", "absolute_range"}:
+        raise _wrong(path, "subset", said, expected)
+    samples, part = given.get("absolute_range"), given.get("range")
+    if samples is not None and not (
+        _is_pair(samples, int) or (_is_pair([0, *samples[:1]], int) and samples[1:] == [None])
+    ):
+        raise _wrong(path, "subset", said, expected)
+    if part is not None and not _is_pair(part, int, float):
+        raise _wrong(path, "subset", said, expected)
+    start, stop = (0, None) if samples is None else samples
+    low, high = (0.0, 1.0) if part is None else map(float, part)
+    if start < 0 or (stop is not None and stop < start) or not 0 <= low <= high <= 1:
+        raise _wrong(path, "subset", said, "ranges that begin before they end, inside of the split")
+    return SaidSubset(start, stop, (low, high))
+
+
+def _is_pair(value: Any, *kinds: type[Any]) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(type(one) in kinds for one in value)
 
 
 def _require_fields(found: DatasetYaml, sample_type: SampleType) -> None:

@@ -33,6 +33,9 @@ def open_webdataset(store: Store, path: str, options: OpenOptions) -> Source[Sam
     from penstock.formats.samples.webdataset.dataset_yaml import read_dataset_yaml, splits_of, typed_view
 
     said = read_dataset_yaml(store, path)
+    if said.subset is not None:
+        hint = "Read it as Energon's data: in a recipe by a node `metadataset`, or by get_train_dataset"
+        raise Unsupported("the file says which part of the split is read", path=said.path, found="subset", hint=hint)
     if said.split_part is not None and options.split not in (None, said.split_part):
         hint = "Ask for that split, or take the key out"
         found = f"split_part: {said.split_part}"

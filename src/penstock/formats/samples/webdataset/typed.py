@@ -32,6 +32,21 @@ _KEPT = ("__restore_key__", "__subflavors__", "__sources__")
 
 
 @dataclass(frozen=True, slots=True)
+class SaidSubset:
+    """The part of a split that a `dataset.yaml` says.
+
+    Attributes:
+        start: first sample, counted with those that the split leaves out.
+        stop: where it ends; None for the end.
+        ratio: the part of that range.
+    """
+
+    start: int
+    stop: int | None
+    ratio: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Typing:
     """How raw samples become typed ones.
 
@@ -46,6 +61,7 @@ class Typing:
         columns: keep only these fields.
         config: name of that file in `.nv-meta` where it is not `dataset.yaml`.
         asked: `decode=` of `penstock.open`.
+        subset: the part of the split that is meant; who puts datasets together takes it.
         unheeded: what the file says, and nothing here follows.
     """
 
@@ -59,6 +75,7 @@ class Typing:
     columns: tuple[str, ...] | None = None
     config: str | None = None
     asked: str | None = None
+    subset: SaidSubset | None = None
     unheeded: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
 
     def identity(self) -> list[Any]:
@@ -101,6 +118,11 @@ class TypedSource:
     def path(self) -> str:
         """The dataset's folder."""
         return self._raw.path
+
+    @property
+    def subset(self) -> SaidSubset | None:
+        """The part of the split that its file says; it has all samples of the split nevertheless."""
+        return self._typing.subset
 
     @property
     def split(self) -> str | None:
@@ -148,6 +170,11 @@ class TypedSource:
     def undecoded(self) -> str:
         """As the fingerprint, but the same however parts are decoded."""
         return digest(self._raw.fingerprint, dataclasses.replace(self._typing, decode=None).identity())
+
+    @property
+    def kept_key(self) -> str:
+        """By what this host keeps what it derives of these data; see `penstock._digest`."""
+        return digest(self.fingerprint, self._raw.kept_key)
 
     def __len__(self) -> int:
         return len(self._raw)

@@ -110,6 +110,11 @@ class PbinSource:
         return self._fingerprint
 
     @property
+    def kept_key(self) -> str:
+        """By what this host keeps what it derives of these data; see `penstock._digest`."""
+        return files_key(self.fingerprint, self._store, [self._path])
+
+    @property
     def geometry(self) -> Geometry:
         """Where everything in the file is."""
         return self._geometry

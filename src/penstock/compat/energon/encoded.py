@@ -1,0 +1,207 @@
+"""Encodes raw samples, as a stream of positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock._index import as_positions
+from penstock._tree import brief, html, line, tree
+from penstock.abc import Stream
+from penstock.compat.energon.work import Work
+from penstock.compat.energon.worker import Index, batch_index
+from penstock.cook import CookedStream
+from penstock.errors import ConfigError, FormatError
+from penstock.types import Batch, IntArray, Location, Schema
+
+OK = "ok"
+SAMPLE = "sample"
+TURN = "turn"
+"""Column: the number of a sample, group or pack among those of its rank."""
+
+# A function that skips almost everything must not look like a slow one.
+_STAND_INS = 1000
+
+_UNREADABLE = object()
+
+
+class Encoded:
+    """The task encoder's output for each position; a sample that can't be read gives none, and is counted."""
+
+    def __init__(self, stream: Stream[Any], work: Work) -> None:
+        self.stream = stream
+        self.work = work
+        self._cooked = CookedStream(stream, work)
+        self._raw = CookedStream(stream, Uncooked())
+        self.prefetch = self._cooked.prefetch
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Encoded, (self.stream, self.work))
+
+    @property
+    def lanes(self) -> int:
+        """As the stream's."""
+        return self.stream.lanes
+
+    @property
+    def schema(self) -> Schema:
+        """Open: it is up to the task encoder."""
+        return Schema((), open=True)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the stream's fingerprint and the task encoder's names."""
+        return self._cooked.fingerprint
+
+    def __getitem__(self, position: int, /) -> tuple[Any, ...]:
+        try:
+            return self._cooked[position]
+        except FormatError as error:
+            self._unreadable(position, error)
+            return ()
+
+    def each(self, positions: IntArray, batch: Index, index: Callable[[int], Index]) -> Iterator[Any]:
+        """What the samples at int64[k] became, one by one: a function goes on when its next output is asked for.
+
+        Args:
+            positions: they are read together.
+            batch: see `At`.
+            index: row → see `At`.
+        """
+        for row, (position, sample) in enumerate(zip(positions.tolist(), self._read(positions), strict=True)):
+            if sample is not _UNREADABLE:
+                yield from self.work.each(sample, position, batch, index(row))
+
+    def _read(self, positions: IntArray) -> list[Any]:
+        try:
+            return self._raw.get_resolved_samples(self._raw.resolve(positions))
+        except FormatError:
+            return [self._read_one(position) for position in positions.tolist()]
+
+    def _read_one(self, position: int) -> Any:
+        try:
+            return self._raw[position]
+        except FormatError as error:
+            self._unreadable(position, error)
+            return _UNREADABLE
+
+    def _unreadable(self, position: int, error: FormatError) -> None:
+        self.work.failures.failed("read", error, {"__restore_key__": ("cook", position)}, self.work.tolerance)
+
+    def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
+        """One column `sample`: for each of int64[k] positions a tuple of what it became."""
+        return {SAMPLE: self.get_resolved_samples(as_positions(positions))}
+
+    def resolve(self, positions: IntArray, /) -> IntArray:
+        """int64[k]: the positions; their order is held."""
+        return self._cooked.resolve(positions)
+
+    def get_resolved(self, resolved: IntArray, /) -> Batch:
+        """As `get_batch`, of resolved positions."""
+        return {SAMPLE: self.get_resolved_samples(resolved)}
+
+    def get_resolved_samples(self, resolved: IntArray, /) -> list[tuple[Any, ...]]:
+        """For each resolved position a tuple of what its sample became."""
+        try:
+            return self._cooked.get_resolved_samples(resolved)
+        except FormatError:
+            # One of them can't be read: which one shows when they are read one by one.
+            return [self[position] for position in resolved.tolist()]
+
+    def locate(self, position: int, /) -> Location:
+        """As the stream says."""
+        return self.stream.locate(position)
+
+    def substitute(self, position: int, attempt: int, /) -> int:
+        """As the stream says."""
+        return self._cooked.substitute(position, attempt)
+
+    def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
+        """What decides the positions `[0, stop)`."""
+        return self._cooked.horizon(stop)
+
+    def children(self) -> Mapping[str, Stream[Any]]:
+        """The stream, under the name `stream`."""
+        return {"stream": self.stream}
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain JSON: names of the task encoder's functions, and the stream."""
+        return self._cooked.recipe()
+
+    def summary(self) -> str:
+        """One line: the task encoder."""
+        return line("Encoded", {"by": self.work.identity[0]})
+
+    __repr__ = brief
+    __str__ = tree
+    _repr_html_ = html
+
+
+class Filled(Encoded):
+    """As `Encoded`, with one sample at every position: for one that was skipped or failed, another of its child.
+
+    Columns are `sample`, each in a tuple, so that arrays among them are not taken for columns; `turn`: int64[k]; and
+    `ok`: bool[k], False where another stands in, if any does.
+    """
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Filled, (self.stream, self.work))
+
+    def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the samples at `positions`: int64[k], in that order."""
+        return self.get_resolved(as_positions(positions))
+
+    def get_resolved(self, resolved: IntArray, /) -> Batch:
+        """Columns of the samples at resolved positions."""
+        boxes = self.get_resolved_samples(resolved)
+        made: Batch = {SAMPLE: boxes, TURN: resolved // self.work.config.world_size}
+        replaced = [row for row, box in enumerate(boxes) if len(box) != 1]
+        if not replaced:
+            return made
+        ok = np.ones(len(boxes), np.bool_)
+        ok[replaced] = False
+        for row in replaced:
+            with batch_index(*self.work.place(int(resolved[row]))):
+                boxes[row] = self._instead(int(resolved[row]), boxes[row])
+        return {**made, OK: ok}
+
+    def _instead(self, position: int, box: tuple[Any, ...]) -> tuple[Any, ...]:
+        if len(box) > 1:
+            raise ConfigError(
+                "encode_sample gave several samples for one",
+                found=len(box),
+                hint="Make it a generator function itself, or pass lanes= to get_train_dataset",
+            )
+        return self.stand_in(position)
+
+    def stand_in(self, position: int) -> tuple[Any, ...]:
+        """What another sample of the same child became, for one that became nothing."""
+        for attempt in range(_STAND_INS):
+            found = self[self.substitute(position, attempt)]
+            if found:
+                return found
+        raise ConfigError(
+            f"{_STAND_INS} samples in a row were skipped or failed",
+            hint="Look at the function that skips; where it means to, pass lanes= to get_train_dataset",
+        )
+
+
+class Uncooked:
+    """Leaves raw samples as they are: see `penstock.cook.cooking.Cooks`."""
+
+    @property
+    def identity(self) -> list[Any]:
+        """None: it is in no fingerprint."""
+        return []
+
+    def __call__(self, sample: Any, position: int, /) -> Any:
+        """The sample."""
+        del position
+        return sample
+
+    def cook_all(self, samples: Iterable[Any], positions: Iterable[int], /) -> list[Any]:
+        """The samples."""
+        del positions
+        return list(samples)
