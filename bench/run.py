@@ -27,6 +27,7 @@ QUESTIONS = (
     "index_1gb_no_validate",
     "pack_100mb",
     "pack_1gb",
+    "pack_chat",
     "merge",
     "shuffle",
     "chunk",

@@ -2,15 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.errors import ConfigError
 from penstock.types import Batch, Sample
 
 Rows: TypeAlias = "slice | NDArray[np.intp]"
+
+
+class NoRoom(ConfigError):
+    """What was asked for at once does not fit the memory: no fault of the samples, so none stands in for them."""
+
+
+@contextlib.contextmanager
+def in_memory(what: str, described: Any) -> Generator[None]:
+    """Inside, memory that is not there is `NoRoom`.
+
+    Args:
+        what: does not fit; the beginning of a sentence.
+        described: `str()` of it says of which samples, or how large, it is.
+    """
+    try:
+        yield
+    except NoRoom as error:
+        raise NoRoom(error.what, found=f"{described}: {error.found}", hint=error.hint) from None
+    except MemoryError as error:
+        raise no_room(what, f"{described}: {error}" if str(error) else str(described)) from None
+    except RuntimeError as error:  # torch's own
+        if "can't allocate memory" not in str(error):
+            raise
+        raise no_room(what, f"{described}: {error}") from None
+
+
+def no_room(what: str, found: str) -> NoRoom:
+    """The error for what does not fit the memory."""
+    return NoRoom(f"{what} does not fit the memory", found=found, hint="Ask for fewer samples at once, or smaller ones")
 
 
 def stack(samples: Sequence[Sample]) -> Batch:
@@ -18,13 +49,22 @@ def stack(samples: Sequence[Sample]) -> Batch:
 
     Python integers become int64 where they fit, floats float64, bools bool. A field that some sample lacks is a
     list with None in its place.
+
+    Raises:
+        NoRoom: an array does not fit the memory.
     """
     names = dict.fromkeys(name for sample in samples for name in sample)
-    return {name: column([sample.get(name) for sample in samples]) for name in names}
+    try:
+        return {name: column([sample.get(name) for sample in samples]) for name in names}
+    except NoRoom as error:
+        keys = [sample["__key__"] for sample in samples if "__key__" in sample]
+        if keys:
+            error.found = f"{error.found}, of the samples {keys[0]!r} to {keys[-1]!r}"
+        raise
 
 
 def column(values: Sequence[Any]) -> Any:
-    """One field of a batch, by the rule of `stack`."""
+    """One field of a batch, by the rule of `stack`; raises `NoRoom`."""
     kinds = {type(value) for value in values}
     if len(kinds) != 1:
         return list(values)
@@ -32,7 +72,7 @@ def column(values: Sequence[Any]) -> Any:
     if kind is np.ndarray:
         first = values[0]
         if all(value.shape == first.shape and value.dtype == first.dtype for value in values):
-            return np.stack(values)
+            return _stacked(values)
     elif issubclass(kind, np.generic):
         return np.array(values, dtype=kind) if values[0].dtype.kind in "biufc" else list(values)
     elif kind is bool or kind is float:
@@ -40,6 +80,15 @@ def column(values: Sequence[Any]) -> Any:
     elif kind is int and min(values) >= -(1 << 63) and max(values) < 1 << 63:
         return np.array(values, dtype=np.int64)
     return list(values)
+
+
+def _stacked(values: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    try:
+        return np.stack(values)
+    except MemoryError:
+        first, count = values[0], len(values)
+        found = f"{count} arrays {list(first.shape)} of {first.dtype}, {count * first.nbytes} bytes"
+        raise no_room("a batch", found) from None
 
 
 def scatter(parts: Sequence[tuple[NDArray[np.intp], Batch]], rows: int) -> Batch:
@@ -65,7 +114,8 @@ def _scattered(parts: Sequence[tuple[NDArray[np.intp], Any]], rows: int) -> Any:
         isinstance(part, np.ndarray) and part.dtype == first.dtype and part.shape[1:] == first.shape[1:]
         for _, part in parts
     ):
-        joined = np.empty((rows, *first.shape[1:]), dtype=first.dtype)
+        with in_memory("a batch", f"{rows} arrays {list(first.shape[1:])} of {first.dtype}"):
+            joined = np.empty((rows, *first.shape[1:]), dtype=first.dtype)
         for at, part in parts:
             joined[at] = part
         return joined

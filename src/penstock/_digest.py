@@ -36,8 +36,21 @@ def array_digest(values: Any) -> str:
     return found.hexdigest()
 
 
-def borders_key(fingerprint: str, doc_starts: Any) -> str:
-    """By what a plan over documents is known: a fingerprint is a sample, which two datasets may share that differ in
-    the middle of their indexes. Of int64[n_docs + 1] above 64 MiB the fingerprint alone counts.
+def kept_key(source: Any) -> str:
+    """By what is known on this host what was derived of a source: a fingerprint is a sample, which others may share.
+
+    What reads files has a `kept_key` of its own, which tells them from all others; what draws from sources has theirs.
     """
-    return fingerprint if doc_starts.nbytes > _HASHED_BYTES else f"{fingerprint}-{array_digest(doc_starts)}"
+    own: str | None = getattr(source, "kept_key", None)
+    if own is not None:
+        return own
+    children = getattr(source, "children", None)
+    below = [] if children is None else [kept_key(one) for one in children().values()]
+    return digest(source.fingerprint, below) if below else source.fingerprint
+
+
+def borders_key(source: Any) -> str:
+    """By what a plan over the documents of a token source is known: where they begin; above 64 MiB `kept_key`."""
+    if source.doc_starts.nbytes > _HASHED_BYTES:
+        return kept_key(source)
+    return f"{source.fingerprint}-{array_digest(source.doc_starts)}"

@@ -163,6 +163,7 @@ class Manifest:
         parts: manifests of the parts of a dataset that are written one after another, such as splits, by name.
         fingerprints: digest of the format's own index → fingerprint of the data that have it, where that is a sample of
             several files: data that are far away need not be sampled.
+        starts: where each 4,096th document begins, of a format whose index can't be asked for one; as text of its own.
         tool: tool and version that wrote it.
     """
 
@@ -181,6 +182,7 @@ class Manifest:
     binding: str | None = None
     parts: Mapping[str, Manifest] = field(default_factory=dict[str, "Manifest"])
     fingerprints: Mapping[str, str] = field(default_factory=dict[str, str])
+    starts: str | None = None
     tool: str = ""
 
 

@@ -171,7 +171,7 @@ def test_blosc_frames_that_point_anywhere() -> None:
 
 
 def test_shard_indexes_that_point_anywhere() -> None:
-    from penstock.formats.tokens.flat_tokens.decode import crc32c
+    from penstock.formats.tokens.zarr.decode import crc32c
 
     rng = np.random.default_rng(0)
     for which in (4, 5):

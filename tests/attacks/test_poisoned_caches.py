@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.store.derived import DerivedCache
 
 COUNT = 20_000
 FILES = 20
@@ -62,6 +63,15 @@ def many_files(path: Path, place: int | None) -> Any:
     return opened(path)
 
 
+def pbin(path: Path, counts: list[int], values: Any = None) -> Any:
+    """Without the side file: its digest would tell two of them apart."""
+    with ps.create(path, format="pbin", token_bytes=2) as writer:
+        ids = np.ones(sum(counts), np.uint16) if values is None else values
+        writer.write_batch({"tokens": np.split(ids, np.cumsum(counts)[:-1])})
+    path.with_name(path.name + ".penstock").unlink()
+    return opened(path, format="pbin")
+
+
 @pytest.mark.parametrize("open_it", [shards, raw, many_files])
 def test_two_datasets_of_one_fingerprint(open_it: Callable[[Path, int | None], Any], tmp_path: Path) -> None:
     """Where documents begin was that of the one that was opened first."""
@@ -73,23 +83,17 @@ def test_two_datasets_of_one_fingerprint(open_it: Callable[[Path, int | None], A
 
 
 def test_plans_of_two_datasets_of_one_fingerprint(tmp_path: Path) -> None:
-    def written(path: Path, counts: list[int]) -> Any:
-        with ps.create(path, format="pbin", token_bytes=2) as writer:
-            writer.write_batch({"tokens": np.split(np.ones(sum(counts), np.uint16), np.cumsum(counts)[:-1])})
-        path.with_name(path.name + ".penstock").unlink()
-        return opened(path, format="pbin")
-
     def pieces(source: Any) -> list[int]:
         return sorted(ps.BestFit(length=64)(source).plan.piece_lengths.tolist())
 
     usual = lengths(None).tolist()
-    first = written(tmp_path / "a.pbin", usual)
+    first = pbin(tmp_path / "a.pbin", usual)
     assert pieces(first) == sorted(usual)
     for place in PLACES:
         counts = list(usual)
         counts[place] -= 3  # in the index these two take as many bytes as before
         counts[place + 2] += 3
-        second = written(tmp_path / f"{place}.pbin", counts)
+        second = pbin(tmp_path / f"{place}.pbin", counts)
         if second.fingerprint == first.fingerprint:
             break
     assert second.fingerprint == first.fingerprint
@@ -109,3 +113,78 @@ def test_a_file_that_was_given_its_old_time_back(tmp_path: Path) -> None:
         source = ps.open(path)
         for number in (COUNT - 1, *(() if place is None else (place, place + 1))):
             assert source[number] == {"text": rows[number][10:-3]}
+
+
+def pair_of_one_fingerprint(make: Callable[[int | None], Any]) -> tuple[Any, Any, int]:
+    """Two datasets, and the place in which they differ."""
+    first = make(None)
+    for place in PLACES:
+        second = make(place)
+        if second.fingerprint == first.fingerprint:
+            return first, second, place
+    raise AssertionError("each place is looked at")
+
+
+def moved(place: int | None) -> list[int]:
+    """Lengths of documents that take as many bytes in an index as those of the others."""
+    counts = lengths(None).tolist()
+    if place is not None:
+        counts[place] -= 3
+        counts[place + 2] += 3
+    return counts
+
+
+@pytest.mark.parametrize("packing", [ps.BestFit(length=64), ps.MegatronBlocks(length=7, derived=DerivedCache())])
+def test_plans_of_more_documents_than_are_digested(packing: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("penstock._digest._HASHED_BYTES", 1 << 10)
+    first, second, _ = pair_of_one_fingerprint(lambda place: pbin(tmp_path / f"{place}.pbin", moved(place)))
+    found = [packing(one) for one in (first, second)]
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "another cache"))
+    again = packing(second)
+    assert len(found[1]) == len(again)
+    plans = [one.plan.piece_lengths if hasattr(one, "plan") else one.starts for one in (*found, again)]
+    assert not np.array_equal(plans[0], plans[2])
+    np.testing.assert_array_equal(plans[1], plans[2])
+
+
+def test_where_documents_of_a_concatenation_begin(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("penstock.mix.concat._DERIVED_DOCS", 1 << 10)
+    first, second, _ = pair_of_one_fingerprint(lambda place: pbin(tmp_path / f"{place}.pbin", moved(place)))
+    other = pbin(tmp_path / "other.pbin", [1, 2])
+    for one in (first, second):
+        expected = [*np.diff(one.doc_starts).tolist(), 1, 2]
+        np.testing.assert_array_equal(np.diff(ps.Concat([one, other]).doc_starts), expected)
+
+
+def test_groups_of_samples_by_what_was_measured(tmp_path: Path) -> None:
+    """Of each the first id says how long it is."""
+
+    def make(place: int | None) -> Any:
+        values = np.ones(COUNT, np.uint16)
+        if place is not None:
+            values[place] = 9
+        return pbin(tmp_path / f"{place}.pbin", [1] * COUNT, values)
+
+    first, second, place = pair_of_one_fingerprint(make)
+    packed = [ps.PackByLength(one, 10, lambda sample: int(sample["tokens"][0]), name="ids") for one in (first, second)]
+    assert packed[0].costs.sum() == COUNT
+    assert packed[1].costs.sum() == COUNT + 8, place
+
+
+def test_rows_that_belong_together(tmp_path: Path) -> None:
+    def make(place: int | None) -> Any:
+        numbers = np.arange(COUNT)
+        if place is not None:
+            numbers[[place, place + 1]] = numbers[[place + 1, place]]
+        with ps.create(tmp_path / str(place), format="webdataset") as writer:
+            for number in numbers.tolist():
+                writer.write({"__key__": f"{number:08d}", "txt": b"same"})
+        return opened(tmp_path / str(place), raw=True)
+
+    first, second, place = pair_of_one_fingerprint(make)
+    other = make(-1)
+    for one in (first, second):
+        joined = ps.Join(other, one)
+        for at in (place, place + 1):
+            sample = joined[at]
+            assert sample["0"]["__key__"] == sample["1"]["__key__"]

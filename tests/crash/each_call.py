@@ -29,9 +29,12 @@ import hook
 import inputs
 
 from penstock.errors import NotFound, PenstockError
+from penstock.formats import format_names
 
 LIMIT_S = 60
 GONE_S = 20
+_RANDOM = re.compile(r"[0-9a-f]{8}(?=\.staged)|(?<=/tmp/)[0-9a-f]{16}")
+_TIMES = re.compile(rb'(?<="(?:began|ended)_s":)[0-9.e+]+')
 Tree = dict[str, bytes | None]
 """Path below the folder → bytes of a file, None for a folder."""
 
@@ -159,6 +162,7 @@ class Round:
         self.stored = self.bucket.load()
         shutil.copytree(self.folder, self.base / "template", symlinks=True)
         inputs.know_tokenizers(self.base / "template")
+        format_names()  # reads what is installed: once, not in each child
         self.before = self.seen()
         notes = self._notes()
         self._must(lambda: self._hooked(hook.Plan(str(self.folder), str(notes), noted=True)))
@@ -372,10 +376,11 @@ def _without_locks(tree: Tree) -> Tree:
 
 
 def _digest(tree: Tree) -> str:
-    """Of all names and bytes, but for the random part of hidden names, and for who held a lock."""
+    """Of all names and bytes, but for random parts of hidden names, times of work, and who held a lock."""
     hasher = hashlib.blake2b()
-    named = sorted((re.sub(r"[0-9a-f]{8}(?=\.staged)", "", name), name) for name in tree)
-    for plain, name in named:
+    for plain, name in sorted((_RANDOM.sub("", name), name) for name in tree):
         data = b"" if name.endswith(".lock.staged") else tree[name]
+        if data and ".work/" in name:
+            data = _TIMES.sub(b"", data)
         hasher.update(f"{plain}\0{'folder' if data is None else len(data)}\0".encode() + (data or b""))
     return hasher.hexdigest()

@@ -25,7 +25,7 @@ import scenarios
 import traced
 
 SEED = int(os.environ.get("CRASH_SEED", "1"))
-KILLS, FEW = 5, 3
+KILLS, FEW = 3, 2
 TRACED = ("merge mds", "convert to flat-tokens", "prepare", "prepare-media", "pack to pbin by processes")
 BY_NAME = {case.name: case for case in cases.CASES}
 

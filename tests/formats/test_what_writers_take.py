@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import penstock
 from penstock.errors import ConfigError
 from penstock.formats import get_format
 from penstock.store.local import LocalStore
@@ -46,3 +47,12 @@ def test_columns_of_different_lengths_are_refused_before_the_first_row(name: str
     with pytest.raises(ConfigError, match="different lengths"):
         writer.write_batch({"__key__": ["1", "2"], "a": ["x", "y"], "b": ["x"]})
     writer.abort()
+
+
+@pytest.mark.parametrize("format", ["pbin", "megatron", "flat-tokens"])
+@pytest.mark.parametrize("name", ["out", "out/"])
+def test_a_folder_of_token_files_is_made_of_one_dataset(format: str, name: str, tmp_path: Path) -> None:
+    given: Any = {"token_bytes": 2, "file_tokens": 100}
+    with pytest.raises(ConfigError, match=r"not a folder of token files.*convert FILE FOLDER/ --file-tokens N"):
+        penstock.create(f"{tmp_path}/{name}", format=format, **given)
+    assert not list(tmp_path.iterdir())

@@ -253,6 +253,13 @@ def litdata_target(folder: Path) -> Target:
     return Target("litdata", "set", sets, {".json": mutate.JSON_DOCUMENT})
 
 
+def levanter_target(folder: Path) -> Target:
+    """Caches in one part and in shards, and one of trees: golden ones."""
+    names = ("tokens", "sharded", "trees")
+    sets = [{f"set/{name}": data for name, data in files_in(GOLDEN / "levanter" / one).items()} for one in names]
+    return Target("levanter", "set", sets, {".json": mutate.JSON_DOCUMENT})
+
+
 def arrow_target(format_name: str, folder: Path) -> Target:
     """Parquet files, and a saved dataset of Hugging Face's."""
     if format_name == "hf":
@@ -343,6 +350,7 @@ TARGETS = {
     "datatrove": functools.partial(runs_target, "datatrove"),
     "raw-tokens": functools.partial(runs_target, "raw-tokens"),
     "litdata": litdata_target,
+    "levanter": levanter_target,
     "columns": columns_target,
     "parquet": functools.partial(arrow_target, "parquet"),
     "hf": functools.partial(arrow_target, "hf"),

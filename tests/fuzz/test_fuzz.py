@@ -31,6 +31,7 @@ def run() -> ModuleType:
 NAMES = ["pbin", "jsonl", "flat-tokens", "megatron", "webdataset", "mds", "csv", "json-shards", "folder", "datatrove"]
 NAMES += [
     "litdata",
+    "levanter",
     "columns",
     "jsonl-files",
     "raw-tokens",

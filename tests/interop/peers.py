@@ -101,6 +101,19 @@ PEERS: dict[str, Peer] = {
         probe="import litdata, zstd, zstandard, pyarrow",
         versions={"litdata": "0.2.76"},
     ),
+    "levanter": Peer(
+        # Its store alone: the trainers that its top package imports need far more. Levanter is released as
+        # marin-levanter since 2025; job runners that the store imports are stand-ins.
+        requirements=(
+            *("tensorstore==0.1.81", "jax==0.10.2", "equinox", "jaxtyping", "flax", "dataclasses-json", "deepdiff"),
+            *("safetensors", "draccus"),
+            *("fsspec", "pyarrow", "braceexpand", "tqdm-loggable", "numpy"),
+        ),
+        alone=(*("marin-levanter==0.2.20.dev202606180959", "marin-haliax==0.2.20.dev202606180959", "aqtp==0.9.0"),),
+        probe="import tensorstore, equinox, haliax, dataclasses_json, deepdiff, tqdm_loggable, braceexpand",
+        versions={"marin-levanter": "0.2.20.dev202606180959"},
+        stubs=True,
+    ),
     "transformers": Peer(
         # Without torch: chat templates and tokenizers need none.
         requirements=("transformers==5.24.0", "tokenizers==0.23.3", "jinja2==3.1.6"),

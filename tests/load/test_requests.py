@@ -272,6 +272,25 @@ def test_hosts_of_foreign_data_fetch_it_once_with_what_their_first_state_samples
         assert 4 * sum(fetched_bytes) <= 1.1 * total_bytes, (fetched_bytes, total_bytes)
 
 
+def test_foreign_data_cost_each_host_its_index_and_its_sample_alone(tmp_path: Path) -> None:
+    """No more than that for 1 to 64 hosts of 0.5 MB shards: what a shared sample could save is 256 KiB a host."""
+    with ps.create(tmp_path / "set", format="mds", columns={"data": "bytes"}, size_limit=1 << 19) as writer:
+        for number in range(6 * HOSTS):
+            writer.write({"data": bytes([number % 251]) * (70_000 + number * 7919 % 20_000)})
+    (tmp_path / "set/.penstock").unlink()
+    with FileServer() as server:
+        for path in (tmp_path / "set").iterdir():
+            server.files[f"set/{path.name}"] = path.read_bytes()
+        index_bytes = len(server.files["set/index.json"])
+        data_bytes = sum(map(len, server.files.values())) - index_bytes
+        for hosts in (1, 8, HOSTS):
+            sampled = hosts > 1  # one host has all of it in its cache
+            read = [
+                hosts_read(server, hosts, host, tmp_path / f"{hosts}-{host}", samples=sampled) for host in range(hosts)
+            ]
+            assert sum(read) <= 1.01 * data_bytes + hosts * (index_bytes + 64 * 4096), hosts
+
+
 def hosts_read(server: FileServer, hosts: int, host: int, cache: Path, *, samples: bool = False) -> int:
     """Bytes of all kinds that a host fetches for an epoch and its state, which asks for no data but `samples`."""
     source = opened(server, "mds", cache)

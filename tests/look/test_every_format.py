@@ -193,7 +193,8 @@ documents_of = st.lists(st.lists(st.integers(5, 300), max_size=4).map(lambda ids
 
 
 def test_each_format_is_tried() -> None:
-    assert {*OF_ROWS, *OF_TOKENS} == {*BUILT_IN}
+    of_numbers = {"levanter"}  # rows of arrays: no keys and no texts to find
+    assert {*OF_ROWS, *OF_TOKENS} == {*BUILT_IN} - of_numbers
 
 
 def as_stored(format: str, rows: Rows) -> Rows:

@@ -163,6 +163,14 @@ class TestLaws(TokenSourceLaws):
         return fim(memory(documents(40)))
 
 
+@pytest.mark.parametrize("name", ["prefix_id", "seed"])
+def test_what_is_no_integer(name: str) -> None:
+    """1.5 was taken for 1."""
+    options: dict[str, Any] = {"prefix_id": PRE, "middle_id": MID, "suffix_id": SUF, "seed": 1, name: 1.5}
+    with pytest.raises(TypeError, match="integer"):
+        ps.FillInTheMiddle(memory([[1, 2]]), rate=0.5, **options)
+
+
 def test_planes_and_lists_are_refused(tmp_path: Path) -> None:
     with ps.create(
         tmp_path / "a.pbin", format="pbin", token_bytes=2, eos_id=EOS, planes={"loss_mask": "bool"}

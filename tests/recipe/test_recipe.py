@@ -232,6 +232,22 @@ def test_short_modifiers(data: Path) -> None:
     assert inner[0]["stores"] == ["images", "media"]
 
 
+def test_fill_in_the_middle_of_a_mix_is_of_each_dataset(data: Path) -> None:
+    """Below its windows: text is rearranged before it is cut."""
+    fim = {"rate": 0.5, "seed": 3, "prefix_id": 500, "middle_id": 501, "suffix_id": 502}
+    made = open_recipe(
+        {
+            "blend": [{"path": str(data / f"{name}.pbin"), "weight": 1} for name in ("books", "web")],
+            "fill-in-the-middle": fim,
+            "window": {"chunk": {"length": 16}},
+        }
+    )
+    for child in made.children().values():
+        assert [type(node).__name__ for node in _chain(child)][-3:] == ["Windows", "FillInTheMiddle", "PbinSource"]
+    alone = open_recipe({"path": str(data / "books.pbin"), "fill-in-the-middle": fim})
+    assert alone.fingerprint == NODES["fill-in-the-middle"](data).fingerprint
+
+
 def _chain(node: Any) -> list[Any]:
     children = list(node.children().values())
     return [node, *(_chain(children[0]) if children else [])]

@@ -53,6 +53,10 @@ def short_forms(folder: Path) -> dict[str, Any]:
         },
         "blend": blend,
         "best-fit": {"path": books, "window": {"best-fit": {"length": 64, "pad_id": 0}}},
+        "fill-in-the-middle": {
+            "path": books, "window": {"chunk": {"length": 64}},
+            "fill-in-the-middle": {"rate": 0.5, "seed": 1, "prefix_id": 5, "middle_id": 6, "suffix_id": 7},
+        },
         "megatron-blocks": {"path": books, "window": {"megatron-blocks": {"length": 64}}},
         "blend_epochized": {"blend_epochized": [{"path": rows, "repetitions": 2, "name": "x"}], "first_pass": 1},
         "concat": {"concat": [{"path": books}, {"path": web}], "mixed_tokenizers": True},

@@ -24,6 +24,10 @@ LINES = [{"id": n, "text": f"line {n}"} for n in range(4)]
 FILES = [{"__key__": f"{n}.txt", "txt": f"text {n}"} for n in range(4)]
 PARTS = [{"__key__": f"k{n}", "txt": f"text {n}", "json": {"n": n}} for n in range(4)]
 SAVED = [{"text": None, "label": 0}]
+LEVANTER = [
+    {"input_ids": np.array(one, "i4"), "assistant_masks": np.array(one, "i4") % 2}
+    for one in ([1, 2, 3], [300], [7] * 20, [], [5, 6])
+]
 LITDATA = [{"tokens": np.array(one, "u2")} for one in ([1, 2, 3], [300], [7] * 20, [5, 6])]
 
 
@@ -95,6 +99,7 @@ MADE: dict[str, Callable[[Path], Made]] = {
     "webdataset": lambda folder: _written(folder / "a", "webdataset", PARTS, maxcount=2),
     "folder": lambda folder: _written(folder / "a", "folder", FILES),
     "litdata": lambda folder: Made(shutil.copytree(GOLDEN / "litdata" / "tokens-uint16", folder / "a"), LITDATA),
+    "levanter": lambda folder: Made(shutil.copytree(GOLDEN / "levanter" / "tokens", folder / "a"), LEVANTER),
     "parquet": lambda folder: _parquet(folder / "a.parquet"),
     "jsonl-files": lambda folder: _many_lines(folder / "a"),
     "hf": lambda folder: Made(shutil.copytree(GOLDEN / "hf" / "test", folder / "a"), SAVED),

@@ -354,6 +354,17 @@ def test_leftovers_of_the_dead_are_swept(tmp_path: Path) -> None:
     living.abort()
 
 
+def test_a_dead_reservation_of_a_clock_that_was_set_back(server: FileServer, folder: Path) -> None:
+    """Its time is a day ahead: so long it took its room, and stayed."""
+    (folder / "remote").mkdir(parents=True)
+    lock = folder / "remote" / ("0" * 32 + ".lock")
+    lock.touch()
+    os.truncate(lock, 3 << 20)
+    os.utime(lock, (time.time() + 86_400,) * 2)
+    assert os.path.exists(opened(server, folder, 4 << 20).local_copy(f"{server.url}/a"))
+    assert not lock.exists()
+
+
 def test_a_dead_reservation_counts_no_more(server: FileServer, folder: Path) -> None:
     (folder / "remote").mkdir(parents=True)
     lock = folder / "remote" / ("0" * 32 + ".lock")

@@ -87,7 +87,7 @@ def test_a_range_of_a_stored_member_reads_its_bytes_alone(tmp_path: Path) -> Non
     before = counting.read_bytes
     for start in range(0, 1 << 20, 1 << 17):
         store.get(f"{tmp_path}/x.zip/a", start, 100)
-    assert counting.read_bytes - before == 8 * (100 + 30)
+    assert counting.read_bytes - before == 8 * (100 + 30 + len("a"))
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
@@ -111,6 +111,7 @@ def test_a_size_that_no_member_can_have(tmp_path: Path) -> None:
     for method, size_bytes in ((8, 0xFFFF_FFF0), (0, 0x7FFF_FFFF)):
         data[directory + 10 : directory + 12] = struct.pack("<H", method)
         data[directory + 24 : directory + 28] = struct.pack("<I", size_bytes)
+        data[8:10], data[22:26] = data[directory + 10 : directory + 12], data[directory + 24 : directory + 28]
         (tmp_path / "y.zip").write_bytes(data)
         with pytest.raises((TooLarge, Truncated)):
             ZipStore(LocalStore(), str(tmp_path / "y.zip")).get(f"{tmp_path}/y.zip/a")
@@ -151,3 +152,68 @@ def test_a_list_of_members_that_lies_before_the_beginning(tmp_path: Path) -> Non
     store = ZipStore(LocalStore(), str(path))
     with pytest.raises(Corrupt):
         store.get(f"{path}/d")
+
+
+def test_members_that_share_bytes(tmp_path: Path) -> None:
+    """A thousand names for one megabyte would be a gigabyte of tokens; and a member may hold the header of another."""
+    path = tmp_path / "x.zip"
+    make(path, files={"a": b"x" * 1000, "b": b"y" * 1000})
+    data = bytearray(path.read_bytes())
+    entries = [place for place in range(len(data)) if data[place : place + 4] == b"PK\x01\x02"]
+    assert len(entries) == 2
+    data[entries[1] + 42 : entries[1] + 46] = bytes(4)  # where its header is: that of the other
+    path.write_bytes(data)
+    with pytest.raises(Corrupt, match="overlap"):
+        ZipStore(LocalStore(), str(path)).get(f"{path}/b")
+    inside = make(tmp_path / "inside.zip", files={"c": b"z" * 100})._path
+    make(path, files={"a": Path(inside).read_bytes()[:131], "b": b"y"})
+    data = bytearray(path.read_bytes())
+    entry = data.index(b"PK\x01\x02", data.index(b"PK\x01\x02") + 4)
+    data[entry + 20 : entry + 28] = struct.pack("<II", 100, 100)
+    data[entry + 42 : entry + 46] = struct.pack("<I", data.index(b"PK\x03\x04", 4))
+    path.write_bytes(data)
+    with pytest.raises(Corrupt, match="overlap"):
+        ZipStore(LocalStore(), str(path)).get_ranges(f"{path}/b", [(0, 10)])
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [(8, struct.pack("<H", 8)), (14, bytes(4)), (18, struct.pack("<I", 99)), (22, struct.pack("<I", 1)), (30, b"c")],
+    ids=["method", "checksum", "stored bytes", "bytes", "name"],
+)
+def test_a_list_that_says_otherwise_than_the_header(at: int, value: bytes, tmp_path: Path) -> None:
+    """A range of a member has no checksum: it is read where the list says, if the header there is of this member."""
+    path = tmp_path / "x.zip"
+    make(path, files={"a": b"x" * 1000})
+    data = bytearray(path.read_bytes())
+    data[at : at + len(value)] = value
+    path.write_bytes(data)
+    store = ZipStore(LocalStore(), str(path))
+    with pytest.raises(Corrupt, match="another one by its own header"):
+        store.get_ranges(f"{path}/a", [(0, 10)])
+
+
+def test_sizes_of_zip64_and_sizes_that_follow(tmp_path: Path) -> None:
+    """Both are of honest writers: the header says nothing of its sizes, or says that others have them."""
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w") as file, file.open("a", "w", force_zip64=True) as member:
+        member.write(b"x" * 1000)
+    assert ZipStore(LocalStore(), str(path)).get_ranges(f"{path}/a", [(998, 1000)]) == [b"xx"]
+
+    class Pipe:
+        """What can't go back to say how long a member was."""
+
+        def __init__(self) -> None:
+            self.data = b""
+
+        def write(self, data: bytes) -> int:
+            self.data += data
+            return len(data)
+
+        def flush(self) -> None: ...
+
+    pipe = Pipe()
+    with zipfile.ZipFile(pipe, "w") as file:  # type: ignore[call-overload]
+        file.writestr("a", b"x" * 1000)
+    path.write_bytes(pipe.data)
+    assert ZipStore(LocalStore(), str(path)).get_ranges(f"{path}/a", [(998, 1000)]) == [b"xx"]

@@ -128,6 +128,7 @@ def _copy_golden(folder: Path) -> None:
     for path in (GOLDEN / "datatrove").glob("seed_2byte.ds*"):
         shutil.copy(path, folder / path.name.replace("seed_2byte", "a"))
     shutil.copytree(GOLDEN / "litdata" / "tokens-int32", folder / "a.litdata", copy_function=shutil.copyfile)
+    shutil.copytree(GOLDEN / "levanter" / "tokens", folder / "a.levanter", copy_function=shutil.copyfile)
     shutil.copy(GOLDEN / "raw-tokens" / "nanogpt" / "val.bin", folder / "raw.bin")
     shutil.copytree(GOLDEN / "hf", folder / "a.hf", copy_function=shutil.copyfile)
     (folder / "tables").mkdir()

@@ -12,7 +12,7 @@ from penstock._tree import ShownList
 from penstock.abc import Format, Store
 from penstock.check.row_maps import check_row_map
 from penstock.check.shares import SharedReport, check_in_shares, require_apart
-from penstock.errors import ConfigError, PenstockError, UnsafeData, Unsupported
+from penstock.errors import ConfigError, NotFound, PenstockError, UnsafeData, Unsupported
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats import files_at, find_format
 from penstock.formats._door import open_at, open_options
@@ -20,6 +20,7 @@ from penstock.formats._planes import base_at, check_planes
 from penstock.formats._side_checks import Run
 from penstock.store.cache import CachedStore
 from penstock.store.exclude_list import SUFFIX, ExcludeList
+from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed
 from penstock.store.place import Data, Given, Place, dataset_at, place_of
 from penstock.types import Depth, Finding, OpenOptions
@@ -78,6 +79,12 @@ def _told(
     except UnsafeData as error:  # a link out of the folder, met before anything could be said of the data
         where = str(error.path or place.path)
         found.append(Finding(f"{chosen.name}.unsafe", "error", where, None, error.what, None, error.hint))
+    except NotFound as error:
+        where = str(error.path or place.path)
+        if where == place.path or not (isinstance(place.store, LocalStore) and place.store.exists(where)):
+            raise
+        # A folder, or a link that leads nowhere, in the place of a file of the dataset.
+        found.append(Finding(f"{chosen.name}.no-file", "error", where, None, error.what, None, error.hint))
     return [*found, *_of_list(chosen, place, given), *_of_planes(chosen, place, given, depth)]
 
 
@@ -88,9 +95,9 @@ def _of_planes(chosen: Format, place: Place, given: OpenOptions, depth: Depth) -
         return []
     try:
         source: Any = chosen.open(place.store, place.path, given)
-        return list(check_planes(place.store, base, chosen.name, source, full=depth == "full"))
     except (PenstockError, OSError):
         return []
+    return list(check_planes(place.store, base, chosen.name, source, full=depth == "full"))
 
 
 def _of_list(chosen: Format, place: Place, given: OpenOptions) -> Iterator[Finding]:

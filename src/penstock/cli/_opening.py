@@ -24,6 +24,13 @@ def dataset_argument(name: str) -> Callable[[Command], Command]:
 excludes_option = click.option("--excludes", help="Exclude list; by default that beside the data, on this machine.")
 
 
+flavor_option = click.option(
+    "--flavor",
+    type=click.Choice(["modalities", "energon"]),
+    help="Whose rules hold for a JSONL; modalities by default.",
+)
+
+
 def opening_options(whose: str) -> Callable[[Command], Command]:
     """`--format --split --layout --eos-id` of a dataset; what its format can't follow is refused.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from penstock.cli._opening import dataset_argument, excludes_option, opening_options
+from penstock.cli._opening import dataset_argument, excludes_option, flavor_option, opening_options
 from penstock.cli._output import emit, follow_links_option, json_option, say
 from penstock.cli._pictures import ROWS_OF_A_LINE, pictures_option, show_pictures, stored_pictures, way_of
 from penstock.cli._samples import decoder, first_of, plain_at, require_one, sample_options
@@ -20,6 +20,7 @@ _LOOKED_AT = 100
 @dataset_argument("path")
 @click.option("-n", "count", type=click.IntRange(min=0), help="Samples to show: 5, but 1 with --index or --key.")
 @opening_options("the dataset")
+@flavor_option
 @click.option("--columns", help="Only these fields, comma between them.")
 @click.option("--trust", is_flag=True, help="Decode pickled columns too, which runs code that the data hold.")
 @excludes_option
@@ -46,6 +47,7 @@ def command(
     from penstock.view.facts.samples import sample_at
 
     require_one()
+    options = {name: value for name, value in options.items() if name != "flavor" or value is not None}
     options["columns"] = None if columns is None else columns.split(",")
     if columns is not None:
         _require_columns(path, options)

@@ -30,6 +30,14 @@ _SHOWN = 10
 @click.option("--chat-date", metavar="YYYY-MM-DD", help="The day that a chat template may ask for.")
 @click.option("--keep-control-tokens", is_flag=True, help="Messages may hold special tokens, which then are such.")
 @click.option("--shuffle", type=int, metavar="SEED", help="Documents in the order of `penstock shuffle --seed SEED`.")
+@click.option("--fim-rate", type=click.FloatRange(0, 1), help="Share of documents cut to fill in the middle.")
+@click.option(
+    "--fim-spm-rate", type=click.FloatRange(0, 1), help="Share of these with the suffix first, by default 0.5."
+)
+@click.option("--fim-seed", type=int, help="Which documents, and where; by default 0.")
+@click.option(
+    "--fim-tokens", nargs=3, metavar="PRE MID SUF", help="The tokens; by default known ones of the tokenizer."
+)
 @click.option("--to", help="Format of the output; by default that of its suffix, and pbin for a folder.")
 @click.option(
     "--file-tokens",

@@ -8,7 +8,7 @@ import click
 
 from penstock.cli._common import has_color
 from penstock.cli._energon import as_energon, fields_of
-from penstock.cli._opening import dataset_argument, excludes_option
+from penstock.cli._opening import dataset_argument, excludes_option, flavor_option
 from penstock.cli._output import emit, follow_links_option, json_option, note
 from penstock.cli._pictures import pictures_option, stored_pictures, way_of
 from penstock.cli._samples import decoder, first_of, plain_at, require_one, sample_options
@@ -24,6 +24,7 @@ from penstock.cli._samples import decoder, first_of, plain_at, require_one, samp
 @click.option("--format", help="Format name, instead of finding it out.")
 @click.option("--layout", help="Historical layout, where it is ambiguous; the width of raw tokens, such as uint16.")
 @click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say.")
+@flavor_option
 @excludes_option
 @follow_links_option
 @json_option

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from penstock.cli._opening import dataset_argument, excludes_option, opening_options
+from penstock.cli._opening import dataset_argument, excludes_option, flavor_option, opening_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option
 
 
@@ -28,6 +28,7 @@ from penstock.cli._output import emit, follow_links_option, human_bytes, json_op
 @click.option("--seed", type=int, help="Of a run: seed of the order, where the recipe has none.")
 @click.option("--mode", type=click.Choice(["train", "val"]), help="Of a metadataset; see `penstock plan`.")
 @opening_options("the dataset")
+@flavor_option
 @excludes_option
 @click.option("--tokenizer", help="tokenizer.json or its folder, or a name in the Hub's local cache: show ids as text.")
 @click.option("--overwrite", is_flag=True, help="Replace the report that is there.")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
-from penstock.cli._opening import excludes_option, opening_options
+from penstock.cli._opening import excludes_option, flavor_option, opening_options
 from penstock.cli._output import emit_line, follow_links_option, json_option, note
 
 
 @click.command()
 @click.argument("targets", nargs=-1, required=True)
 @opening_options("what is looked at")
+@flavor_option
 @excludes_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where it listens: by default this machine alone.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="By default one that is free.")
@@ -25,6 +26,7 @@ def command(
     format: str | None,
     layout: str | None,
     eos_id: int | None,
+    flavor: str | None,
     excludes: str | None,
     host: str,
     port: int,
@@ -36,7 +38,7 @@ def command(
 ) -> None:
     """Look at datasets, recipes, or a folder of them, in a browser, until Ctrl-C.
 
-    --format, --layout, --eos-id and --excludes go with one dataset.
+    --format, --layout, --eos-id, --flavor and --excludes go with one dataset.
 
     The first line is the address of the first page. There is a token in it: whoever has it may look.
     """
@@ -51,7 +53,7 @@ def command(
         if not no_open:
             _open(url)
 
-    settings = Settings(split, tokenizer, trust, follow_links, format, layout, eos_id, excludes)
+    settings = Settings(split, tokenizer, trust, follow_links, format, layout, eos_id, excludes, flavor)
     view(targets, host=host, port=port, settings=settings, ready=ready)
 
 

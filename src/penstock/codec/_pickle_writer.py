@@ -26,8 +26,12 @@ from penstock.codec._pickle_opcodes import (
 from penstock.errors import TooLarge
 from penstock.types import IntArray
 
+MARKED_PAIRS = 4096
+"""Each so many-th pair of a list is marked: a list is read from a mark on, without what stands before it."""
+
 _BATCH = 1000
 _SLICE = 1 << 13
+_FRAME_HEAD_BYTES = 9
 _HEADS = np.array([0, BININT1, BININT2, BININT, *[LONG1 | size << 8 for size in range(1, 9)]], "<u8")
 _NUMBER_BYTES = SKIP_BYTES + PAYLOAD_BYTES
 _SHORT_START_KIND, _SHORT_LENGTH_KIND = 9, 3  # LONG1 of six bytes fills a word; BININT leaves room for two opcodes
@@ -40,15 +44,20 @@ class PairListEncoder:
     """Streams the pickle of a list of pairs: the results of `encode` and `finish`, joined, are the whole pickle.
 
     Memory: about 2 MB, and the bytes returned.
+
+    Attributes:
+        marks: where each `MARKED_PAIRS`th pair begins in the pickle, from the first on; whole after `finish`.
     """
 
-    __slots__ = ("_first", "_num_pairs", "_open_frame", "_started")
+    __slots__ = ("_first", "_framed_bytes", "_num_pairs", "_open_frame", "_started", "marks")
 
     def __init__(self) -> None:
         self._num_pairs = 0
         self._first: IntArray | None = None
         self._started = False
         self._open_frame = b"]\x94"
+        self._framed_bytes = 2  # what stands before the open frame
+        self.marks: list[int] = []
 
     def encode(self, pairs: IntArray) -> bytes:
         """The next bytes of the pickle.
@@ -74,6 +83,7 @@ class PairListEncoder:
     def finish(self) -> bytes:
         """The last bytes."""
         if self._first is not None:
+            self.marks.append(self._framed_bytes + _FRAME_HEAD_BYTES + len(self._open_frame))
             content = self._open_frame + _encode_pairs(self._first, -1)[0] + b"a."
         elif self._num_pairs == 0:
             return EMPTY_LIST
@@ -87,6 +97,7 @@ class PairListEncoder:
 
     def _encode_slice(self, pairs: IntArray) -> list[bytes]:
         body, borders = _encode_pairs(pairs, self._num_pairs)
+        marked = borders[2 * (-self._num_pairs % MARKED_PAIRS) :: 2 * MARKED_PAIRS] + len(self._open_frame)
         self._num_pairs += len(pairs)
         content = self._open_frame + body
         borders += len(self._open_frame)
@@ -94,10 +105,19 @@ class PairListEncoder:
         start = 0
         while (place := int(np.searchsorted(borders, start + FRAME_BYTES))) < len(borders):
             stop = int(borders[place])
+            marked = self._mark(marked, start, stop)
             out.append(_framed(content[start:stop]))
+            self._framed_bytes += _FRAME_HEAD_BYTES + stop - start
             start = stop
+        self._mark(marked, start, len(content))
         self._open_frame = content[start:]
         return out
+
+    def _mark(self, marked: IntArray, start: int, stop: int) -> IntArray:
+        """Note the marks that lie in a frame of content `[start, stop)`; those that follow it."""
+        count = int(np.searchsorted(marked, stop))
+        self.marks += (marked[:count] - start + self._framed_bytes + _FRAME_HEAD_BYTES).tolist()
+        return marked[count:]
 
 
 def _checked(pairs: NDArray[Any]) -> IntArray:

@@ -35,13 +35,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._columns import in_memory
 from penstock._limits import LEAST_UNPACKED_BYTES, MOST_UNPACKED_BYTES, UNPACKED_RATIO, require_memory_for
 from penstock._optional import require
 from penstock.codec.av import MOST_PIXELS, AVDecoder
 from penstock.codec.cbor import decode_cbor
 from penstock.codec.compress import decompress
 from penstock.codec.fields import mds_field
-from penstock.codec.image_header import read_image_header
+from penstock.codec.image_header import ImageMetadata, read_image_header
 from penstock.codec.media_bytes import media_bytes
 from penstock.codec.plain_pickles import decode_plain_pickle
 from penstock.codec.tensor_files import decode_tensor_file
@@ -77,6 +78,8 @@ _BY_TRUST = "Open with raw=True to get its bytes, or with trust=True if you trus
 _PROGRAMS = frozenset(("EPS", "MPEG", "WMF", "HDF5", "BUFR", "GRIB"))
 _TENSOR_MAGIC = b"~TenBin~"
 _MOST_DIMENSIONS = 32
+_PIXEL_BYTES = 24
+"""What a pixel takes while it is decoded, in all its copies, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +314,9 @@ def decode_image(data: bytes, how: DecodeOptions) -> Any:
     """An image file as `how.image` says.
 
     Raises:
-        TooLarge: more pixels than `how.most_pixels`, by its header: nothing is allocated.
+        TooLarge: more pixels than `how.most_pixels`, by its header: nothing is allocated. Or it takes more memory than
+            its pixels do.
+        NoRoom: there is no memory for its pixels now.
         Corrupt: no image, or a damaged one.
     """
     metadata = read_image_header(media_bytes(data))
@@ -320,6 +325,16 @@ def decode_image(data: bytes, how: DecodeOptions) -> Any:
     if metadata.width * metadata.height > how.most_pixels:
         found = f"{metadata.width} x {metadata.height} pixels in {len(data)} bytes"
         raise TooLarge("an image is larger than allowed", found=found, expected=f"at most {how.most_pixels} pixels")
+    try:
+        return _pixels_of(data, metadata, how)
+    except MemoryError:
+        found = f"{metadata.width} x {metadata.height} pixels"
+        with in_memory("an image", found):
+            np.empty(metadata.width * metadata.height * _PIXEL_BYTES, np.uint8)  # as its pixels would take
+        raise TooLarge("an image takes more memory than its pixels", found=found) from None
+
+
+def _pixels_of(data: bytes, metadata: ImageMetadata, how: DecodeOptions) -> Any:
     library, mode, bits = IMAGE_KINDS[how.image]
     is_plain = metadata.format == "JPEG" and metadata.mode in ("RGB", "L")
     fast = _jpeg_pixels(data) if is_plain and mode == "rgb" and library != "pil" else None
@@ -330,7 +345,9 @@ def decode_image(data: bytes, how: DecodeOptions) -> Any:
         with pillow.open(io.BytesIO(data)) as file:
             file.load()
             image = file.convert(mode.upper())
-    except (pillow.DecompressionBombError, MemoryError) as error:
+    except MemoryError:
+        raise
+    except pillow.DecompressionBombError as error:
         raise TooLarge("an image is larger than allowed", found=str(error)) from None
     except Exception as error:  # Pillow's readers raise whatever they come upon
         raise Corrupt("an image is damaged", found=f"{type(error).__name__}: {error}") from None

@@ -54,11 +54,21 @@ from penstock.codec._pickle_opcodes import (
     TUPLE2,
     VALUE_MASK,
 )
-from penstock.codec._pickle_writer import PairListEncoder
+from penstock.codec._pickle_writer import MARKED_PAIRS, PairListEncoder
 from penstock.errors import Corrupt, FormatError, PenstockError, TooLarge, Truncated, UnsafeData
 from penstock.types import IntArray
 
-__all__ = ["EMPTY_LIST", "PairListEncoder", "decode_pairs", "ends_like_pickle", "feed_pairs", "first_pair"]
+__all__ = [
+    "EMPTY_LIST",
+    "MARKED_PAIRS",
+    "PairListEncoder",
+    "decode_marked",
+    "decode_pairs",
+    "decode_piece",
+    "ends_like_pickle",
+    "feed_pairs",
+    "first_pair",
+]
 
 _WINDOW_BYTES = FRAME_BYTES + 128
 _PAD_BYTES = 64
@@ -86,6 +96,28 @@ def decode_pairs(buffer: NDArray[np.uint8], *, path: str, offset_bytes: int = 0)
     """
     reader = _Reader(np.ascontiguousarray(buffer), path, offset_bytes)
     reader.read_list()
+    return reader.pairs()
+
+
+def decode_marked(buffer: NDArray[np.uint8], *, path: str, offset_bytes: int = 0) -> tuple[IntArray, IntArray | None]:
+    """`decode_pairs`, and int64[k]: where each `MARKED_PAIRS`th pair begins in the buffer, as the encoder marks it.
+
+    None for the places where the list can't be read in pieces: it holds a tuple twice, or numbers its tuples.
+    """
+    reader = _Reader(np.ascontiguousarray(buffer), path, offset_bytes)
+    reader.marks = []
+    reader.read_list()
+    return reader.pairs(), reader.marked()
+
+
+def decode_piece(buffer: NDArray[np.uint8], *, path: str, offset_bytes: int = 0) -> IntArray:
+    """int64[k, 2]: the pairs of a piece of a pickled list, which begins at a mark and ends at another or at the end.
+
+    Raises:
+        As `decode_pairs`: for whatever does not stand in such a list.
+    """
+    reader = _Reader(np.ascontiguousarray(buffer), path, offset_bytes)
+    reader.read_piece()
     return reader.pairs()
 
 
@@ -131,8 +163,8 @@ class _Reader:
     """Runs of plain pairs by numpy; whatever stands between them opcode by opcode."""
 
     __slots__ = (
-        "_base_bytes", "_buffer", "_count", "_list_memos", "_memos", "_pairs", "_path",
-        "_place", "_repeats", "_size", "_slow_pairs", "_take", "_taken", "_view",
+        "_base_bytes", "_buffer", "_count", "_is_piece", "_list_memos", "_memos", "_pairs", "_path",
+        "_place", "_repeats", "_size", "_slow_pairs", "_take", "_taken", "_view", "marks",
     )  # fmt: skip
 
     def __init__(
@@ -158,6 +190,8 @@ class _Reader:
         self._list_memos = 0
         self._place = 0
         self._slow_pairs = 0
+        self._is_piece = False
+        self.marks: list[int] | None = None
 
     def pairs(self) -> IntArray:
         """What was read so far, with tuples that stand there again put in."""
@@ -166,6 +200,10 @@ class _Reader:
             again = np.flatnonzero(pairs[:, 1] == _REPEAT)
             pairs[again] = pairs[pairs[:, 1] != _REPEAT][pairs[again, 0]]
         return pairs
+
+    def marked(self) -> IntArray | None:
+        """What `marks` hold; None where the list can't be read from one on."""
+        return None if self.marks is None else np.array(self.marks, np.int64)
 
     def read_list(self) -> None:
         if self._byte() != PROTO or not 2 <= self._byte() <= 5:
@@ -186,6 +224,25 @@ class _Reader:
                 if (opcode := self._opcode()) != APPEND:
                     raise self._refusal(opcode, "APPEND")
 
+    def read_piece(self) -> None:
+        """Pairs and what stands between them up to the end of the buffer; frames may end behind it."""
+        self._is_piece = True
+        while self._place < self._size:
+            if self._slow_pairs:
+                self._slow_pairs -= 1
+            else:
+                self._read_run()
+                if self._place == self._size:
+                    return
+            opcode = self._byte()
+            if opcode == FRAME:
+                self._bytes(8)
+            elif opcode == STOP:
+                if self._place != self._size:
+                    raise self._corrupt("bytes follow the end of the pickle", self._place)
+            elif opcode not in (MARK, APPEND, APPENDS):
+                self._read_pair(opcode)
+
     def _read_group(self) -> None:
         """Pairs up to APPENDS, or more groups of them."""
         while True:
@@ -200,11 +257,13 @@ class _Reader:
 
     def _read_run(self) -> None:
         """As many plain pairs as one window holds, at once."""
-        pairs, length_bytes = _scan_run(self._buffer[self._place : self._place + _WINDOW_BYTES])
+        pairs, begins, length_bytes = _scan_run(self._buffer[self._place : self._place + _WINDOW_BYTES])
         if len(pairs) < _SHORT_RUN:
             # Odd opcodes or unlucky numbers: go on one by one for a while, so that the time stays linear.
             self._slow_pairs = _SLOW_PAIRS
         self._reserve(len(pairs))
+        if self.marks is not None:
+            self.marks += (begins[-self._count % MARKED_PAIRS :: MARKED_PAIRS] + self._place).tolist()
         held = self._count - self._taken
         self._pairs[held : held + len(pairs)] = pairs
         self._count += len(pairs)
@@ -215,6 +274,8 @@ class _Reader:
         """One tuple whose first opcode is read already."""
         if opcode in (BINGET, LONG_BINGET):
             return self._read_repeat(1 if opcode == BINGET else 4)
+        if self.marks is not None and self._count % MARKED_PAIRS == 0:
+            self.marks.append(self._place - 1)
         first = self._read_number(opcode)
         second = self._read_number(self._opcode())
         if (opcode := self._opcode()) != TUPLE2:
@@ -225,6 +286,7 @@ class _Reader:
     def _read_repeat(self, size_bytes: int) -> None:
         if self._take is not None:
             raise _RepeatedTuple
+        self.marks = None
         start = self._place - 1
         tuple_number = self._unsigned(size_bytes) - self._list_memos
         known = self._count - self._repeats
@@ -278,6 +340,7 @@ class _Reader:
             return False
         self._place += 1
         if opcode != MEMOIZE:
+            self.marks = None
             number = self._unsigned(1 if opcode == BINPUT else 4)
             expected = self._list_memos + self._memos
             if number != expected:
@@ -292,7 +355,7 @@ class _Reader:
         while opcode == FRAME:
             start = self._place - 1
             length_bytes = self._unsigned(8)
-            if length_bytes > self._size - self._place:
+            if length_bytes > self._size - self._place and not self._is_piece:
                 raise self._truncated(start, f"a frame of {length_bytes} bytes")
             opcode = self._byte()
         return opcode
@@ -347,8 +410,8 @@ def _count_byte(buffer: NDArray[np.uint8], value: int) -> int:
     return sum(int(np.count_nonzero(buffer[start : start + step] == value)) for start in range(0, len(buffer), step))
 
 
-def _scan_run(window: NDArray[np.uint8]) -> tuple[IntArray, int]:
-    """The pairs of plain tuples that stand back to back from the window's start, and the bytes that they take.
+def _scan_run(window: NDArray[np.uint8]) -> tuple[IntArray, IntArray, int]:
+    """The pairs of plain tuples that stand back to back from the window's start, their places, and all their bytes.
 
     Every `86 94` may end a tuple, so a tuple may start behind each; reading both numbers from every such place tells
     where its tuple truly ends. What counts is the unbroken chain from the window's start. An `86 94` inside a number
@@ -358,7 +421,7 @@ def _scan_run(window: NDArray[np.uint8]) -> tuple[IntArray, int]:
     data[: len(window)] = window
     ends = np.flatnonzero((data[:-1] == TUPLE2) & (data[1:] == MEMOIZE))
     if len(ends) == 0:
-        return np.empty((0, 2), np.int64), 0
+        return np.empty((0, 2), np.int64), np.empty(0, np.int64), 0
     starts = np.concatenate([np.zeros(1, np.int64), _after_separators(data, ends[:-1] + 2)])
     words = np.ndarray((len(data) - 7,), "<u8", data.data, 0, (1,))
     first, places, valid = _numbers_at(data, words, starts)
@@ -375,7 +438,8 @@ def _scan_run(window: NDArray[np.uint8]) -> tuple[IntArray, int]:
         first, second = first[keep], second[keep]
     broken = np.flatnonzero(~valid | np.append(stops[:-1] != starts[1:], True))
     count = int(broken[0]) + int(valid[broken[0]])
-    return np.stack([first[:count], second[:count]], 1).view(np.int64), int(stops[count - 1]) if count else 0
+    pairs = np.stack([first[:count], second[:count]], 1).view(np.int64)
+    return pairs, starts[:count], int(stops[count - 1]) if count else 0
 
 
 def _after_separators(data: NDArray[np.uint8], places: IntArray) -> IntArray:

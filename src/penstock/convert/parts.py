@@ -26,6 +26,7 @@ from penstock.convert.documents import runs_of
 from penstock.convert.eos import EosRule
 from penstock.convert.output import Advance, Written
 from penstock.convert.plan import TokenPlan
+from penstock.convert.planes import planes_along, settle_again
 from penstock.convert.rows import Dataset
 from penstock.errors import ConfigError, PenstockError, PrepareError, Unsupported
 from penstock.executors import make_executor
@@ -152,6 +153,7 @@ def _known_again(plan: TokenPlan, made: Manifest, verify: Callable[[Written], No
     place, folder = plan.output.place, _folder(plan)
     written = Written(made.digest, made, made.num_samples, was_complete=True)
     sweep_killed_tokens(place, plan.output.dataset.format, is_folder=plan.file_tokens is not None)
+    settle_again(plan)
     if not plan.sharing.joins:
         verify(written)
     if folder.is_there():
@@ -293,7 +295,7 @@ class _Pass:
             return self._told(names, listed)
         if joined is not None:
             output = replace(output, dataset=replace(output.dataset, place=joined.output))
-        with output.create() as writer:
+        with replace(output, planes={}).create() as writer:
             names = list[PartName]()
             for name in self._parts(listed):
                 if joined is None:
@@ -301,7 +303,8 @@ class _Pass:
                 names.append(name)
             if joined is not None and isinstance(writer, JoinsRows):
                 joined.write(writer, names)
-            manifest = writer.commit()
+            with planes_along(plan):
+                manifest = writer.commit()
         return replace(self._told(names, listed), digest=manifest.digest, manifest=manifest)
 
     def _parts(self, listed: dict[int, PartName]) -> Iterator[PartName]:
@@ -338,7 +341,8 @@ class _Pass:
             return self._told(mine, listed)
         if not names:
             raise ConfigError("the source holds no document", path=plan.shown, hint="A folder needs a token file")
-        manifest = files.commit()
+        with planes_along(plan):
+            manifest = files.commit(names)
         return replace(self._told(names, listed), digest=manifest.digest, manifest=manifest)
 
     def _files(self) -> TokenFiles:

@@ -21,7 +21,7 @@ from penstock.executors import HERE, AnyExecutor
 from penstock.formats import get_format
 from penstock.formats._excluding import stored
 from penstock.formats._kept import carried_list, excluded_count, kept, left_out, whole_of
-from penstock.formats._planes import base_of
+from penstock.formats._planes import base_of, require_intact
 from penstock.formats._token_column import ColumnTokens, usual_column
 from penstock.formats.tokens.folder.side import NAME as FOLDER
 from penstock.store.exclude_list import NO_LIST, Entry
@@ -128,8 +128,6 @@ def plan_tokens(asked: Asked) -> TokenPlan:
     by_parts = bool(asked.file_tokens or asked.sharing.joins or asked.sharing.restart or not here)
     begun = work_folder(asked.target, inside=asked.file_tokens is not None).is_there()
     by_parts = by_parts or (asked.workers or 1) > 1 or begun
-    if output.planes:
-        _require_one_writer(output.planes, place, by_parts=by_parts)
     width, recorded = _tried(to, options, asked.target) if by_parts else (0, {})
     shared = _shared(what, asked)
     how = (width, recorded, asked.workers, asked.executor, asked.sharing, shared, by_parts)
@@ -146,13 +144,8 @@ def _planes(opened: TokenSource, place: Place, asked: Asked) -> dict[str, str]:
     if found and base_of(asked.to.name, asked.target.path) is None:
         what = f"the format {asked.to.name!r} has no place for planes"
         raise ConfigError(what, path=place.path, found=", ".join(found), hint=DROP)
+    require_intact(planes_of(opened).values())
     return found
-
-
-def _require_one_writer(planes: Mapping[str, str], place: Place, *, by_parts: bool) -> None:
-    if by_parts:
-        what = "documents with planes are written by one process: not in shares, by workers or as token files"
-        raise ConfigError(what, path=place.path, found=", ".join(planes), hint=DROP)
 
 
 def _shared(what: Mapping[str, Any], asked: Asked) -> Plan:

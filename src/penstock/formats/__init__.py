@@ -44,6 +44,7 @@ BUILT_IN: dict[str, str] = {
     "raw-tokens": "penstock.formats.tokens.raw_tokens:FORMAT",
     "datatrove": "penstock.formats.tokens.datatrove:FORMAT",
     "litdata": "penstock.formats.tokens.litdata:FORMAT",
+    "levanter": "penstock.formats.tokens.levanter:FORMAT",
     "mds": "penstock.formats.shards.mds:FORMAT",
     "csv": "penstock.formats.shards.xsv:CSV",
     "tsv": "penstock.formats.shards.xsv:TSV",
@@ -64,6 +65,7 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
     "raw-tokens": (".bin", ".npy"),
     "datatrove": (".ds",),
     "litdata": (),
+    "levanter": (),
     "mds": (".mds",),
     "csv": (),
     "tsv": (),
@@ -88,6 +90,7 @@ _KINDS = {"jsonl": "JSONL", "parquet": "Parquet", "pbin": "token files", "flat-t
 _SHARD_FORMATS = ("mds", "csv", "tsv", "xsv", "json-shards")
 _MARKS = {
     "index.json": ("token-files", *_SHARD_FORMATS, "litdata"),
+    "shard_ledger.json": ("levanter",),
     ".nv-meta/.info.json": ("webdataset",),
     "state.json": ("hf",),
     "dataset_dict.json": ("hf",),
@@ -381,6 +384,9 @@ def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False
     if not chosen.traits.write:
         raise Unsupported(f"the format {format!r} is read-only", path=path, hint=_instead_of(chosen))
     given = os.fspath(path)
+    if format in _LISTS and "file_tokens" in options:
+        what, hint = "one writer makes one dataset", "Write it, then `penstock convert FILE FOLDER/ --file-tokens N`"
+        raise ConfigError(f"{what}, and not a folder of token files", path=path, found="file_tokens=", hint=hint)
     if format in _ONE_FILE and given.endswith("/") and format not in _built_in_of_name(given):
         hint = f"Name the file, such as {given}data{SUFFIXES[format][0]}"
         if format in _LISTS:

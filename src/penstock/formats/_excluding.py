@@ -35,6 +35,7 @@ _POWERS = (
 _FACTS = frozenset((
     *("manifest", "block_starts", "preferred_mode", "path", "split", "split_size", "sample_type", "subflavors"),
     *("derived", "tokenizer_digest", "max_token_id", "size_bytes", "only_here", "layout", "options", "arrow_schema"),
+    "kept_key",
     *("header", "modes", "sequence_lengths", "document_indices", "chosen"),
 ))  # fmt: skip
 """Properties that give no content."""

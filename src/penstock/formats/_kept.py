@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._digest import digest
+from penstock._digest import digest, kept_key
 from penstock._hidden import Hidden
 from penstock._index import as_index, as_indices
 from penstock._places import place_of
@@ -94,6 +94,11 @@ class KeptSource:
         return digest("kept", self.whole.fingerprint, self._left_out.tolist())
 
     @property
+    def kept_key(self) -> str:
+        """By what this host keeps what it derives of these data; see `penstock._digest`."""
+        return digest(self.fingerprint, kept_key(self.whole))
+
+    @property
     def manifest(self) -> Manifest | None:
         """What the side file says of the making of the data."""
         return _of_making(self.whole)
@@ -159,6 +164,11 @@ class KeptTokens:
     def fingerprint(self) -> str:
         """Digest of the source's fingerprint, and of what is left out."""
         return digest("kept", self.whole.fingerprint, self._left_out.tolist())
+
+    @property
+    def kept_key(self) -> str:
+        """By what this host keeps what it derives of these data; see `penstock._digest`."""
+        return digest(self.fingerprint, kept_key(self.whole))
 
     @property
     def manifest(self) -> Manifest | None:
@@ -291,4 +301,6 @@ def _of_making(whole: Any) -> Manifest | None:
     found = getattr(whole, "manifest", None)
     if not isinstance(found, Manifest):
         return None
-    return replace(found, digest=None, num_tokens=None, binding=None, block_digests={}, fingerprints={}, parts={})
+    return replace(
+        found, digest=None, num_tokens=None, binding=None, block_digests={}, fingerprints={}, parts={}, starts=None
+    )

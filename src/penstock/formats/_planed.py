@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock._borders import borders_at, borders_of
 from penstock._columns import column
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
@@ -95,15 +96,15 @@ class PlanedTokens:
         return len(self.bare)
 
     def __getitem__(self, index: int, /) -> Sample:
-        start, stop = self.doc_starts[as_index(index, len(self)) :][:2].tolist()
+        index = as_index(index, len(self))
+        start, stop = borders_of(self.bare, index, index + 1).tolist()
         planes = {name: plane.read(start, stop) for name, plane in self.planes.items()}
         return {"tokens": self.bare.tokens(start, stop), **planes}
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
         """The documents at `indices`: int64[k]; a list of arrays where their lengths differ."""
         chosen = as_indices(indices, len(self))
-        starts = self.doc_starts
-        ranges = list(zip(starts[chosen].tolist(), starts[chosen + 1].tolist(), strict=True))
+        ranges = list(zip(*(ends.tolist() for ends in borders_at(self.bare, chosen)), strict=True))
         planes = {name: column([one.read(*ends) for ends in ranges]) for name, one in self.planes.items()}
         return {**self.bare.get_batch(chosen), **planes}
 

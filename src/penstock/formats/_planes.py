@@ -21,11 +21,10 @@ from the start.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +35,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from penstock.abc import Store, TokenSource
-from penstock.errors import ConfigError, Corrupt, Denied, NotFound, Truncated, Unsupported
+from penstock.errors import ConfigError, Corrupt, Denied, FormatError, NotFound, Truncated, UnsafeData, Unsupported
 from penstock.formats._last_files import LAST_FILES, last_file
 from penstock.formats._modes import map_least, way_to_read
 from penstock.store._status import is_link
@@ -190,11 +189,14 @@ def _damaged(path: str, found: str) -> Corrupt:
 
 
 def _read_index(store: Store, path: str) -> _Index | None:
-    with contextlib.suppress(NotFound, Denied):
+    try:
         if store.size(path) > _MOST_BYTES:
             raise _damaged(path, "a file of more than 1 MiB")
         return decode_planes(store.get(path), path)
-    return None
+    except (NotFound, Denied) as error:
+        if isinstance(store, LocalStore) and store.exists(path):
+            raise _damaged(path, error.what) from None
+        return None
 
 
 def listed_planes(store: Store, base: str, source: TokenSource) -> tuple[PlaneEntry, ...]:
@@ -205,11 +207,10 @@ def listed_planes(store: Store, base: str, source: TokenSource) -> tuple[PlaneEn
     """
     path = base + INDEX
     waits = waiting_index(store, base)
-    final, waiting = _read_index(store, path), None if waits == path else _read_index(store, waits)
-    if final is None and waiting is None:
-        return ()
+    final = _read_index(store, path)
     if final is not None and fits(final, source):
         return final.planes
+    waiting = None if waits == path else _read_index(store, waits)
     if waiting is not None and fits(waiting, source) and all_there(store, base, waiting):
         return waiting.planes
     if final is None:
@@ -249,6 +250,11 @@ class _Values:
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_Values, self._args)
+
+    @property
+    def place(self) -> tuple[Store, str]:
+        """The store, and the file in it."""
+        return self._args[:2]
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         if self._is_mapped:
@@ -327,6 +333,7 @@ def open_planes(
     Raises:
         Corrupt: a file is missing.
         Truncated: one of another size than the index says.
+        UnsafeData: one is a pipe or a device.
     """
     found: dict[str, PlaneFile] = {}
     for entry in entries:
@@ -340,11 +347,13 @@ def open_planes(
     return found
 
 
-def plane_problem(store: Store, base: str, entry: PlaneEntry) -> Corrupt | Truncated | None:
+def plane_problem(store: Store, base: str, entry: PlaneEntry) -> FormatError | UnsafeData | None:
     """What is wrong with the file of a plane at first sight."""
     path = plane_path(base, entry)
     try:
         size_bytes = store.size(path)
+    except UnsafeData as error:
+        return error
     except NotFound:
         return Corrupt(f"the plane {entry.name} is missing", path=path, hint=_RESTORE)
     if size_bytes != entry.size_bytes:
@@ -370,11 +379,26 @@ def plane_digest(store: Store, path: str, tick: Callable[[], object] = lambda: N
     return hasher.hexdigest()
 
 
+def require_intact(planes: Iterable[object]) -> None:
+    """That planes which are copied hold what their index says: a copy has a digest of its own, which would hide it.
+
+    One read of each. Raises:
+        Corrupt: one holds other bytes.
+    """
+    for plane in planes:
+        if isinstance(plane, PlaneFile):
+            store, path = plane.file.place
+            found = plane_digest(store, path)
+            if found != plane.entry.digest:
+                what = f"the plane {plane.entry.name} holds other bytes than its index says"
+                raise Corrupt(what, path=path, found=found, expected=plane.entry.digest, hint=_RESTORE)
+
+
 def check_planes(store: Store, base: str, format: str, source: TokenSource, *, full: bool) -> Iterator[Finding]:
     """What is wrong with the planes of tokens, and with files beside them that look like planes; never raises."""
     try:
         entries = listed_planes(store, base, source)
-    except (Corrupt, Unsupported) as error:
+    except (Corrupt, Unsupported, UnsafeData) as error:
         found = None if error.found is None else str(error.found)
         yield Finding(f"{format}.planes", "error", str(error.path), None, f"{error.what}: {found}", None, _RESTORE)
         return
@@ -398,7 +422,7 @@ def _waiting_planes(store: Store, base: str) -> tuple[PlaneEntry, ...]:
     """Those of a writer that is at work or was killed: the next one removes them."""
     try:
         waiting = _read_index(store, waiting_index(store, base))
-    except (Corrupt, Unsupported):
+    except (Corrupt, Unsupported, UnsafeData):
         return ()
     return () if waiting is None else waiting.planes
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._columns import column
-from penstock._digest import digest
+from penstock._digest import digest, kept_key
 from penstock._index import as_index, as_indices
 from penstock._kinds import is_token_source
 from penstock._places import place_of
@@ -110,6 +110,11 @@ class ColumnTokens:
         return digest("tokens of a column", self.rows.fingerprint, self._name, one.tokens_dtype, borders)
 
     @property
+    def kept_key(self) -> str:
+        """By what this host keeps what it derives of these data; see `penstock._digest`."""
+        return digest(self.fingerprint, kept_key(self.rows))
+
+    @property
     def manifest(self) -> Manifest | None:
         """What the side file of the rows says."""
         return getattr(self.rows, "manifest", None)
@@ -166,16 +171,18 @@ class ColumnTokens:
         return {"tokens": column([self[index]["tokens"] for index in as_indices(indices, len(self)).tolist()])}
 
     def tokens(self, start: int, stop: int) -> TokenArray:
-        """uint[stop - start]: tokens in `[start, stop)`, out of the rows that hold them."""
+        """uint[stop - start], read-only: tokens in `[start, stop)`, out of the rows that hold them."""
         starts = self._row_starts
         if not 0 <= start <= stop <= int(starts[-1]):
             raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {starts[-1]})")
-        if start == stop:
-            return np.empty(0, self.dtype)
-        first = int(np.searchsorted(starts, start, side="right")) - 1
-        last = int(np.searchsorted(starts, stop, side="left"))
-        before = start - int(starts[first])
-        return self._read(first, last)[before : before + stop - start]
+        found: TokenArray = np.empty(0, self.dtype)
+        if start < stop:
+            first = int(np.searchsorted(starts, start, side="right")) - 1
+            last = int(np.searchsorted(starts, stop, side="left"))
+            before = start - int(starts[first])
+            found = self._read(first, last)[before : before + stop - start]
+        found.flags.writeable = False
+        return found
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
         """uint[len(starts), length]: one window a row; into `out` where given."""
@@ -266,7 +273,9 @@ class ColumnTokens:
             at += len(ids)
         rows = np.append(np.cumsum(np.concatenate(lengths)), largest)
         documents = np.concatenate([*borders, [at]])
-        return rows, documents[np.append(True, np.diff(documents) > 0)]
+        documents = documents[np.append(True, np.diff(documents) > 0)]
+        rows.flags.writeable = documents.flags.writeable = False
+        return rows, documents
 
     def _read(self, first: int, stop: int) -> TokenArray:
         pieces = [ids for ids, _ in self.runs(first, stop)]

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from penstock._columns import stack
+from penstock._columns import in_memory, stack
 from penstock._kinds import LaneStream, counts
 from penstock._stages import Collecting
 from penstock.errors import ConfigError, NotFound, PenstockError, ResumeMismatch
@@ -135,7 +135,8 @@ class LaneBatches:
             seconds.update(part.seconds)
             for row, sample in zip(part.rows, part.samples, strict=True):
                 samples[row] = sample
-        return self._task.collate(stack(samples)), dict(seconds), places
+        with in_memory("a batch", f"{len(samples)} samples of lanes"):
+            return self._task.collate(stack(samples)), dict(seconds), places
 
     def ready(self) -> int:
         """Parts of batches that are ready."""

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._columns import in_memory
 from penstock._resolved import MARK, excluded_below, expect_lanes, prefetch_of, resolves
 from penstock._stages import Collecting
 from penstock.errors import ConfigError, Excluded, FormatError, NotFound
@@ -105,6 +106,16 @@ def read_batches(
         ahead = min(ahead * 2, _MOST_AHEAD)
 
 
+class _Positions:
+    """Says which they are, where that is asked for."""
+
+    def __init__(self, positions: IntArray) -> None:
+        self._positions = positions
+
+    def __str__(self) -> str:
+        return f"positions {self._positions[0]} to {self._positions[-1]}, {len(self._positions)} samples"
+
+
 def _reader(
     task: ReadTask, wait: Callable[[float], object], seconds: dict[str, float]
 ) -> Callable[[IntArray, IntArray, int], Any]:
@@ -114,10 +125,11 @@ def _reader(
     def timed(positions: IntArray, resolved: IntArray, num_read: int) -> Any:
         functions: dict[str, float] = {}
         began = time.perf_counter()
-        with Collecting(functions):
-            columns = columns_of(positions, resolved, num_read)
-        read = time.perf_counter()
-        batch = task.collate(columns)
+        with in_memory("a batch", _Positions(positions)):
+            with Collecting(functions):
+                columns = columns_of(positions, resolved, num_read)
+            read = time.perf_counter()
+            batch = task.collate(columns)
         reading = read - began - sum(functions.values())
         for name, spent in (("read", reading), ("collate", time.perf_counter() - read), *functions.items()):
             seconds[name] = seconds.get(name, 0.0) + spent

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from penstock._borders import borders_of
 from penstock._keywords import were_given
 from penstock._kinds import is_token_source
 from penstock._resolved import excluded_of
@@ -197,7 +198,7 @@ def _rows_at(dataset: Dataset, indices: IntArray) -> Iterator[tuple[IntArray, li
 def documents_of(source: TokenSource, start: int, stop: int) -> Iterator[tuple[int, list[TokenArray]]]:
     """The documents `[start, stop)` in runs of some 4 million tokens, or one longer document."""
     while start < stop:
-        starts = np.asarray(source.doc_starts[start : min(stop, start + _MOST_SAMPLES) + 1], np.int64)
+        starts = borders_of(source, start, min(stop, start + _MOST_SAMPLES))
         count = max(1, int(np.searchsorted(starts[1:] - starts[0], RUN_TOKENS, side="right")))
         data = source.tokens(int(starts[0]), int(starts[count]))
         cuts = (starts[: count + 1] - starts[0]).tolist()

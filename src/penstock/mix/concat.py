@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._columns import groups, scatter
-from penstock._digest import digest
+from penstock._digest import digest, kept_key
 from penstock._hidden import NO_RUNS, Hidden, join_hidden, stored_tokens
 from penstock._index import as_index, as_indices
 from penstock._kinds import is_token_source
@@ -296,7 +296,7 @@ class ConcatTokens:
             if sum(counts) < _DERIVED_DOCS:
                 self._doc_starts = _read_only(np.concatenate(list(self._own_starts())))
             else:
-                key = f"{_STARTS_VERSION}-{digest(self.fingerprint, counts)}"
+                key = f"{_STARTS_VERSION}-{digest(kept_key(self), counts)}"
                 self._doc_starts = DerivedCache().fed(key, "int64", self._feed_starts)
         return self._doc_starts
 

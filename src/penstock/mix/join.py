@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._columns import stack
-from penstock._digest import digest
+from penstock._digest import digest, kept_key
 from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
 from penstock._naming import function_name
@@ -224,7 +224,8 @@ class JoinedSource:
         """int64[n_rows, n_members]; -1 where a member has no sample."""
         if self._table is None:
             width = len(self._members)
-            flat = self._derived.array(f"join-{self._key()}", "int64", self._build)
+            known = digest(self._key(), [kept_key(source) for source in self._members.values()])
+            flat = self._derived.array(f"join-{known}", "int64", self._build)
             # The number of members stands in front: an empty file could not be mapped.
             self._table = flat[1:].reshape(-1, width)
         return self._table

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar, cast, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._borders import borders_of
 from penstock._digest import digest
 from penstock._hidden import NO_RUNS, Hidden, stored_tokens
 from penstock._index import as_index, as_indices
@@ -318,8 +319,9 @@ class TakenTokens:
 
     def _tokens_taken(self) -> tuple[int, int]:
         if self._range is None:
-            starts = self.source.doc_starts
-            self._range = int(starts[self._rows.start]), int(starts[self._rows.stop])
+            ends = (self._rows.start, self._rows.stop)
+            begin, end = (int(borders_of(self.source, one, one)[0]) for one in ends)
+            self._range = begin, end
         return self._range
 
 

@@ -258,7 +258,7 @@ class PackedWindows:
         derived: Derived | None = self.packing.derived or getattr(self.source, "derived", None)
         if derived is None:
             return plan_windows(self.source.doc_starts, self.packing.length)
-        known = borders_key(self.source.fingerprint, self.source.doc_starts)
+        known = borders_key(self.source)
         key = f"{VERSION}-{digest(self.packing.length, known)}"
         names = [(f"{key}-window_starts", "int64"), (f"{key}-piece_starts", "int64"), (f"{key}-piece_lengths", "int32")]
 

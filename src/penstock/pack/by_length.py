@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._columns import stack
-from penstock._digest import array_digest, digest
+from penstock._digest import array_digest, digest, kept_key
 from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
 from penstock._naming import function_name
@@ -176,7 +176,8 @@ class PackByLength:
         return self._plan
 
     def _kept(self, derived: Derived) -> tuple[IntArray, IntArray, IntArray]:
-        names = [(f"{VERSION}-{self.fingerprint}-{number}", "int64") for number in range(3)]
+        key = digest(self.fingerprint, kept_key(self.source))
+        names = [(f"{VERSION}-{key}-{number}", "int64") for number in range(3)]
         starts, order, costs = kept(derived, names, self._made)
         return starts, order, costs
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._borders import borders_around
 from penstock._digest import digest
 from penstock._hidden import stored_tokens, without_loss
 from penstock._index import as_index, as_indices
@@ -189,7 +190,7 @@ class Windows:
 
     def documents_of(self, index: int) -> tuple[tuple[int, int, int], ...]:
         """`(document, start, stop)` for each document in the window: the range of its own tokens held there."""
-        return documents_between(self.source.doc_starts, *self._range(index))
+        return documents_between(self.source, *self._range(index))
 
     def children(self) -> Mapping[str, Source[Any]]:
         """The token source, under the name `source`."""
@@ -284,13 +285,14 @@ def flag_reader(source: TokenSource) -> FlagReader | None:
     return getattr(source, "gather_starts", None)  # asked for each batch, where isinstance is slow
 
 
-def documents_between(doc_starts: IntArray, start: int, stop: int) -> tuple[tuple[int, int, int], ...]:
+def documents_between(source: TokenSource, start: int, stop: int) -> tuple[tuple[int, int, int], ...]:
     """`(document, start, stop)` of each document with tokens in `[start, stop)`, counted from its own first token."""
-    first = int(np.searchsorted(doc_starts, start, side="right")) - 1
-    last = int(np.searchsorted(doc_starts, stop, side="left"))
-    begins, ends = doc_starts[first:last].tolist(), doc_starts[first + 1 : last + 1].tolist()
+    before, borders = borders_around(source, start, stop)
+    first = int(np.searchsorted(borders, start, side="right")) - 1
+    last = int(np.searchsorted(borders, stop, side="left"))
+    begins, ends = borders[first:last].tolist(), borders[first + 1 : last + 1].tolist()
     return tuple(
-        (first + i, max(start - begin, 0), min(end, stop) - begin)
+        (before + first + i, max(start - begin, 0), min(end, stop) - begin)
         for i, (begin, end) in enumerate(zip(begins, ends, strict=True))
         if begin < end
     )

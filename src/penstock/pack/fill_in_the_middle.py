@@ -14,6 +14,7 @@ document's tokens, its EOS left out; parts may be empty. Forms and ids are those
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -54,6 +55,7 @@ class FillInTheMiddle:
     Raises:
         ConfigError: a rate outside of 0 to 1, ids that are equal, too large for the source or its EOS, or a source with
             planes or an exclude list.
+        TypeError: an id or a seed that is no integer.
     """
 
     def __init__(
@@ -70,7 +72,8 @@ class FillInTheMiddle:
         for name, share in (("rate", rate), ("spm_rate", spm_rate)):
             if not 0 <= share <= 1:
                 raise ConfigError(f"{name} is no share", found=share, expected="0 to 1")
-        ids = {"prefix_id": prefix_id, "middle_id": middle_id, "suffix_id": suffix_id}
+        given = {"prefix_id": prefix_id, "middle_id": middle_id, "suffix_id": suffix_id}
+        ids = {name: operator.index(one) for name, one in given.items()}
         most = int(np.iinfo(source.dtype).max)
         for name, one in ids.items():
             if not 0 <= one <= most or one == source.eos_id:
@@ -83,8 +86,8 @@ class FillInTheMiddle:
             hint = "Take what is excluded out first: `penstock purge`"
             raise ConfigError("documents that are rearranged can't have an exclude list", hint=hint)
         self.source = source
-        self.rate, self.spm_rate, self.seed = float(rate), float(spm_rate), int(seed)
-        self.prefix_id, self.middle_id, self.suffix_id = map(int, ids.values())
+        self.rate, self.spm_rate, self.seed = float(rate), float(spm_rate), operator.index(seed)
+        self.prefix_id, self.middle_id, self.suffix_id = ids.values()
         self._fingerprint: str | None = None
 
     @property

@@ -147,7 +147,7 @@ class MegatronWindows:
     def place_of(self, index: int, /) -> Place:
         """Documents and file ranges of a block's tokens."""
         start, stop = self._range(index)
-        documents = documents_between(self.source.doc_starts, start, stop)
+        documents = documents_between(self.source, start, stop)
         return Place(documents=documents, extents=token_extents(self.source, start, stop))
 
     def children(self) -> Mapping[str, Source[Any]]:
@@ -196,9 +196,7 @@ class MegatronWindows:
         return starts
 
     def _plan_key(self) -> str:
-        doc_starts = self.source.doc_starts
-        known = borders_key(self.source.fingerprint, doc_starts)
-        return f"{VERSION}-{self.packing.length}-{self._read_tokens}-{known}"
+        return f"{VERSION}-{self.packing.length}-{self._read_tokens}-{borders_key(self.source)}"
 
 
 def block_starts(doc_starts: IntArray, length: int, read_tokens: int) -> IntArray:

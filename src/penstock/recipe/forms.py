@@ -61,6 +61,7 @@ MODIFIERS: dict[str, Any] = {
     "subset": {"anyOf": [_RANGE, {"type": "array", "items": _RANGE}]},
     "subflavors": FREE,
     "aux": {"type": "object", "additionalProperties": {"anyOf": [TEXT, NODE]}},
+    "fill-in-the-middle": _options("fill-in-the-middle"),
     "window": _closed({kind: _options(kind) for kind in WINDOWS}, minProperties=1, maxProperties=1),
     "map": {"anyOf": [TEXT, {"type": "array", "items": TEXT}]},
     "shuffle": {"anyOf": [FLAG, _options("shuffle")]},

@@ -216,7 +216,7 @@ def _seqax(context: Context, node: Mapping[str, Any]) -> Any:
 
 
 def _fill_in_the_middle(context: Context, node: Mapping[str, Any]) -> Any:
-    given = {key: node[key] for key in ("rate", "spm_rate", "seed", *_FIM_IDS)}
+    given = {key: node[key] for key in ("rate", "spm_rate", "seed", *_FIM_IDS) if key in node}
     return FillInTheMiddle(context.source(node), **given)
 
 
@@ -381,7 +381,7 @@ KINDS: dict[str, Kind] = {
     "best-fit": Kind(_windows(BestFit, "length", "pad_id"), {"length": COUNT, **_SOURCE}, {"pad_id": INDEX}, _VERSION),
     "fill-in-the-middle": Kind(
         _fill_in_the_middle,
-        {"rate": _SHARE, "spm_rate": _SHARE, "seed": INT, **dict.fromkeys(_FIM_IDS, INDEX), **_SOURCE}, {}, _VERSION,
+        {"rate": _SHARE, "seed": INT, **dict.fromkeys(_FIM_IDS, INDEX), **_SOURCE}, {"spm_rate": _SHARE}, _VERSION,
     ),
     "megatron-blocks": Kind(
         _windows(MegatronBlocks, "length", "labels"), {"length": COUNT, **_SOURCE}, {"labels": _LABELS}, _VERSION

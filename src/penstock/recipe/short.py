@@ -1,8 +1,8 @@
 """The short forms of recipes, for people: maps without `kind`, as in Energon's files. They become full nodes.
 
 A map holds exactly one of `path`, `blend`, `blend_epochized`, `concat`, `join` and `stages`. Its other keys are
-applied to that, in this order: `subset`, `subflavors`, `aux`, `window`, `map`, `shuffle` or `sequential`, `skip`,
-`pack`. `window` and `subset` of a mix are those of all datasets in it.
+applied to that, in this order: `subset`, `subflavors`, `aux`, `fill-in-the-middle`, `window`, `map`, `shuffle` or
+`sequential`, `skip`, `pack`. `window`, `fill-in-the-middle` and `subset` of a mix are those of all datasets in it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from penstock.recipe.places import aux_place
 from penstock.recipe.values import check_value, number_of
 
 _FILES = (".yaml", ".yml", ".json")
-_PER_DATASET = ("subset", "window")
+_FILL_IN = "fill-in-the-middle"
+_PER_DATASET = ("subset", _FILL_IN, "window")
 
 
 def expand(value: Any, path: str | None, at: str = "", taken: tuple[str, ...] = ()) -> Any:
@@ -84,6 +85,8 @@ def _modified(made: dict[str, Any], node: Mapping[str, Any], path: str | None, w
         made = {"kind": "subflavors", "subflavors": node["subflavors"], "source": made}
     if node.get("aux"):
         made = {"kind": "aux", "aux": _stores(node["aux"], path, what), _side(made): made}
+    if node.get(_FILL_IN):
+        made = {"kind": _FILL_IN, **node[_FILL_IN], "source": made}
     if node.get("window"):
         [(kind, options)] = node["window"].items()
         made = {"kind": kind, **options, "source": made}
@@ -141,12 +144,12 @@ def _items(base: str, node: Mapping[str, Any], below: Mapping[str, Any], path: s
 
 
 def inherited(child: dict[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
-    """A child of a mix, with the window and the subset that hold for all of them."""
+    """A child of a mix, with what holds for all of them."""
     if "kind" in child or not below:
         return child
     ranges = [*_several(child.get("subset")), *_several(below.get("subset"))]
-    window = child.get("window", below.get("window"))
-    return {**child, **({"subset": ranges} if ranges else {}), **({"window": window} if window else {})}
+    others = {key: one for key in (_FILL_IN, "window") if (one := child.get(key, below.get(key)))}
+    return {**child, **({"subset": ranges} if ranges else {}), **others}
 
 
 def _blend(node: Mapping[str, Any], below: Mapping[str, Any], path: str | None, what: str) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def filter(
     with keeping_nothing(dry_run):
         rows, place = open_rows(source, format=format, store=store, **options), place_of(target, store).bare()
     if is_shared(sharing, hands, dry_run=dry_run):
-        refuse_planes([rows], "shares are written by many")
+        refuse_planes([rows], "shares of a filter leave no numbers of rows")
     chosen = _chosen(indices)
     given: dict[str, Any] = {"min_tokens": min_tokens, "max_tokens": max_tokens, "match": match, "where": where}
     conditions = Conditions(**given, field=field, invert=invert)

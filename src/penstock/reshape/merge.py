@@ -29,7 +29,6 @@ from penstock.reshape.pieces import (
     ranges_of,
     sweep_pieces,
 )
-from penstock.reshape.planes import refuse_planes
 from penstock.reshape.rewrite import (
     Counter,
     Output,
@@ -136,12 +135,10 @@ def merge(
     samples = [rows for rows in opened if isinstance(rows, SampleRows)]
     hands = hands_for(executor, workers, dry_run=dry_run)
     how = How(sharing, hands, Counter(sum(map(len, opened)), progress))
-    if shares:
-        refuse_planes(opened, "shares are written by many")
     goes_along = something_goes_along(opened, keep_map=keep_map)
     if len(samples) == len(opened) and not (excluded_in(opened) or goes_along):  # shards go over whole
         return _merge_samples(samples, output, how)
-    if how.by_parts and not goes_along:
+    if shares or (how.by_parts and not goes_along):
         (written,) = share(_asked(opened, options, output, how))
         return MergeReport(written, tuple((rows.place.path, len(rows)) for rows in opened))
     return _merge_rows(opened, options, output, hands, how.counter)
@@ -155,7 +152,8 @@ def _asked(opened: Sequence[AnyRows], options: Mapping[str, Any], output: Output
         laid += ranges_of(number, rows) if there is None else [there]
     at = [rows_at(rows, options) for rows in opened]
     made_by, digest = _made_by(opened), _joined_digest(opened)
-    return RowWork(output.place, [output], opened, at, made_by, Copied(), laid, how, digest)
+    order = [lambda: all_rows(0, sum(map(len, opened)))]
+    return RowWork(output.place, [output], opened, at, made_by, Copied(), laid, how, digest, order)
 
 
 def _made_by(sources: Sequence[AnyRows]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from penstock._planes import DROP, Plane, planes_of
 from penstock.errors import ConfigError, Unsupported
 from penstock.formats import get_format
 from penstock.formats._planed_writer import PlaneFiles, drop_unfinished
-from penstock.formats._planes import EDGE_TOKENS, INDEX, base_at, waiting_index
+from penstock.formats._planes import EDGE_TOKENS, INDEX, base_at, require_intact, waiting_index
 from penstock.reshape.rows import AnyRows, TokenRows
 from penstock.store.outputs import output_path
 from penstock.store.place import Place
@@ -93,6 +93,8 @@ def write_planes(files: PlaneFiles, sources: Sequence[TokenRows], rows: Iterable
         sources: of the documents.
         rows: int64[k] each: their numbers in all sources, one source after another, in the order of the output.
     """
+    for one in sources:
+        require_intact(planes_of(one.source).values())
     begins = np.cumsum([0, *map(len, sources)])
     first = np.empty(0, np.uint32)
     last: list[tuple[TokenRows, int, int]] = []

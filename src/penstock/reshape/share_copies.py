@@ -124,6 +124,9 @@ class CopyWork:
         """See `Asked`."""
         require_free_folder(output.place)
 
+    def settle(self, group: int, made: Manifest) -> None:
+        """See `Asked`: nothing goes along."""
+
     def require_beginning(self, *, left: bool) -> None:
         """See `Asked`."""
         require_no_object(self.output.place, left=left)

@@ -21,10 +21,13 @@ from penstock.formats._last_files import last_file
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.formats.tokens.joined import JoinedTokens, JoinsTokens
 from penstock.reshape.in_place import InPlace
+from penstock.reshape.origins import Along, Rows
 from penstock.reshape.pieces import PIECE_BYTES, Job, Make, Range
+from penstock.reshape.planes import planes_in, require_place_of_planes
 from penstock.reshape.rewrite import (
     Output,
     Written,
+    along_with,
     append_rows,
     excluded_in,
     format_for,
@@ -54,7 +57,7 @@ from penstock.store.place import Place, distinct_names
 from penstock.store.unfinished import Once
 from penstock.types import Manifest
 from penstock.work.groups import is_free_place, require_no_object
-from penstock.work.parts import PartName, read_part
+from penstock.work.parts import PartName, made_of, read_part
 from penstock.work.plan import Plan, PlannedInput
 from penstock.work.shared import SharedWork
 from penstock.work.tokens.blocks import BlockJob, BlockMark, digest_block
@@ -74,6 +77,7 @@ class RowWork:
         laid: all rows of the sources in the order of the output: ranges for workers, and files that need none.
         how: how it is asked for.
         digest: gives the document digest, where it is known without a look at tokens.
+        rows: of each output which of all sources' rows it has, in order: with them planes go along.
     """
 
     beside: Place
@@ -85,6 +89,7 @@ class RowWork:
     laid: Sequence[Range | InPlace]
     how: How
     digest: Callable[[], str] | None = None
+    rows: Sequence[Rows] = ()
 
     @property
     def tasks(self) -> list[Range]:
@@ -120,6 +125,8 @@ class RowWork:
         """See `Asked`."""
         for output in self.outputs:
             writer_options(output, self.sources, self.made_by)  # what one process refuses
+            if planes := planes_in(self.sources):
+                require_place_of_planes(output.place, format_for(output, self.sources), planes)
         options = planned_options(self.outputs, self.sources, self.made_by)
         options["--token-bytes"] = self.unit_bytes
         return Plan(options, planned_inputs(self.sources), PIECE_BYTES, "")
@@ -131,6 +138,22 @@ class RowWork:
     def published(self, output: Output) -> Manifest | None:
         """See `Asked`."""
         return published(output, self.sources, self.made_by, self.once(output))
+
+    def commit(self, group: int, once: Once[Manifest], commit: Callable[[], Manifest]) -> Manifest:
+        """Make an output visible, with its planes: they are read from the sources by who commits."""
+        along = self._along(group)
+        return along.commit(once, commit) if along.has_planes else once.commit(commit)
+
+    def settle(self, group: int, made: Manifest) -> None:
+        """See `Asked`."""
+        along = self._along(group)
+        if along.has_planes:
+            along.stands()
+            along.settled(made)
+
+    def _along(self, group: int) -> Along:
+        rows = self.rows[group] if self.rows else None
+        return along_with(self.outputs[group], self.sources, self.made_by, rows)
 
     def require_free(self, output: Output) -> None:
         """See `Asked`."""
@@ -235,7 +258,7 @@ def _laid(asked: RowWork, listed: Mapping[int, Sequence[PartName]], group: int) 
         if isinstance(one, InPlace):
             yield one
         else:
-            yield listed[task][group]
+            yield made_of(listed, task, asked.beside)[group]
             task += 1
 
 
@@ -284,7 +307,7 @@ class _Blocks:
             if not isinstance(writer, JoinsRows):
                 raise Unsupported("this format can't be made of parts", path=output.place.path)
             writer.write_joined(rows)
-            return once.commit(writer.commit)
+            return asked.commit(group, once, writer.commit)
 
 
 class _Appended:
@@ -312,7 +335,7 @@ class _Appended:
                     append_rows(writer, one.rows, 0, len(one.rows), asked.unit_bytes, lambda _: None)
                 else:
                     self._append(writer, self._work.parts.child(one.path))
-            return once.commit(writer.commit)
+            return asked.commit(group, once, writer.commit)
 
     def _append(self, writer: Writer, part: Place) -> None:
         width = self._asked.unit_bytes

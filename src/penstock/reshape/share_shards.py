@@ -25,7 +25,7 @@ from penstock.store.put import put_local_file, put_new
 from penstock.types import IntArray, Manifest
 from penstock.work.folder import local_store
 from penstock.work.groups import Group, GroupPart, assemble, encode_group, files_of, kept_shards, publish, read_group
-from penstock.work.parts import PartName, parse_part_name, read_part
+from penstock.work.parts import PartName, made_of, parse_part_name, read_part
 from penstock.work.shared import SCRATCH, scratch
 
 _GROUP_BYTES = 1 << 26
@@ -243,7 +243,7 @@ def commit_shards(
     """
     made = plan.manifest
     recorded = {"inputs": made.inputs, "options": made.options}
-    groups = [read_group(done[run.number], job.work, job.marks, run.is_first) for run in plan.runs]
+    groups = [read_group(made_of(done, run.number, job.marks), job.work, job.marks, run.is_first) for run in plan.runs]
     if place.is_local:
         return assemble(groups, place, name=job.to, recorded=recorded, overwrite=overwrite)
     return publish(groups, place, name=job.to, recorded=recorded)

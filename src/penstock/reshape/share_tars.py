@@ -31,7 +31,7 @@ from penstock.types import IntArray, Manifest, Sample
 from penstock.work.families import FAMILIES, Assembly, Second
 from penstock.work.folder import local_store
 from penstock.work.groups import GroupPart, is_free_place, put_group, read_group, require_no_object
-from penstock.work.parts import PartName
+from penstock.work.parts import PartName, made_of
 from penstock.work.plan import Plan, PlannedInput
 from penstock.work.shared import SCRATCH, SharedWork, scratch
 
@@ -137,6 +137,9 @@ class TarWork:
         if not is_free_place(output.place, _FAMILY.last):
             raise output_exists(output.place.path)
 
+    def settle(self, group: int, made: Manifest) -> None:
+        """See `Asked`: nothing goes along."""
+
     def require_beginning(self, *, left: bool) -> None:
         """See `Asked`."""
         for output in self.outputs:
@@ -226,7 +229,7 @@ class _Tars:
         self._firsts: list[int] = []
         listed = work.listed()
         for group, output in enumerate(asked.outputs):
-            names = [listed[task][group] for task in range(len(asked.tasks))]
+            names = [made_of(listed, task, work.parts)[group] for task in range(len(asked.tasks))]
             self._names.append([name for name in names if name.documents])
             self._jobs.append(Assembly(bare(output.place), work.place, asked.options, asked.splits, f"tars/{group}"))
             self._firsts.append(len(self.tasks))
@@ -245,7 +248,7 @@ class _Tars:
         asked, job, store = self._asked, self._jobs[group], self._marks.store
         done, first = self.done(), self._firsts[group]
         stop = [*self._firsts, len(self.tasks)][group + 1]
-        marks = [store.get(done[number]) for number in range(first, stop)]
+        marks = [store.get(made_of(done, number, self._marks)) for number in range(first, stop)]
         groups = [read_group(name, job.work) for name in self._names[group]]
         overwrite = asked.outputs[group].overwrite
         return once.commit(lambda: _FAMILY.end(groups, marks, job, asked.noted, overwrite))

@@ -126,6 +126,10 @@ class Asked(Protocol):
         """The side file of an output that is there, and is what was asked for."""
         ...
 
+    def settle(self, group: int, made: Manifest, /) -> None:
+        """End what a killed run had left to do for what goes along with an output that is there."""
+        ...
+
     def require_free(self, output: Output, /) -> None:
         """That nothing stands in its place; raises `ConfigError`."""
         ...
@@ -201,8 +205,9 @@ def _complete(asked: Asked, folder: WorkFolder, plan: Plan) -> tuple[Written, ..
     manifests = [one for one in found if one is not None]
     if len(manifests) < len(found):
         return None
-    for output, one in zip(asked.outputs, manifests, strict=True):
+    for group, (output, one) in enumerate(zip(asked.outputs, manifests, strict=True)):
         _sweep(output, one)
+        asked.settle(group, one)
     remove_mark(asked.beside.store, asked.beside.path)
     if folder.is_there():
         # others may be at work on their shares still
@@ -308,6 +313,7 @@ def _commit(asked: Asked, work: SharedWork, wave: Wave, plan: Plan) -> tuple[Wri
         if made is None:
             return wave.commit(group, parts[group])
         _sweep(output, made)
+        asked.settle(group, made)
         return made
 
     if len(parts) == 1:

@@ -17,7 +17,6 @@ from penstock.formats.tables.lines import TableLines
 from penstock.reshape.cost import Announce, cost_of_places, cost_of_rows
 from penstock.reshape.origins import refuse_along, rows_in_order, something_goes_along
 from penstock.reshape.pieces import PIECE_BYTES, Copied, Range, Workers, hands_for, pieces_for, ranges_of
-from penstock.reshape.planes import refuse_planes
 from penstock.reshape.reorder import (
     Bucketed,
     Gathered,
@@ -124,8 +123,6 @@ def shuffle(
         given |= {"token_bytes": token_bytes, "memory_bytes": memory_bytes}
         return merge_tars([dataset], place, How(sharing, by, Counter(0, progress)), **given, **options)[0]
     rows = open_rows(dataset, format=format, **options)
-    if shares:
-        refuse_planes([rows], "shares are written by many")
     output = Output(place, to, overwrite, token_bytes, keep_map=keep_map)
     order = SeededOrder(len(rows), seed) if len(rows) else None
     hands = Hands(by, rows_at(rows, options), token_bytes or rows.dtype.itemsize, announce)
@@ -134,7 +131,7 @@ def shuffle(
         what, hint = "a share of a shuffle holds 64 MiB of rows", "Leave memory_bytes (--memory-mb) out"
         raise ConfigError(what, found=f"{memory_bytes} bytes", hint=hint)
     goes_along = memory_bytes is not None or something_goes_along([rows], keep_map=keep_map)
-    if (shares or not by.are_alone) and not goes_along and _is_picked(rows, order, shares=shares):
+    if (shares or not (by.are_alone or goes_along)) and _is_picked(rows, order, shares=shares):
         return share(_asked(rows, order, output, made_by, hands, sharing, Counter(len(rows), progress)))[0]
     return write_in_order(rows, order, [rows], output, made_by, memory_bytes, progress, hands)
 
@@ -169,7 +166,12 @@ def _asked(
     making = Copied() if order is None else Picked(order)
     told = None if hands.announce is None else partial(_tell, hands.announce, rows)
     how = How(sharing, hands.workers, counter, told)
-    return RowWork(output.place, [output], [rows], [hands.rows_at], made_by, making, laid, how)
+    places = [partial(_places, order, len(rows))]
+    return RowWork(output.place, [output], [rows], [hands.rows_at], made_by, making, laid, how, rows=places)
+
+
+def _places(order: RowOrder | None, count: int) -> Iterator[IntArray]:
+    return iter(()) if order is None else rows_in_order(order.rows_at, count)
 
 
 def _tell(announce: Announce, rows: AnyRows) -> None:
@@ -232,9 +234,7 @@ def write_in_order(
                 write_rows(writer, sources[0], data, lengths, rows.place)
                 counter.add(len(lengths))
 
-    def places() -> Iterator[IntArray]:
-        return iter(()) if order is None else rows_in_order(order.rows_at, len(rows))
-
+    places = partial(_places, order, len(rows))
     manifest = write_output(output, sources, made_by, fill, len(rows), places)
     return Written.of(output.place, manifest, excluded_in(sources))
 

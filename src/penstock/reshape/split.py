@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Unpack, cast, get_args
 
@@ -26,7 +27,7 @@ from penstock.formats.jsonl.text import Text
 from penstock.formats.tables.lines import TableLines
 from penstock.order.permutation import unpermute
 from penstock.reshape.once import once_parts
-from penstock.reshape.origins import Along, Seen, recorded, refuse_along, something_goes_along
+from penstock.reshape.origins import Along, Seen, all_rows, recorded, refuse_along, something_goes_along
 from penstock.reshape.pieces import Groups, Range, Workers, hands_for, pieces_for, ranges_of, sweep_pieces
 from penstock.reshape.planes import refuse_planes
 from penstock.reshape.reorder import grouped
@@ -143,8 +144,8 @@ def split(
         return split_tars(dataset, places, deal, made_by, told, overwrite=overwrite, dry_run=dry_run, **options)
     with keeping_nothing(dry_run):
         rows = open_rows(dataset, format=format, **options)
-    if in_shares:
-        refuse_planes([rows], "shares are written by many")
+    if in_shares and by == "content":
+        refuse_planes([rows], "shares of a split by content leave no numbers of rows")
     by_content = ByContent(shares, seed, isinstance(rows, TokenRows))
     parts = ByPosition(len(rows), shares, seed) if by == "position" else by_content
     work = _Work(rows, rows_at(rows, options), parts, hands, target.child(rows.place.name))
@@ -154,9 +155,12 @@ def split(
     if dry_run:
         return _rehearsed(work, outputs, made_by, Counter(len(rows), progress))
     how = How(sharing, hands, Counter(len(rows), progress))
-    if how.by_parts and not something_goes_along([rows], keep_map=keep_map):
-        laid = list(ranges_of(0, rows))
-        return share(RowWork(work.beside, outputs, [rows], [work.rows_at], made_by, _Dealt(parts), laid, how))
+    if in_shares or (how.by_parts and not something_goes_along([rows], keep_map=keep_map)):
+        laid, order = list(ranges_of(0, rows)), list[Callable[[], Iterator[IntArray]]]()
+        if isinstance(parts, ByPosition):
+            order = [functools.partial(parts.rows, part) for part in range(len(outputs))]
+        about = ([rows], [work.rows_at], made_by, _Dealt(parts), laid, how)
+        return share(RowWork(work.beside, outputs, *about, rows=order))
     return _written(work, outputs, made_by, how.counter)
 
 
@@ -350,6 +354,12 @@ class ByPosition:
         borders = np.cumsum(part_counts(self.num_samples, self.shares))
         places = unpermute(np.arange(first, stop), self.num_samples, derive_key(self.seed, "split"))
         return np.searchsorted(borders, places, side="right")
+
+    def rows(self, part: int) -> Iterator[IntArray]:
+        """int64[k] each: the rows of a part, in order."""
+        nothing = np.empty(0, np.int64)
+        for run in all_rows(0, self.num_samples):
+            yield run[self(int(run[0]), int(run[-1]) + 1, nothing, nothing) == part]
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,4 +231,11 @@ def cannot_open(error: OSError | ValueError, path: str) -> Exception:
 
 def cannot_read(error: OSError, path: str) -> Exception:
     """The error for an open file that can't be read: ranges are read without checking first what kind of file it is."""
+    if error.errno == errno.EISDIR:
+        return a_folder(path)
     return not_regular(path, "a pipe") if error.errno == errno.ESPIPE else named(error, path)
+
+
+def a_folder(path: str) -> NotFound:
+    """The error for a folder in the place of a file."""
+    return NotFound("this is a folder, not a file", path=path)

@@ -103,6 +103,11 @@ class HelperTransport:
         found = self._call("heads", key, most)[0]["result"]
         return None if found is None else [(name, Head(*head)) for name, head in found]
 
+    def level(self, key: str) -> tuple[list[str], list[str]]:
+        """Names right in a folder."""
+        folders, files = self._call("level", key)[0]["result"]
+        return folders, files
+
     def put(self, key: str, local_path: str, *, create: bool) -> bool:
         """Upload a file."""
         return self._call("put", key, local_path, create=create)[0]["result"]

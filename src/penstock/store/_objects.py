@@ -115,6 +115,10 @@ class Transport(Protocol):
         """`(key, size and version)` of all under a folder; None where there are more than `most`."""
         ...
 
+    def level(self, key: str) -> tuple[list[str], list[str]]:
+        """Names of the folders, and of the files, that lie right in a folder, in no order."""
+        ...
+
     def put(self, key: str, local_path: str, *, create: bool) -> bool:
         """Upload a file in one piece or none; false where `create` and the key exists."""
         ...
@@ -216,6 +220,16 @@ class Objects:
             return found
 
         return self._try(key, pages)[0]
+
+    def level(self, key: str) -> tuple[list[str], list[str]]:
+        """Names right in a folder."""
+
+        def once() -> tuple[list[str], list[str]]:
+            found = self._obstore.list_with_delimiter(self._store, key or None)
+            folders = [one.rstrip("/").rpartition("/")[2] for one in found["common_prefixes"]]
+            return folders, [one["path"].rpartition("/")[2] for one in found["objects"] if one["path"] != key]
+
+        return self._try(key, once)[0]
 
     def put(self, key: str, local_path: str, *, create: bool) -> bool:
         """Upload a file."""

@@ -59,7 +59,8 @@ def remove_if_dead(path: str) -> None:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(fd).st_mtime < time.time() - _YOUNG_S:
+            # One in the future is of a clock that was set back since: its file is not kept until that time comes.
+            if abs(time.time() - os.fstat(fd).st_mtime) > _YOUNG_S:
                 os.unlink(path)
         finally:
             os.close(fd)

@@ -41,7 +41,7 @@ from penstock.store._remote_options import REQUEST_BYTES, whole_number
 from penstock.store._sweep import sweep_folder, sweep_output
 from penstock.store._traffic import Traffic
 from penstock.store.lock import hold_lock
-from penstock.store.powers import FetchesStarts, ListsHeads, PeekingStore, Remote
+from penstock.store.powers import FetchesStarts, ListsHeads, ListsLevels, PeekingStore, Remote
 from penstock.types import Buffer
 
 _MOST_SURVEYED = 1 << 16
@@ -254,6 +254,10 @@ class CachedStore:
     def first_names(self, path: str) -> list[str]:
         """Some files under a folder; see `penstock.store.powers.PeekingStore`."""
         return self.remote.first_names(path) if isinstance(self.remote, PeekingStore) else []
+
+    def level(self, folder: str) -> tuple[list[str], list[str]]:
+        """What lies right in a folder; see `penstock.store.powers.ListsLevels`."""
+        return self.remote.level(folder) if isinstance(self.remote, ListsLevels) else ([], [])
 
     # --- writing -------------------------------------------------------------------------------------------------
 

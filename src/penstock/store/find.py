@@ -15,6 +15,7 @@ from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound
 from penstock.store._links import LinkGuard
 from penstock.store._status import is_folder, status_of
+from penstock.store.derived import require_long_work
 from penstock.store.exclude_list import BESIDE as LIST
 from penstock.store.exclude_list import OURS as LISTS
 from penstock.store.local import LocalStore
@@ -24,6 +25,10 @@ from penstock.store.powers import CopyingStore, PeekingStore
 from penstock.store.remote import base_of
 from penstock.store.resolve import absolute, is_url, local_path
 from penstock.store.state import by_store, folder_above, is_worth_a_listing, most_listed
+from penstock.store.telling import told
+
+_MANY_FILES = 20_000
+"""To list so many takes longer than a page should wait."""
 
 
 def find_files(
@@ -61,7 +66,7 @@ def find_files(
     status = status_of(os.stat, path)
     if status is not None and stat.S_ISDIR(status.st_mode) and not (folders and path.rstrip("/").endswith(folders)):
         above, guard = (os.path.realpath(path),), None if follow_links else LinkGuard(path)
-        walks = (list(_walk(path, above, tuple(kind), guard, statuses, folders)) for kind in kinds)
+        walks = (list(_listed(_walk(path, above, tuple(kind), guard, statuses, folders))) for kind in kinds)
         found = next(filter(None, walks), None)
         if found is None:
             raise NotFound(f"no {what} file in this folder", path=given, expected=", ".join(kinds[0]))
@@ -73,7 +78,7 @@ def find_files(
             yield from find_files(one, kinds, what, follow_links=follow_links, statuses=statuses, folders=folders)
     elif glob.has_magic(path):
         root = "/" if path.startswith("/") else ""
-        matches = list(_matches(root, path.lstrip("/").split("/")))
+        matches = list(_listed(_matches(root, path.lstrip("/").split("/"))))
         if not matches:
             raise NotFound("no file fits this pattern", path=given, hint="Check the path")
         expanded = (
@@ -150,6 +155,14 @@ def peek_names(store: Store, root: str, most: int, folders: tuple[str, ...] = ()
                     yield name
 
 
+def _listed(paths: Iterable[str]) -> Iterator[str]:
+    """The same paths; of many it is told how many there are so far, and they are no quick look any more."""
+    for count, path in enumerate(told("files listed", paths)):
+        if count == _MANY_FILES:
+            require_long_work(path)
+        yield path
+
+
 def _as_files(names: Iterable[str], folders: tuple[str, ...]) -> Iterator[str]:
     """Names of files with slashes in them; of those in a folder that counts as one file, that folder's, once."""
     if not folders:
@@ -174,7 +187,7 @@ def _far(given: str, kinds: Sequence[Sequence[str]], what: str, folders: tuple[s
     place = place_of(given)
     if glob.has_magic(place.path):
         root = place.path[: re.search(r"[*?[]", place.path).start()].rpartition("/")[0]  # type: ignore[union-attr]
-        fitting = (one for one in _as_files(place.store.list(root), folders) if not one.endswith(LISTS))
+        fitting = (one for one in _as_files(_listed(place.store.list(root)), folders) if not one.endswith(LISTS))
         found = [path for path in fitting if fnmatch.fnmatchcase(path, place.path)]
         if not found:
             raise NotFound("no file fits this pattern", path=given, hint="Check the URL")
@@ -187,7 +200,7 @@ def _far(given: str, kinds: Sequence[Sequence[str]], what: str, folders: tuple[s
     if place.exists() and (taken_whole or not place.is_folder()):
         yield place.path
         return
-    names = [path for path in _as_files(place.store.list(place.path), folders) if not _is_hidden(path)]
+    names = [path for path in _as_files(_listed(place.store.list(place.path)), folders) if not _is_hidden(path)]
     found = next(filter(None, ([path for path in names if path.endswith(tuple(kind))] for kind in kinds)), None)
     if found is None:
         raise NotFound(f"no {what} file under this URL", path=given, expected=", ".join(kinds[0]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 import numpy as np
 import xxhash
@@ -14,6 +15,7 @@ from penstock.store._status import status_of
 from penstock.store.derived import DerivedCache
 from penstock.store.local import LocalStore
 from penstock.store.powers import CopyingStore, Readable
+from penstock.store.zip_store import ZipStore
 
 _PLACE_BYTES = 4096
 _PLACES = 4
@@ -92,15 +94,17 @@ def file_key(store: Store, format_name: str, path: str) -> str:
 
 
 def files_key(fingerprint: str, store: Store, paths: Iterable[str]) -> str:
-    """The same of data of several files, with one look at each; of data that are far away it is their fingerprint.
+    """The same of data of several files, with one look at each; far away, with the version of the first, their index.
 
     Args:
         fingerprint: theirs.
         store: where they are.
         paths: all that what is derived depends on; one that is not there counts as such.
     """
-    if not isinstance(store, LocalStore):
-        return fingerprint
+    if isinstance(store, ZipStore):  # its members are as old as it is
+        store, paths = store.file[0], [store.file[1]]
+    if isinstance(store, CopyingStore):
+        return digest(fingerprint, [store.version(path) for path in islice(paths, 1)])
     return digest(fingerprint, *(part for path in paths for part in _state(store, path)))
 
 

@@ -128,6 +128,12 @@ class FsspecStore:
         """The files under a folder; see `penstock.store.powers.PeekingStore`."""
         return [one[len(path.rstrip("/")) + 1 :] for one in self._found(path)]
 
+    def level(self, folder: str) -> tuple[list[str], list[str]]:
+        """What lies right in a folder; see `penstock.store.powers.ListsLevels`."""
+        found = [one[len(folder.rstrip("/")) + 1 :].partition("/") for one in self._found(folder)]
+        folders = dict.fromkeys(name for name, slash, _ in found if slash)
+        return [*folders], [name for name, slash, _ in found if not slash]
+
     # --- writing -------------------------------------------------------------------------------------------------
 
     def stage(self, path: str, *, overwrite: bool = False) -> RemoteStaged:

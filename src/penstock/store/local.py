@@ -29,6 +29,7 @@ from penstock.store._claims import JoinedClaim, LocalClaim
 from penstock.store._files import (
     NO_SECOND_NAME,
     TAKEN,
+    a_folder,
     cannot_open,
     cannot_read,
     files_below,
@@ -115,7 +116,7 @@ class LocalStore:
             status = self._os.fstat(fd)
             require_regular(status, path)
             if stat.S_ISDIR(status.st_mode):
-                raise NotFound("this is a folder, not a file", path=path)
+                raise a_folder(path)
             return map_open(fd, status.st_size)
 
     def size(self, path: str) -> int:

@@ -99,6 +99,15 @@ class PeekingStore(Protocol):
         ...
 
 
+@runtime_checkable
+class ListsLevels(Protocol):
+    """A remote store that tells what lies right in a folder, without what lies in the folders in it."""
+
+    def level(self, folder: str) -> tuple[list[str], list[str]]:
+        """Names of folders, and of files, in no order; none where the store does not list, or nothing is there."""
+        ...
+
+
 class Remote(Store, Protocol):
     """A store that is far away."""
 

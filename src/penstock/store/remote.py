@@ -187,6 +187,15 @@ class RemoteStore:
             return [one for one in found if not is_staged_name(one.rpartition("/")[2])]
         return []
 
+    def level(self, folder: str) -> tuple[list[str], list[str]]:
+        """What lies right in a folder; see `penstock.store.powers.ListsLevels`."""
+        if self._is_web:
+            return [], []
+        self.counters.mine.requests += 1
+        with contextlib.suppress(NotFound, Denied):
+            return self._transport.level(self._key(folder))
+        return [], []
+
     # --- writing -------------------------------------------------------------------------------------------------
 
     def stage(self, path: str, *, overwrite: bool = False) -> RemoteStaged:

@@ -11,7 +11,8 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from penstock._limits import LEAST_UNPACKED_BYTES, MOST_UNPACKED_BYTES, UNPACKED_RATIO
@@ -19,19 +20,25 @@ from penstock.abc import Staged, Store
 from penstock.errors import Corrupt, NotFound, TooLarge, Truncated, Unsupported
 
 MAGIC = b"PK\x03\x04"
-_LOCAL_HEADER = struct.Struct("<4s22xHH")
-_ENCRYPTED = 1
+_LOCAL_HEADER = struct.Struct("<4sxxHH4xIIIHH")
+_ENCRYPTED, _SIZES_FOLLOW, _UTF_8 = 1, 1 << 3, 1 << 11
+_IN_ZIP64 = 0xFFFFFFFF
 _FAULTS = (zipfile.BadZipFile, ValueError, OverflowError, struct.error, RuntimeError, EOFError)
 
 
 @dataclass(frozen=True, slots=True)
 class _Member:
+    name: bytes
     header_bytes: int
     stored_bytes: int
     size_bytes: int
     method: int
     flags: int
     crc: int
+
+
+_END = _Member(b"", 0, 0, 0, 0, 0, 0)
+"""Stands behind the last member."""
 
 
 class ZipStore:
@@ -49,6 +56,11 @@ class ZipStore:
 
     def __reduce__(self) -> tuple[object, ...]:
         return (ZipStore, (self._store, self._path))
+
+    @property
+    def file(self) -> tuple[Store, str]:
+        """Where the file is, and its path."""
+        return self._store, self._path
 
     def __repr__(self) -> str:
         return f"ZipStore({self._path!r})"
@@ -148,8 +160,9 @@ class ZipStore:
         if self._found is None:
             try:
                 with zipfile.ZipFile(_Reader(self._store, self._path)) as file:  # pyright: ignore[reportArgumentType]
-                    self._found = {
+                    found = {
                         one.filename: _Member(
+                            one.orig_filename.encode("utf-8" if one.flag_bits & _UTF_8 else "cp437"),
                             one.header_offset,
                             one.compress_size,
                             one.file_size,
@@ -160,11 +173,25 @@ class ZipStore:
                         for one in file.infolist()
                         if not one.is_dir()
                     }
+                    directory_bytes = file.start_dir
             except _FAULTS as error:
                 raise Corrupt(
                     "this is no whole zip file", path=self._path, found=str(error), hint="Copy the file again"
                 ) from None
+            self._require_apart(found, directory_bytes)
+            self._found = found
         return self._found
+
+    def _require_apart(self, found: dict[str, _Member], directory_bytes: int) -> None:
+        """That no two members share bytes: they would hold more than the file does. Raises `Corrupt`."""
+        in_order = sorted(found.items(), key=lambda one: one[1].header_bytes)
+        for (name, one), (_, after) in pairwise([*in_order, ("", replace(_END, header_bytes=directory_bytes))]):
+            stop_bytes = one.header_bytes + _LOCAL_HEADER.size + len(one.name) + one.stored_bytes
+            if stop_bytes > after.header_bytes:
+                raise Corrupt(
+                    "members of a zip file overlap", path=f"{self._path}/{name}", offset_bytes=after.header_bytes,
+                    found=f"a member up to byte {stop_bytes}", hint="Copy the file again",
+                )  # fmt: skip
 
     def _content_bytes(self, path: str, member: _Member) -> int:
         """Where the bytes of a member begin in the file."""
@@ -174,10 +201,17 @@ class ZipStore:
             raise Unsupported("a member of a zip file that can't be read", path=path, found=found, hint=hint)
         # Where the file is cut in front, zipfile counts back from its end, to places before the beginning.
         is_there = member.header_bytes >= 0
-        head = self._store.get(self._path, member.header_bytes, _LOCAL_HEADER.size) if is_there else b""
-        if len(head) < _LOCAL_HEADER.size or not head.startswith(MAGIC):
+        wanted_bytes = _LOCAL_HEADER.size + len(member.name)
+        head = self._store.get(self._path, member.header_bytes, wanted_bytes) if is_there else b""
+        if len(head) < wanted_bytes or not head.startswith(MAGIC):
             raise Corrupt("a member of a zip file has no header", path=path, offset_bytes=member.header_bytes)
-        _, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(head)
+        _, flags, method, crc, stored, size, name_bytes, extra_bytes = _LOCAL_HEADER.unpack_from(head)
+        known = ((method, member.method), (name_bytes, len(member.name)), (head[_LOCAL_HEADER.size :], member.name))
+        sizes = ((crc, member.crc), (stored, member.stored_bytes), (size, member.size_bytes))
+        told = [] if flags & _SIZES_FOLLOW else [pair for pair in sizes if pair[0] != _IN_ZIP64]
+        if any(here != there for here, there in (*known, *told)):
+            what = "a member of a zip file is another one by its own header"
+            raise Corrupt(what, path=path, offset_bytes=member.header_bytes, hint="Copy the file again")
         return member.header_bytes + _LOCAL_HEADER.size + name_bytes + extra_bytes
 
     def _read(self, path: str, member: _Member, start_bytes: int, length_bytes: int) -> bytes:

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 import xxhash
 
 from penstock import __version__
+from penstock._borders import borders_of
 from penstock._secrets import redacted_repr
 from penstock.check import verify
 from penstock.errors import ConfigError, PenstockError
@@ -70,8 +71,8 @@ def report(
     examples: int = 12, depth: CheckDepth = "quick", step: int = 0, steps: int | None = None,
     global_batch: int | None = None, world: int | None = None, seed: int | None = None, mode: str | None = None,
     split: str | None = None, format: str | None = None, layout: str | None = None, eos_id: int | None = None,
-    excludes: str | os.PathLike[str] | None = None, tokenizer: str | None = None, overwrite: bool = False,
-    trust: bool = False, follow_links: bool = False,
+    excludes: str | os.PathLike[str] | None = None, flavor: str | None = None, tokenizer: str | None = None,
+    overwrite: bool = False, trust: bool = False, follow_links: bool = False,
 ) -> Report:  # fmt: skip
     """Write what there is to see of a dataset, or of a run over a recipe, as one page.
 
@@ -85,7 +86,7 @@ def report(
         depth: of the check of a dataset, as of `penstock.verify`; `"none"` for no check.
         step: of a run, whose batch is shown.
         steps, global_batch, world, seed, mode: of a run, as of `penstock plan`.
-        split, format, layout, eos_id, excludes, trust, follow_links: as of `penstock.open`.
+        split, format, layout, eos_id, excludes, flavor, trust, follow_links: as of `penstock.open`.
         tokenizer: file or folder of the tokenizer, to show ids as text.
         overwrite: replace the report that is there.
 
@@ -104,6 +105,7 @@ def report(
     for_runs: dict[str, Any] = {"steps": steps, "global_batch": global_batch, "world": world}
     for_runs |= {"seed": seed, "mode": mode}
     for_data: dict[str, Any] = {"format": format, "layout": layout, "eos_id": eos_id, "excludes": excludes}
+    for_data["flavor"] = flavor
     _refuse_others(for_data if of_run else for_runs | {"step": step or None}, of_run=of_run)
     if of_run:
         named: Any = {name: value for name, value in for_runs.items() if name != "steps"}
@@ -230,7 +232,7 @@ def _thumbnail(opened: Opened, index: int, part: str) -> bytes | None:
 
 def _document(opened: Opened, index: int) -> TokenRun | None:
     source: Any = opened.source
-    start, stop = map(int, source.doc_starts[index : index + 2])
+    start, stop = borders_of(source, index, index + 1).tolist()
     ids = source.tokens(start, min(stop, start + _TOKENS))
     try:
         return tokens({"tokens": ids}, texts=opened.vocabulary, eos_id=source.eos_id, most=_FIRST_TOKENS)

@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 import numpy as np
 import xxhash
 
-from penstock.errors import Corrupt
+from penstock.errors import Corrupt, PrepareError
 from penstock.store.place import Place
 from penstock.store.put import put_new
 from penstock.types import IntArray
@@ -31,6 +32,7 @@ _FOOTER = struct.Struct("<8sQQQ")
 _MAGIC = b"penstpt2"
 _NAME = re.compile(r"(\d{8,})-(\d{6,})(z?)-(\d+)-(\d+)-(\d+)-([0-9a-f]{16})\.part")
 _FOLDERS = 256
+MadeT = TypeVar("MadeT")
 _END_BYTES = 1 << 15
 """So much is read at first, which is often all that follows the tokens: a request less where that is far away."""
 
@@ -157,6 +159,23 @@ class PartName:
         end = "z" if self.last else ""
         counts = f"{self.documents}-{self.tokens}-{self.num_dropped}"
         return f"{self.task % _FOLDERS:02x}/{self.task:08d}-{self.piece:06d}{end}-{counts}-{self.digest}.part"
+
+
+def made_of(there: Mapping[int, MadeT], number: int, work: Place) -> MadeT:
+    """What is noted of a task that was done.
+
+    Args:
+        there: what a listing gave, by number.
+        number: of the task.
+        work: where it is noted.
+
+    Raises:
+        PrepareError: nothing: another finisher was first, and sweeps.
+    """
+    if number not in there:
+        what, found = "what was done is not noted any more", f"nothing of task {number}"
+        raise PrepareError(what, path=work.path, found=found, hint="Run it again")
+    return there[number]
 
 
 def parse_part_name(name: str) -> PartName | None:

@@ -378,13 +378,9 @@ def test_what_can_not_take_them_refuses(tmp_path: Path) -> None:
     refused: list[Any] = [
         lambda: ps.convert(path, str(tmp_path / "x.mds"), to="mds"),
         lambda: ps.convert(path, str(tmp_path / "x.pbin"), eos=("add", 0)),
-        lambda: ps.convert(path, str(tmp_path / "x.pbin"), workers=2),
-        lambda: ps.convert(path, str(tmp_path / "x"), file_tokens=10),
         lambda: ps.merge([path, bare], str(tmp_path / "x.pbin")),
-        lambda: ps.shuffle(path, str(tmp_path / "x.pbin"), seed=1, part=(1, 2)),
-        lambda: ps.merge([path], str(tmp_path / "x.pbin"), part=(1, 2)),
         lambda: ps.filter(path, str(tmp_path / "x.pbin"), min_tokens=2, part=(1, 2)),
-        lambda: ps.split(path, str(tmp_path / "x"), ratio=[0.5, 0.5], part=(1, 2)),
+        lambda: ps.split(path, str(tmp_path / "x"), ratio=[0.5, 0.5], by="content", part=(1, 2)),
         lambda: opened([path]),
         lambda: opened(str(tmp_path)),
     ]
@@ -429,6 +425,78 @@ def test_every_verb_takes_them_along(tmp_path: Path, format: str, workers: int |
     for path in (out("m"), out("f"), out("s"), out("c"), *by_content):
         assert not ps.verify(path, depth="full")
     assert not [one.name for one in tmp_path.rglob("*") if one.name.endswith((".next", ".staged", "-new"))]
+
+
+SHARED: dict[str, Any] = {
+    "merge": lambda first, second, to, **how: ps.merge([first, second], to, **how),
+    "shuffle": lambda first, second, to, **how: ps.shuffle(first, to, seed=3, **how),
+    "split": lambda first, second, to, **how: ps.split(first, os.path.dirname(to), ratio=[0.5, 0.5], seed=1, **how),
+}
+
+
+@pytest.mark.parametrize("place", ["here", "s3"])
+@pytest.mark.parametrize(
+    ("verb", "format"),  # chunks of flat-tokens are read whole: no shares of a shuffle of them
+    [(verb, format) for verb in SHARED for format in FORMATS if (verb, format) != ("shuffle", "flat-tokens")],
+)
+def test_an_array_takes_them_along(
+    verb: str, format: str, place: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    first, second = made(tmp_path, format), made(tmp_path, format, seed=1, name="b")
+    root, found = str(tmp_path), list[list[list[list[Any]]]]()
+    if place == "s3":
+        request.getfixturevalue("s3_server")
+        root = f"s3://bucket/{tmp_path.name}"
+    for way in ("one", "array"):
+        to = f"{root}/{way}/out{SUFFIX[format]}"
+        if place == "here":
+            (tmp_path / way).mkdir()
+        do = functools.partial(SHARED[verb], first, second, to)
+        if way == "one":
+            do()
+        else:
+            for part in (1, 0, 1):
+                do(part=(part, 2))
+            do(finish=True)
+            do(finish=True)
+        names = ("out",) if verb != "split" else ("a_train", "a_validation")
+        outputs = [f"{root}/{way}/{name}{SUFFIX[format]}" for name in names]
+        found.append([held(one) for one in outputs])
+        assert not [one for path in outputs for one in ps.verify(path, depth="full")]
+        assert sum(map(len, found[-1])) == len(LENGTHS) * (2 if verb == "merge" else 1)
+    assert found[0] == found[1]
+    if place == "here":
+        one, array = (
+            {
+                str(path.relative_to(tmp_path / way)): path.read_bytes()
+                for path in (tmp_path / way).rglob("*")
+                if path.is_file()
+            }
+            for way in ("one", "array")
+        )
+        assert one == array
+
+
+@pytest.mark.parametrize("verb", ["convert", "merge", "shuffle", "filter"])
+def test_a_plane_with_a_flipped_bit_is_not_copied(tmp_path: Path, verb: str) -> None:
+    """The copy would have a digest of its own, and `verify` nothing to find."""
+    path, target = made(tmp_path), tmp_path / "out" / "x.pbin"
+    target.parent.mkdir()
+    (plane,) = tmp_path.glob("a.pbin.plane.weight-*")
+    data = bytearray(plane.read_bytes())
+    data[11] ^= 1
+    plane.write_bytes(data)
+    runs: dict[str, Any] = {
+        "convert": lambda **o: ps.convert(path, target, **o),
+        "merge": lambda **o: ps.merge([path], target, **o),
+        "shuffle": lambda **o: ps.shuffle(path, target, seed=1, **o),
+        "filter": lambda **o: ps.filter(path, target, min_tokens=2, **o),
+    }
+    with pytest.raises(Corrupt, match="weight holds other bytes"):
+        runs[verb]()
+    assert list(target.parent.iterdir()) == []
+    if verb == "convert":
+        ps.convert(path, target, drop_planes=True)
 
 
 def test_a_document_longer_than_what_is_held_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

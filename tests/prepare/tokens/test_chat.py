@@ -20,6 +20,7 @@ import penstock as ps
 from penstock.cli.main import main
 from penstock.errors import ConfigError, Corrupt, FormatError, PenstockError, PrepareError, Unsupported
 from penstock.prepare.tokens.chat.reader import ChatReader
+from penstock.prepare.tokens.chat.sandbox import Meter
 from penstock.prepare.tokens.chat.template import load_template
 from penstock.prepare.tokens.tokenizer import load_spec
 from penstock.store.local import LocalStore
@@ -420,3 +421,35 @@ def test_any_template(golden: Path, text: str, tmp_path_factory: pytest.TempPath
     finally:
         shutil.rmtree(folder)
     assert len(found.texts) + len(found.faults) == 1
+
+
+ENDLESS = "{% for i in range(100000) %}{% for i in range(100000) %}{% endfor %}{% endfor %}"
+
+
+@pytest.mark.parametrize(("often", "left_out"), [(0, 17), (5, 17), (20, None)], ids=["always", "often", "at times"])
+def test_a_template_that_is_stopped_again_and_again(
+    bpe2: Path, packed: Packed, tmp_path: Path, often: int, left_out: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time costs all the steps that it may take: with 10^6 lines it was a day, and no document."""
+    begun: list[float] = []
+    begin = Meter.begin
+
+    def counted(meter: Meter, steps: int) -> None:
+        begun.append(steps)
+        begin(meter, steps)
+
+    monkeypatch.setattr(Meter, "begin", counted)
+    lines = tmp_path / "many.jsonl"
+    users = ["bad" if not often or not number % often else "good" for number in range(300)]
+    said = [[{"role": "user", "content": one}, {"role": "assistant", "content": "yes"}] for one in users]
+    lines.write_text("".join(json.dumps({"messages": one}) + "\n" for one in said))
+    bad = "{% if messages and messages[0].content == 'bad' %}" + ENDLESS + "{% endif %}"
+    template = bad + "{% for one in messages %}{{ one.content }}{% endfor %}"
+    tokenizer = with_template(bpe2, tmp_path / "stopping", template)
+    if left_out is None:
+        report = packed(given=lines, tokenizer=tokenizer, on_error="skip")
+        assert report.documents == 285
+    else:
+        with pytest.raises(PrepareError, match=f"had to be stopped at {left_out} of"):
+            packed(given=lines, tokenizer=tokenizer, on_error="skip")
+        assert len(begun) <= 17 * max(1, 4 * often)

@@ -391,6 +391,18 @@ class TestRefusals:
             made(corpus, root / output, to=to, tokenizer=root / named, overwrite=True)
         assert files_in(root) == before
 
+    def test_an_output_in_the_tokenizers_folder_is_no_file_of_it(
+        self, tmp_path: Path, bpe2: Path, corpus: Path, made: Pack
+    ) -> None:
+        root = tmp_path / "tok"
+        shutil.copytree(bpe2, root)
+        made(corpus, root / "out.pbin", tokenizer=root)
+        made(corpus, root / "out.pbin", tokenizer=root, overwrite=True)
+        for part in (1, 0, 1):
+            made(corpus, f"{root}/files/", tokenizer=root, part=(part, 2))
+        made(corpus, f"{root}/files/", tokenizer=root, finish=True)
+        assert len(open_source(root / "files")) == len(open_source(root / "out.pbin"))
+
     def test_a_refused_run_leaves_no_new_folder(self, tmp_path: Path, made: Pack) -> None:
         (tmp_path / "a.jsonl").write_bytes(b"x")
         with pytest.raises(PrepareError, match="line 1: not JSON"):

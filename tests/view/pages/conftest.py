@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,11 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 TOKENIZER = str(GOLDEN / "modalities" / "tokenizers" / "bpe2")
 
 Ask = Callable[..., TestClient]
+
+
+def text_of(page: str) -> str:
+    """What a page says, without its marks; commands as a shell takes them."""
+    return html.unescape(re.sub(r"<[^>]+>", "", page))
 
 
 @pytest.fixture

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 from tests.smoke.made import MADE, Made
-from tests.view.pages.conftest import Ask
+from tests.view.pages.conftest import Ask, text_of
 
+from penstock.errors import NotFound
 from penstock.store.place import place_of
 from penstock.testing import FileServer
+from penstock.view.facts.shelves import shelf
+from penstock.view.pages import targets
 
 LISTED = ("jsonl-files",)
 """What a web server, which lists nothing, can't show."""
@@ -56,6 +61,54 @@ def test_every_format_in_an_object_store(name: str, tmp_path: Path, pages: Ask, 
     require_pages(pages(f"s3://bucket/seen-{name}/{path}", **made.options), name)
 
 
+def put(url: str, data: bytes) -> None:
+    place = place_of(url)
+    out = place.store.stage(place.path)
+    out.write(data)
+    out.commit()
+
+
+def test_a_shelf_in_an_object_store(tmp_path: Path, pages: Ask, s3_server: str) -> None:
+    """As the same folder on this machine, at the price of a listing of each folder."""
+    for name in ("jsonl", "mds", "webdataset", "pbin", "parquet"):
+        (tmp_path / "shelf" / name).mkdir(parents=True)
+        MADE[name](tmp_path / "shelf" / name)
+    (tmp_path / "shelf" / "notes.txt").write_text("nothing to see")
+    (tmp_path / "shelf" / "run.yaml").write_text("penstock: 1\nstream: {path: jsonl/a.jsonl, shuffle: {seed: 5}}\n")
+    for file, data in files_of(tmp_path / "shelf").items():
+        put(f"s3://bucket/one-shelf/{file}", data)
+    near, far = shelf(tmp_path / "shelf"), shelf("s3://bucket/one-shelf")
+    kept = lambda found: [(one.path, one.format, one.samples, one.tokens) for one in found.datasets]  # noqa: E731
+    assert kept(far) == kept(near)
+    assert {one.format for one in far.datasets} == {"jsonl", "mds", "webdataset", "pbin", "parquet", "recipe"}
+    client = pages("s3://bucket/one-shelf")
+    front = client.get("/").text
+    assert all(one.path in front for one in far.datasets)
+    assert "line 0" in client.get("/d/jsonl-a.jsonl/samples").text
+    with pytest.raises(NotFound):
+        pages("s3://bucket/no-shelf")
+
+
+def test_a_folder_of_a_store_that_is_slow_becomes_a_shelf(
+    tmp_path: Path, pages: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, plain = threading.Event(), targets.open_target
+    monkeypatch.setattr(targets, "open_target", lambda *given, **how: (go.wait(60), plain(*given, **how))[1])
+    monkeypatch.setattr(targets, "START_SECONDS", 0.05)
+    for name in ("jsonl", "mds"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        MADE[name](tmp_path / "data" / name)
+    try:
+        client = pages(tmp_path / "data")
+        assert client.get("/").status_code == 202
+    finally:
+        go.set()
+    deadline = time.monotonic() + 20
+    while "jsonl/a.jsonl" not in client.get("/").text:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 @pytest.mark.parametrize("name", sorted(set(MADE) - {*LISTED, "folder"}))
 def test_every_format_on_a_web_server(name: str, tmp_path: Path, pages: Ask) -> None:
     made, path = made_in(tmp_path, name)
@@ -68,7 +121,7 @@ def test_what_a_web_server_does_not_list_says_so(tmp_path: Path, pages: Ask) -> 
     with FileServer(files_of(tmp_path)) as server:
         client = pages(f"{server.url}/{path}")
         for page in ("", "samples", "sample/0", "find?text=1"):
-            found = client.get(f"/d/{name_of(client)}/{page}").text
+            found = text_of(client.get(f"/d/{name_of(client)}/{page}").text)
             assert "a web server does not list its files" in found, page
             assert "penstock index" not in found, page
 
@@ -99,8 +152,6 @@ def test_a_store_that_fails_while_it_is_looked_at(
 
 def test_a_store_that_is_silent(tmp_path: Path, pages: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds the pages of its own dataset, which say so at once; those of others are there."""
-    from penstock.view.pages import targets
-
     monkeypatch.setattr(targets, "START_SECONDS", 0.1)
     _, path = made_in(tmp_path, "mds")
     near = tmp_path / "near.jsonl"

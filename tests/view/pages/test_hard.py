@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import re
@@ -23,9 +24,11 @@ from penstock.errors import NotFound, Unsupported
 from penstock.formats.jsonl import text
 from penstock.formats.shards import index_table
 from penstock.formats.tokens.megatron.source import MegatronSource
+from penstock.store import find, telling
 from penstock.store.local import LocalStore
+from penstock.store.place import place_of
 from penstock.view import facts
-from penstock.view.facts import bounds, figures, scan
+from penstock.view.facts import beginning, bounds, figures, scan
 from penstock.view.pages import datasets, targets
 from penstock.view.pages.patience import Late, Patience
 
@@ -341,11 +344,82 @@ def test_many_files_are_asked_for_their_sizes_once(
         plain = getattr(LocalStore, one)
         note = lambda store, path, plain=plain: (asked.append(path), plain(store, path))[1]  # noqa: E731
         monkeypatch.setattr(LocalStore, one, note)
-    states = text._state_of
-    monkeypatch.setattr(text, "_state_of", lambda store, path: (asked.append(path), states(store, path))[1])
+    states = text._local_state
+    monkeypatch.setattr(text, "_local_state", lambda path, *more: (asked.append(path), states(path, *more))[1])
     page = client.get(f"/d/{name}/samples?at=50%25").text
     assert f"line {count // 2:04}" in page
     assert len(asked) < 20, "as many as of ten times the files"
+
+
+def test_a_folder_of_very_many_files_is_looked_at_while_it_is_listed(
+    tmp_path: Path, pages: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pages say how far that is, and show the first files; then all of them."""
+    for number in range(60):
+        (tmp_path / f"part-{number:04}.jsonl").write_text(f'{{"text": "line {number:04}"}}\n')
+    monkeypatch.setattr(find, "_MANY_FILES", 20)
+    monkeypatch.setattr(telling, "_EVERY", 10)
+    monkeypatch.setattr(beginning, "MOST_FILES", 30)
+    monkeypatch.setattr(targets, "MOST_AT_ONCE", 10)
+    monkeypatch.setattr(figures, "MOST_SCANNED_BYTES", 10)
+    go, plain = threading.Event(), text._local_states
+    states = lambda paths: (len(paths) == 60 and go.wait(60), plain(paths))[1]  # noqa: E731
+    monkeypatch.setattr(text, "_local_states", states)
+    begun = time.monotonic()
+    try:
+        client = pages(tmp_path)
+        name = next(iter(client.app.state.site.targets)).name  # type: ignore[attr-defined]
+        first = client.get("/")
+        assert (first.status_code, "60 files listed so far" in first.text) == (202, True)
+        assert "first files meanwhile" in first.text
+        shown = client.get(f"/d/{name}/samples?n=7").text
+        assert "in the first 30 files" in shown
+        assert len(set(re.findall(r"line \d{4}", shown))) == 7
+        on = re.search(r'href="\?[^"]*byte=(\d+)[^"]*" rel="next"', shown)
+        assert on is not None
+        assert len(set(re.findall(r"line \d{4}", client.get(f"/d/{name}/samples?byte={on[1]}&n=50").text))) == 23
+        assert "60 files listed so far" in client.get(f"/d/{name}/samples?part=far").text
+        assert time.monotonic() - begun < 20
+    finally:
+        go.set()
+    assert "penstock index" in until_there(client, "/")
+    shown = client.get(f"/d/{name}/samples?at=50%25&n=200").text
+    assert sorted(set(re.findall(r"line \d{4}", shown))) == [f"line {n:04}" for n in range(30, 60)]
+    assert client.get(f"/d/{name}/samples?part=far").headers["hx-refresh"] == "true"
+    assert "60 files" in client.get("/").text
+
+
+def test_links_out_of_a_folder_are_not_shown_while_it_is_listed(tmp_path: Path) -> None:
+    (tmp_path / "secret.jsonl").write_text('{"text": "not theirs"}\n')
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.jsonl").write_text('{"text": "theirs"}\n')
+    (tmp_path / "data" / "b.jsonl").symlink_to(tmp_path / "secret.jsonl")
+    found = beginning.beginning_of(place_of(tmp_path / "data"))
+    assert found is not None
+    assert found.text_files is not None
+    assert [Path(one).name for one in found.text_files[1]] == ["a.jsonl"]
+
+
+def test_by_share_lines_of_several_files_and_the_beginnings_of_compressed_ones(
+    tmp_path: Path, pages: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [json.dumps({"text": f"line {n:04}"}) + "\n" for n in range(60)]
+    (tmp_path / "a.jsonl").write_text("".join(rows[:20]))
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress("".join(rows[20:50]).encode()))
+    (tmp_path / "c.jsonl.gz").write_bytes(b"no gzip at all")
+    (tmp_path / "d.jsonl").write_text("")
+    (tmp_path / "e.jsonl").write_text("".join(rows[50:]))
+    monkeypatch.setattr(figures, "MOST_SCANNED_BYTES", 10)
+    client = pages(tmp_path)
+    page = client.get(f"/d/{tmp_path.name}/samples?at=0%25").text
+    found = re.findall(r"line \d{4}", page)
+    assert found == [f"line {n:04}" for n in (*range(20), *range(20, 28), *range(50, 60))]
+    assert "compressed: its first 8 lines" in page
+    assert page.count('class="broken"') == 1
+    assert "the end" in page
+    size = (tmp_path / "a.jsonl").stat().st_size
+    middle = client.get(f"/d/{tmp_path.name}/samples?byte={size + 30}").text
+    assert re.findall(r"line \d{4}", middle)[0] == "line 0020"
 
 
 @pytest.mark.parametrize("by", ["text=line", "where=__key__ != 'k'", "key=3"])

@@ -6,6 +6,7 @@ import hashlib
 import html
 import json
 import re
+import shlex
 import time
 from collections.abc import Iterator
 from importlib import resources
@@ -15,11 +16,14 @@ from urllib.parse import urljoin, urlsplit
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
+from tests.cli.called import called
 from tests.smoke.made import MADE
-from tests.view.pages.conftest import TOKENIZER, Ask
+from tests.view.pages.conftest import TOKENIZER, Ask, text_of
 
 import penstock as ps
 from penstock.errors import ConfigError
+from penstock.view import facts
+from penstock.view.facts.shelves import shelf as shelf_of
 
 VENDORED = {
     "htmx-2.0.11.min.js": "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717",
@@ -153,11 +157,93 @@ def test_hits_show_what_was_found(shelf: Path, pages: Ask) -> None:
 def test_options_of_one_dataset(shelf: Path, pages: Ask) -> None:
     np.arange(1, 30, dtype="<u2").tofile(shelf / "raw ids.bin")
     client = pages(shelf / "raw ids.bin", format="raw-tokens", layout="uint16", eos_id=9)
-    sample = html.unescape(client.get("/d/raw-ids.bin/sample/1").text)
+    sample = text_of(client.get("/d/raw-ids.bin/sample/1").text)
     assert f"penstock preview '{shelf}/raw ids.bin' --format raw-tokens --layout uint16 --eos-id 9 --index 1" in sample
     for given in ((shelf / "a.pbin", shelf / "a.jsonl"), (shelf,), (shelf / "run.yaml",)):
         with pytest.raises(ConfigError, match="one dataset"):
             pages(*given, eos_id=9)
+
+
+def test_a_jsonl_by_energons_rules(tmp_path: Path, pages: Ask) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "one"}\n\n{"text": "two"}\n')
+    ps.index(path, flavor="energon")
+    client = pages(path, flavor="energon")
+    assert "Samples <small>2</small>" in client.get("/d/a.jsonl/samples").text
+    sample = text_of(client.get("/d/a.jsonl/sample/1").text)
+    assert f"penstock preview {path} --flavor energon --index 1" in sample
+    assert "two" in sample
+    assert f"penstock verify {path} --depth full" in text_of(client.get("/").text)
+
+
+def test_a_flavor_is_that_of_a_jsonl(shelf: Path) -> None:
+    with pytest.raises(ConfigError, match="flavor"):
+        facts.open_target(shelf / "a.pbin", flavor="energon")
+
+
+def test_commands_that_are_shown_open_the_data_as_the_page_does(shelf: Path, pages: Ask) -> None:
+    np.arange(1, 30, dtype="<u2").tofile(shelf / "raw.bin")
+    client = pages(shelf / "raw.bin", format="raw-tokens", layout="uint16", eos_id=9)
+    shown = [text_of(one) for one in re.findall(r'class="command">(.*?)</code>', client.get("/").text)]
+    for line in shown:
+        assert called(*shlex.split(line)[1:]).returncode == 0, line
+    assert len(shown) == 2
+
+
+def test_the_side_file_of_tars(tmp_path: Path, pages: Ask) -> None:
+    """It lies in their folder; and an empty file is no file whose samples are not known."""
+    with ps.create(tmp_path / "tars", format="webdataset") as writer:
+        writer.write({"__key__": "one", "txt": b"text"})
+    (tmp_path / "empty.jsonl").touch()
+    with ps.create(tmp_path / "texts", format="folder") as writer:
+        writer.write({"__key__": "a.txt", "txt": b"text"})
+    found = {one.path: one for one in shelf_of(tmp_path).datasets}
+    assert found["tars"].warnings == ()
+    assert (found["texts"].format, found["texts"].samples) == ("folder", 1)
+    assert (found["tars"].size_bytes or 0) > 10_000
+    assert (found["empty.jsonl"].samples, found["empty.jsonl"].warnings) == (0, ("empty",))
+    page = pages(tmp_path / "tars").get("/").text
+    assert "nothing tells a changed bit" not in page
+    (tmp_path / "tars" / ".penstock").unlink()
+    assert "nothing tells a changed bit" in pages(tmp_path / "tars").get("/").text
+
+
+def test_tokens_of_nothing(tmp_path: Path, pages: Ask) -> None:
+    with ps.create(tmp_path / "a.pbin", format="pbin", token_bytes=2, eos_id=0):
+        pass
+    page = pages(tmp_path / "a.pbin").get("/d/a.pbin/tokens")
+    assert (page.status_code, "there is no sample" in page.text) == (200, True)
+
+
+def test_figures_of_a_run_are_saved_as_they_are_shown(shelf: Path, pages: Ask) -> None:
+    """With as many samples a step, and ranks, as the page was asked for; so are links from a step to another."""
+    client = pages(shelf / "run.yaml")
+    page = client.get("/r/run.yaml/?batch=2&world=1&steps=7").text
+    link = re.search(r'href="[^"]*(curves.csv[^"]*)"', page)
+    assert link is not None
+    rows = client.get("/r/run.yaml/" + html.unescape(link[1])).text.splitlines()
+    assert rows != client.get("/r/run.yaml/curves.csv?steps=7").text.splitlines()
+    step = client.get("/r/run.yaml/step?step=3&batch=2&world=1&rank=0").text
+    other = re.search(r'href="[^"]*(compare\?[^"]*)">beside', step)
+    assert other is not None
+    expected = {"batch=2", "world=1", "a=3", "b=4", "rank_a=0", "rank_b=0"}
+    assert set(html.unescape(other[1]).partition("?")[2].split("&")) == expected
+    assert 'name="batch" value="2"' in client.get("/r/run.yaml/" + html.unescape(other[1])).text
+
+
+def test_a_split_is_compared_with_the_same_split(tmp_path: Path, pages: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        for split, text in (("train", name), ("val", "same")):
+            with ps.create(tmp_path / name / split, format="mds", columns={"text": "str"}) as writer:
+                writer.write({"text": text})
+    client = pages(tmp_path / "a", tmp_path / "b", split="val")
+    started: list[list[str]] = []
+    jobs = client.app.state.jobs  # type: ignore[attr-defined]
+    monkeypatch.setattr(jobs, "start", lambda _name, arguments: started.append(arguments))
+    token = re.search(r'name="token" value="([^"]+)"', client.get("/d/a/compare").text)
+    assert token is not None
+    client.post("/d/a/compare/start", data={"with": "b", "as": "sequence", "token": token[1]})
+    assert called(*started[0]).returncode == 0
 
 
 def test_what_was_checked_stands_on_the_shelf(shelf: Path, pages: Ask) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from penstock._buffers import byte_view
+from penstock._columns import no_room
 from penstock._optional import require
 from penstock._regular import read_regular
 from penstock.codec.fields._codec import bad_value, cut_off, damaged
@@ -199,5 +200,7 @@ def _guarded(encoding: str, load: Callable[[], Any]) -> Any:
         return load()
     except (image.DecompressionBombError, image.DecompressionBombWarning) as error:
         raise TooLarge("an image is too large", offset_bytes=0, found=str(error)) from error
+    except MemoryError:
+        raise no_room("an image", f"encoding {encoding!r}") from None
     except Exception as error:  # on damaged data Pillow's readers raise nearly anything
         raise damaged(encoding, f"{type(error).__name__}: {error}") from error

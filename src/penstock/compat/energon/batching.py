@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._columns import in_memory
 from penstock._optional import require
 
 
@@ -36,8 +38,13 @@ def generic_batch(batch: list[Any]) -> Any:
 
 
 def batch_stack(batch: list[Any]) -> Any:
-    """Tensors of one shape → one tensor [k, …]."""
-    return require("torch", extra="torch").stack(batch, dim=0)
+    """Tensors of one shape → one tensor [k, …]; raises `ConfigError` where there is no memory for it."""
+    with _room_for(batch):
+        return require("torch", extra="torch").stack(batch, dim=0)
+
+
+def _room_for(batch: list[Any]) -> AbstractContextManager[None]:
+    return in_memory("a batch", f"{len(batch)} tensors, the first {list(batch[0].shape)} of {batch[0].dtype}")
 
 
 def batch_pad_stack(batch: list[Any]) -> Any:
@@ -45,7 +52,15 @@ def batch_pad_stack(batch: list[Any]) -> Any:
 
     Tensors of one shape are copied once, into memory that is not zeroed before. numpy copies, in the calling thread:
     torch would start threads of its own for each batch, which take the cores of the loader's other workers.
+
+    Raises:
+        ConfigError: there is no memory for it.
     """
+    with _room_for(batch):
+        return _padded(batch)
+
+
+def _padded(batch: list[Any]) -> Any:
     arrays = _as_arrays(batch)
     if arrays is not None:
         return require("torch", extra="torch").from_numpy(_pad_stack(arrays))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock._columns import in_memory
 from penstock._optional import require
 from penstock.errors import ConfigError
 from penstock.pack.labels import mask_between
@@ -57,10 +58,11 @@ class GPT2LLMCollateFn:
 
     def __call__(self, batch: Sequence[Mapping[str, Any]]) -> DatasetBatch:
         rows = [item[self.sample_key] for item in batch]
-        if all(isinstance(row, np.ndarray) for row in rows):
-            tokens = torch.from_numpy(np.stack(rows))
-        else:
-            tokens = torch.stack([torch.as_tensor(row) for row in rows])
+        with in_memory("a batch", f"{len(rows)} rows of {self.sample_key!r}"):
+            if all(isinstance(row, np.ndarray) for row in rows):
+                tokens = torch.from_numpy(np.stack(rows))
+            else:
+                tokens = torch.stack([torch.as_tensor(row) for row in rows])
         return DatasetBatch({self.sample_key: tokens[:, :-1]}, {self.target_key: tokens[:, 1:]})
 
 

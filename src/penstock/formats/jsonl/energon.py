@@ -34,7 +34,7 @@ from penstock.formats.jsonl.build import current_index
 from penstock.formats.jsonl.scan import LineRange, NewlineFinder, line_pieces, line_runs
 from penstock.store.backup import back_up
 from penstock.store.derived import DerivedCache
-from penstock.store.fingerprint import file_key
+from penstock.store.fingerprint import file_key, files_key
 from penstock.store.held import Held
 from penstock.store.put import put
 from penstock.store.side_file import file_facts
@@ -257,6 +257,11 @@ class EnergonJsonlSource:
             index = digest("energon", len(starts) - 1, places.tolist()).encode()
             self._fingerprint = data_fingerprint(self._store, "jsonl", index, self.path, None)
         return self._fingerprint
+
+    @property
+    def kept_key(self) -> str:
+        """By what this host keeps what it derives of these data; see `penstock._digest`."""
+        return files_key(self.fingerprint, self._store, [self.path, energon_index_path(self.path)])
 
     @property
     def preferred_mode(self) -> Mode:

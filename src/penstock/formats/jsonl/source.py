@@ -24,7 +24,7 @@ from penstock.formats.jsonl.energon import EnergonJsonlSource
 from penstock.formats.jsonl.index import load_lines, remake, spread
 from penstock.formats.jsonl.scan import fault_of
 from penstock.formats.jsonl.text import Text, compression_of
-from penstock.store.fingerprint import once_a_host, sample_fingerprint
+from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
 from penstock.store.held import Held
 from penstock.store.side_file import file_facts, fitting_manifest
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema
@@ -126,11 +126,15 @@ class JsonlSource:
         return (self._store.base, self._store.files) if isinstance(self._store, Text) else (self._store, (self._path,))
 
     @property
+    def kept_key(self) -> str:
+        """By what this host keeps what it derives of these data; see `penstock._digest`."""
+        return files_key(self.fingerprint, *self.files)
+
+    @property
     def preferred_mode(self) -> Mode:
         """How `Shuffle` orders it by default: remote and compressed ones by blocks."""
         if isinstance(self._store, Text):
-            compressed = any(compression_of(path) for path in self._store.files)
-            return preferred_mode(self._store.base, compressed=compressed)
+            return preferred_mode(self._store.base, compressed=self._store.count_compressed() > 0)
         return preferred_mode(self._store)
 
     @property
@@ -198,7 +202,7 @@ class JsonlSource:
         """What `info` shows beside counts, of several files and of compressed ones."""
         if not isinstance(self._store, Text):
             return {}
-        compressed = sum(compression_of(path) is not None for path in self._store.files)
+        compressed = self._store.count_compressed()
         return {"files": len(self._store.files), **({"compressed files": compressed} if compressed else {})}
 
     def children(self) -> Mapping[str, Source[Any]]:

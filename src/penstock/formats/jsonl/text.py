@@ -9,6 +9,7 @@ gzip, where this process has come by. What is read in order is decompressed once
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from bisect import bisect_right, insort
@@ -29,12 +30,13 @@ from penstock.formats.jsonl.build import RANGE_BYTES, IndexedLines, index_path_f
 from penstock.formats.jsonl.decompress import Gunzip, Start, Unzstd, cut_stream, reader_of
 from penstock.formats.jsonl.index import load_lines
 from penstock.store._status import status_of
-from penstock.store.derived import DerivedCache, NotAtHand, Put, require_long_work
+from penstock.store.derived import DerivedCache, Put
 from penstock.store.fingerprint import file_key
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
 from penstock.store.place import Place
 from penstock.store.resolve import absolute
+from penstock.store.telling import told
 from penstock.types import Extent, IntArray
 
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
@@ -49,6 +51,7 @@ _MOST_OPEN = 8
 _FAR_BYTES = 1 << 26  # of text that has to be decompressed for one line: worth a word
 _AT_ONCE = 16
 _MANY_FILES = 1024
+_GONE = -1
 _NEWLINE = b"\n"
 _log = logger()
 
@@ -74,7 +77,8 @@ class Text:
         self.path = path
         self.files = tuple(files)
         self._known: tuple[IntArray, IntArray] | None = None
-        self._not_at_hand = False  # of many files, whose states are not looked at again to find out the same
+        self._packed: int | None = None
+        self._seen: tuple[str, IntArray] | None = None  # of many files, which are looked at once
         self._open: OrderedDict[int, _Decompressed] = OrderedDict()
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -103,6 +107,19 @@ class Text:
             return [(DATA, self.files[0])]
         root = os.path.commonpath([os.path.dirname(absolute(path)) for path in self.files])
         return [(os.path.relpath(path, root or "."), path) for path in self.files]
+
+    def count_compressed(self) -> int:
+        """How many of the files are compressed."""
+        if self._packed is None:
+            self._packed = sum(path.endswith(tuple(COMPRESSED)) for path in self.files)
+        return self._packed
+
+    def stored_stops(self) -> IntArray:
+        """int64[n_files]: bytes of the files, as they are stored, up to the end of each; raises `NotFound`."""
+        sizes = self._states()[1]
+        if len(gone := np.flatnonzero(sizes < 0)):
+            raise NotFound("no such file", path=self.files[int(gone[0])], hint="It was listed: it is gone since then")
+        return np.cumsum(sizes)
 
     # --- as a store --------------------------------------------------------------------------------------------------
 
@@ -172,24 +189,31 @@ class Text:
     def _layout(self) -> tuple[IntArray, IntArray]:
         """Lines, int64[k, 2], and int64[n_files + 1]: where the text of each file begins, and where the last ends."""
         if self._known is None:
-            if self._not_at_hand:
-                require_long_work(self.path)
-            try:
-                kept = DerivedCache().fed(f"{_TEXT_VERSION}-{self._key()}", "int64", self._feed)
-            except NotAtHand:
-                self._not_at_hand = len(self.files) > _MANY_FILES
-                raise
+            kept = DerivedCache().fed(f"{_TEXT_VERSION}-{self._states()[0]}", "int64", self._feed)
             borders = len(self.files) + 1
             self._known = kept[:-borders].reshape(-1, 2), kept[-borders:]
         return self._known
 
-    def _key(self) -> str:
-        """Of all that the lines depend on: what the files are now, and their indexes."""
-        state = partial(_state_of, self.base)
+    def _states(self) -> tuple[str, IntArray]:
+        """Digest of what the lines depend on, files and indexes as they are now; and int64[n_files], bytes of each."""
+        if self._seen is not None:
+            return self._seen
+        total = len(self.files)
+        sizes, found = np.empty(total, np.int64), hashlib.blake2b(digest_size=16)
+        for number, (size_bytes, state) in enumerate(told("sizes of files", self._each_state(), total)):
+            sizes[number] = size_bytes
+            found.update(f"{len(state)} {state}".encode(errors="surrogateescape"))
+        if total > _MANY_FILES:
+            self._seen = found.hexdigest(), sizes
+        return found.hexdigest(), sizes
+
+    def _each_state(self) -> Iterator[tuple[int, str]]:
+        """Bytes of each file, and what tells whether it, and the index beside it, are still the same."""
         if isinstance(self.base, LocalStore):
-            return digest(*map(state, self.files))
+            yield from _local_states(self.files)
+            return
         with Pool(_AT_ONCE, "penstock-states") as pool:  # a request each
-            return digest(*pool.map(state, self.files))
+            yield from pool.map(partial(_state_of, self.base), self.files)
 
     def _feed(self, put: Put) -> None:
         start = 0
@@ -394,14 +418,29 @@ def _thinned(frames: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return kept
 
 
-def _state_of(store: Store, path: str) -> str:
-    """What tells whether a file, and the index beside it, are still the same."""
-    parts: list[str | int] = []
+def _local_states(paths: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Likewise. Of many files one listing of their folder, and no question for each, tells of indexes."""
+    folder, indexes = None, frozenset[str]()
+    for path in paths:
+        above = path.rpartition("/")[0]
+        if len(paths) > _MANY_FILES and above != folder:
+            folder, indexes = above, frozenset(one for one in os.listdir(above or ".") if one.endswith(".idx"))
+        may_have = (folder is None or bool(indexes)) and compression_of(path) is None
+        beside = index_path_for(path) if may_have else None
+        is_there = beside is not None and (folder is None or beside[len(above) :].lstrip("/") in indexes)
+        yield _local_state(path, beside if is_there else None)
+
+
+def _local_state(path: str, beside: str | None) -> tuple[int, str]:
+    state, size_bytes = "", _GONE
+    for one in (path,) if beside is None else (path, beside):
+        if (status := status_of(os.stat, one)) is not None:
+            state += f"{len(one)} {one} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino} "
+            size_bytes = status.st_size if one == path else size_bytes
+    return size_bytes, state
+
+
+def _state_of(store: Store, path: str) -> tuple[int, str]:
     beside = () if compression_of(path) else (index_path_for(path),)
-    for one in (path, *beside):
-        if isinstance(store, LocalStore):
-            if (status := status_of(os.stat, one)) is not None:
-                parts += [one, status.st_size, status.st_mtime_ns, status.st_ino]
-        elif store.exists(one):
-            parts.append(file_key(store, "jsonl", one))
-    return digest(*parts)
+    there = [one for one in (path, *beside) if store.exists(one)]
+    return store.size(path) if path in there else _GONE, digest(*(file_key(store, "jsonl", one) for one in there))

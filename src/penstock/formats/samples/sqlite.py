@@ -17,7 +17,6 @@ from typing import Any
 from urllib.parse import quote
 
 from penstock._limits import MOST_SQLITE_VALUE_BYTES, SQLITE_STEPS, SQLITE_STEPS_PER_BYTE
-from penstock._regular import require_regular_path
 from penstock.abc import Store
 from penstock.store._copies import NoCopy
 from penstock.store._named import named
@@ -65,6 +64,7 @@ def connect(store: Store, path: str) -> sqlite3.Connection:
     """A read-only connection to a database of any store; a remote one is read whole.
 
     Raises:
+        NotFound: no such file.
         UnsafeData: a pipe or a device.
         OSError: the system refused.
         sqlite3.DatabaseError: no database, or one that holds more than tables and their indexes.
@@ -76,7 +76,7 @@ def connect(store: Store, path: str) -> sqlite3.Connection:
         if not isinstance(copy, str):
             return _in_memory(copy)
         local = copy
-    require_regular_path(local)
+    LocalStore().size(local)  # SQLite would not say what else stands there
     uri = f"file:{quote(absolute(local))}?mode=ro&immutable=1"
     with system_errors(local):
         connection = sqlite3.connect(uri, uri=True, check_same_thread=False, cached_statements=16, factory=_Bounded)

@@ -264,11 +264,11 @@ def sample_starts(shards: Sequence[Shard], path: str) -> IntArray:
 def _shard(entry: _Entry, layouts: dict[tuple[Any, ...], Layout], taken: set[str]) -> Shard:
     columns = entry.columns
     key = (
-        *(entry.format, entry.version, entry.column_names, entry.column_encodings, entry.column_sizes),
-        *(None if columns is msgspec.UNSET else tuple(columns.items()), entry.newline, entry.separator),
-        *(entry.raw_meta is msgspec.UNSET, entry.zip_meta is msgspec.UNSET),
-        *(entry.compression, entry.hashes, entry.size_limit),
-    )
+        entry.format, entry.version, entry.column_names, entry.column_encodings, entry.column_sizes,
+        None if columns is msgspec.UNSET else tuple(columns.items()), entry.newline, entry.separator,
+        entry.raw_meta is msgspec.UNSET, entry.zip_meta is msgspec.UNSET,
+        entry.compression, entry.hashes, entry.size_limit,
+    )  # fmt: skip
     layout = layouts.get(key)
     if layout is None:
         layouts[key] = layout = _layout(entry)

@@ -45,6 +45,7 @@ from penstock.store.derived import DerivedCache, Put
 from penstock.store.fingerprint import file_key
 from penstock.store.local import LocalStore
 from penstock.store.powers import CopyingStore
+from penstock.store.telling import tell
 from penstock.types import IntArray
 
 FINGERPRINT_FILES = 16
@@ -127,15 +128,17 @@ def open_index(store: Store, folder: str) -> OpenIndex:
 
 
 def _pieces(store: Store, path: str) -> Iterator[bytes]:
-    start = 0
+    start, size_bytes = 0, store.size(path)
     while piece := store.get(path, start, _RUN_BYTES):
         yield piece
         start += len(piece)
+        tell("bytes of the index", start, size_bytes)
 
 
 def _cut(data: memoryview) -> Iterator[bytes]:
     for start in range(0, len(data), _RUN_BYTES):
         yield bytes(data[start : start + _RUN_BYTES])
+        tell("bytes of the index", start, len(data))
 
 
 def _kept(key: str, read: Callable[[], Iterator[bytes]], path: str) -> NDArray[np.uint8]:
@@ -253,34 +256,40 @@ class _Gathered:
         self._facts = Facts()
         self._layouts: dict[Layout, tuple[int, int]] = {}
         self._hash_names: dict[tuple[str, ...], int] = {}
+        self._last: tuple[Layout | None, int] = (None, 0)
         self._files: list[tuple[int, str, int, bool]] = []  # a heap, the largest digest first
 
-    def entry(self, shard: Shard) -> _Entry:
-        """The same shard, for the table."""
-        return _Entry(
-            self.add(shard), shard.samples, _stored(shard.raw_data),
-            *(None if file is None else _stored(file) for file in (shard.zip_data, shard.raw_meta, shard.zip_meta)),
-        )  # fmt: skip
+    def entry(self, shard: Shard) -> tuple[Any, ...]:
+        """The same shard, for the table: the fields of an `_Entry`, of which a million objects would take longer."""
+        raw, zipped, meta, zip_meta = shard.raw_data, shard.zip_data, shard.raw_meta, shard.zip_meta
+        first = self.add(shard), shard.samples, (raw.basename, raw.size_bytes, raw.hashes)
+        if zipped is None and meta is None and zip_meta is None:
+            return (*first, None, None, None)
+        return (*first, *(None if file is None else _stored(file) for file in (zipped, meta, zip_meta)))
 
     def add(self, shard: Shard) -> int:
         """Take one in; returns the number of its layout."""
-        number, facts = self.count, self._facts
+        number, facts, raw, zipped, meta = self.count, self._facts, shard.raw_data, shard.zip_data, shard.raw_meta
         self.count += 1
-        for file in shard.files():
-            names = tuple(file.hashes)
-            if names not in self._hash_names:
+        for file in (raw, zipped, meta, shard.zip_meta):
+            if file is not None and (names := tuple(file.hashes)) not in self._hash_names:
                 self._hash_names[names] = number
-        facts.largest_bytes = max(facts.largest_bytes, shard.raw_data.size_bytes)
-        facts.stored_bytes += (shard.zip_data or shard.raw_data).size_bytes
-        self._name(shard.raw_data, number, False)
-        if shard.raw_meta is not None:
-            facts.stored_bytes += (shard.zip_meta or shard.raw_meta).size_bytes
-            self._name(shard.raw_meta, number, True)
-        if shard.zip_data is not None:
+        size_bytes = raw.size_bytes
+        if size_bytes > facts.largest_bytes:
+            facts.largest_bytes = size_bytes
+        facts.stored_bytes += size_bytes if zipped is None else zipped.size_bytes
+        self._name(raw, number, False)
+        if meta is not None:
+            facts.stored_bytes += (shard.zip_meta or meta).size_bytes
+            self._name(meta, number, True)
+        if zipped is not None:
             facts.zipped = True
-        elif shard.raw_data.hashes:
+        elif raw.hashes:
             facts.unchecked = True
-        return self._layouts.setdefault(shard.layout, (len(self._layouts), number))[0]
+        layout = shard.layout
+        if layout is not self._last[0]:  # nearly always the same: what it hashes to is not worked out again
+            self._last = layout, self._layouts.setdefault(layout, (len(self._layouts), number))[0]
+        return self._last[1]
 
     def found(self, digest: bytes = b"") -> Facts:
         """Of all that were taken in, and the digest of their index."""
@@ -299,8 +308,8 @@ class _Gathered:
             heapq.heapreplace(self._files, (order, file.basename, shard, is_meta))
 
 
-def _stored(file: ShardFile) -> _File:
-    return _File(file.basename, file.size_bytes, file.hashes)
+def _stored(file: ShardFile) -> tuple[str, int, dict[str, str]]:
+    return file.basename, file.size_bytes, file.hashes
 
 
 def _runs(pieces: Iterator[bytes]) -> Iterator[Sequence[Shard]]:
@@ -312,8 +321,8 @@ def _runs(pieces: Iterator[bytes]) -> Iterator[Sequence[Shard]]:
             run = parse_run(text, layouts)
             if not run:  # what stands behind a last comma
                 raise _NotInRuns
-            names.append(np.array([_hash(file.basename) for shard in run for file in shard.files()], np.uint64))
-            total += sum(shard.samples for shard in run)
+            names.append(np.array([*map(_hash, _names_in(run))], np.uint64))
+            total += sum([shard.samples for shard in run])
             yield run
     except (PenstockError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise _NotInRuns from None
@@ -341,6 +350,14 @@ def _run_texts(pieces: Iterator[bytes]) -> Iterator[bytes]:
         raise _NotInRuns
     require_version(around)
     yield b"[" + rest[:stop] + b"]"
+
+
+def _names_in(run: Sequence[Shard]) -> Iterator[str]:
+    for shard in run:
+        yield shard.raw_data.basename
+        for file in (shard.zip_data, shard.raw_meta, shard.zip_meta):
+            if file is not None:
+                yield file.basename
 
 
 def _hash(name: str) -> int:

@@ -33,7 +33,7 @@ from penstock.formats.shards.files import FAULTS, Folder, OpenShard, Row, RowCod
 from penstock.formats.shards.index_json import INDEX_NAME, Layout, Shard
 from penstock.formats.shards.index_table import OpenIndex
 from penstock.formats.shards.side import FINGERPRINTED_AS, SIDE_NAME, sampled_files, shards_facts
-from penstock.store.fingerprint import once_a_host, sample_fingerprint
+from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
 from penstock.store.powers import CopyingStore
 from penstock.store.side_file import fitting_manifest, recorded_fingerprints
 from penstock.types import Batch, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema
@@ -170,6 +170,11 @@ class ShardSource:
     def preferred_mode(self) -> str:
         """How `Shuffle` orders it by default: shards that are fetched or unpacked whole are read one after another."""
         return "blocks" if self._facts.zipped or not isinstance(self.folder.store, SupportsMmap) else "global"
+
+    @property
+    def kept_key(self) -> str:
+        """By what this host keeps what it derives of these data; see `penstock._digest`."""
+        return files_key(self.fingerprint, *self.files)
 
     @property
     def size_bytes(self) -> int:

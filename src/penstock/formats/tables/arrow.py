@@ -22,7 +22,7 @@ from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store, SupportsMmap
 from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, Unsupported
 from penstock.formats._modes import Mode, preferred_mode
-from penstock.store.fingerprint import once_a_host, sample_fingerprint
+from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
 from penstock.types import Batch, Extent, Field, IntArray, OpenOptions, Place, Sample, Schema
 
 EXTRA = "parquet"
@@ -138,6 +138,11 @@ class ArrowSource:
     def files(self) -> tuple[Store, tuple[str, ...]]:
         """Where the data files are, and their paths, in order."""
         return self._store, self._files
+
+    @property
+    def kept_key(self) -> str:
+        """By what this host keeps what it derives of these data; see `penstock._digest`."""
+        return files_key(self.fingerprint, *self.files)
 
     @property
     def size_bytes(self) -> int:

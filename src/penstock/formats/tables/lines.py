@@ -6,7 +6,6 @@ rows, once a host, and kept in the cache folder: 16 bytes a row. A block of rows
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NoReturn
@@ -21,7 +20,7 @@ from penstock.codec.json_lines import encode_line
 from penstock.errors import ConfigError, Corrupt, NotFound, Truncated, Unsupported
 from penstock.formats.tables.arrow import EXTRA, ArrowSource
 from penstock.store.derived import DerivedCache, Put
-from penstock.store.fingerprint import file_key
+from penstock.store.fingerprint import file_key, files_key
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.types import IntArray
@@ -187,10 +186,7 @@ class TableLines:
 
 def _state_of(store: Store, name: str, path: str) -> str:
     """What tells whether a file is still the same."""
-    if isinstance(store, LocalStore):
-        status = os.stat(path)
-        return digest(path, status.st_size, status.st_mtime_ns, status.st_ino)
-    return file_key(store, name, path)
+    return files_key(path, store, [path]) if isinstance(store, LocalStore) else file_key(store, name, path)
 
 
 def _require_json(source: ArrowSource, path: str) -> None:

@@ -11,10 +11,11 @@ are ranges of tokens, and a window (`penstock.pack`) is cut from it without know
 | `checks.py` | checking: ids against a vocabulary, EOS at the ends of documents |
 | `ids.py` | ids of bounded size in files that state no dtype |
 | `run_source.py`, `csv_borders.py` | files that are one run of ids: documents by EOS, or by a table of borders |
+| `zarr/` | one-dimensional zarr arrays, read without zarr |
 | `pbin/` | Modalities' packed tokens |
 | `flat_tokens/` | zarr groups |
 | `megatron/` | `.bin` and `.idx` pairs |
-| `raw_tokens.py`, `datatrove.py`, `litdata/` | read only |
+| `raw_tokens.py`, `datatrove.py`, `litdata/`, `levanter/` | read only |
 | `folder/` | files of the three above that are one dataset, listed or found: each is opened through the registry |
 
 A format imports these files and nothing of another format. Others go through the registry, and may import `common`,

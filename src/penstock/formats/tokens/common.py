@@ -10,6 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from penstock._borders import borders_at, borders_of
 from penstock._columns import column
 from penstock._index import as_index, as_indices
 from penstock._secrets import logger, redact
@@ -189,15 +190,14 @@ def checked_starts(starts: IntArray, length: int, num_tokens: int) -> IntArray:
 def document(source: TokenSource, index: int) -> Sample:
     """`{"tokens": array}` of document `index`, its EOS token included."""
     index = as_index(index, len(source))
-    starts = source.doc_starts
-    return {"tokens": source.tokens(int(starts[index]), int(starts[index + 1]))}
+    start, stop = borders_of(source, index, index + 1).tolist()
+    return {"tokens": source.tokens(start, stop)}
 
 
 def document_batch(source: TokenSource, indices: Sequence[int] | IntArray) -> Batch:
     """The documents at `indices` as one column: an array where all lengths agree, else a list of arrays."""
     chosen = as_indices(indices, len(source))
-    starts = source.doc_starts
-    ranges = zip(starts[chosen].tolist(), starts[chosen + 1].tolist(), strict=True)
+    ranges = zip(*(ends.tolist() for ends in borders_at(source, chosen)), strict=True)
     return {"tokens": column([source.tokens(start, stop) for start, stop in ranges])}
 
 

@@ -58,6 +58,10 @@ def _first(binding: str, _index_binding: str) -> str:
     return binding
 
 
+def _no_table() -> str | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """What stands around the tokens in the files of a dataset.
@@ -70,6 +74,7 @@ class Frame:
         given: what is said of the data, for the side file.
         index_name: name of the file beside it in the side file's block digests.
         joint_binding: binding of both files, from that of each.
+        starts: `Manifest.starts`, asked for once head and tail are written.
     """
 
     head: bytes
@@ -79,6 +84,7 @@ class Frame:
     given: Provenance
     index_name: str = ""
     joint_binding: Callable[[str, str], str] = _first
+    starts: Callable[[], str | None] = _no_table
 
 
 @runtime_checkable
@@ -110,7 +116,14 @@ def joined_manifest(
     """
     digests = {DOCUMENTS: tokens.digests, **block_digests}
     return token_manifest(
-        format, tokens, frame.given, frame.options, size_bytes=size_bytes, block_digests=digests, binding=binding
+        format,
+        tokens,
+        frame.given,
+        frame.options,
+        size_bytes=size_bytes,
+        block_digests=digests,
+        binding=binding,
+        starts=frame.starts(),
     )
 
 

@@ -180,6 +180,11 @@ class Opening:
     only_here: tuple[str, ...] = ()
     is_folder: bool = False
 
+    @property
+    def files(self) -> list[tuple[str, str]]:
+        """`(name, path)` of all files that hold tokens or borders."""
+        return [*self.more_files] if self.is_folder else [(DATA, self.path), *self.more_files]
+
 
 class RunSource:
     """See `penstock.abc.TokenSource`. Made by `penstock.open`.
@@ -227,19 +232,23 @@ class RunSource:
             read_as = repr((one.params, self.options.eos_id)).encode()
             if self.options.one_document and self.options.eos_id is None:
                 read_as += b" one document"
-            files = list(one.more_files) if one.is_folder else [(DATA, one.path), *one.more_files]
 
             def find() -> str:
-                return sample_fingerprint(one.store, one.format, one.head + read_as, files)
+                return sample_fingerprint(one.store, one.format, one.head + read_as, one.files)
 
             name = f"{one.format} {(one.head + read_as).hex()}"
-            self._fingerprint = once_a_host(one.store, [path for _, path in files], name, find)
+            self._fingerprint = once_a_host(one.store, [path for _, path in one.files], name, find)
         return self._fingerprint
 
     @property
     def options(self) -> OpenOptions:
         """As given."""
         return self._opening.options
+
+    @property
+    def kept_key(self) -> str:
+        """By what this host keeps what it derives of these data; see `penstock._digest`."""
+        return files_key(self.fingerprint, self._opening.store, (path for _, path in self._opening.files))
 
     @property
     def only_here(self) -> tuple[str, ...]:
@@ -276,12 +285,7 @@ class RunSource:
     def _load_doc_starts(self) -> IntArray:
         derived = self.derived
         if derived is not None:
-            one = self._opening
-            files = (
-                [path for _, path in one.more_files] if one.is_folder else [one.path, *(p for _, p in one.more_files)]
-            )
-            key = files_key(self.fingerprint, one.store, files)
-            return derived.array(f"{_STARTS_VERSION}-{key}", "int64", self._borders.find)
+            return derived.array(f"{_STARTS_VERSION}-{self.kept_key}", "int64", self._borders.find)
         starts = self._borders.find()
         starts.flags.writeable = False
         return starts

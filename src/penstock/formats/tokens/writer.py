@@ -288,6 +288,7 @@ def token_manifest(
     size_bytes: int,
     block_digests: Mapping[str, tuple[str, ...]],
     binding: str,
+    starts: str | None = None,
 ) -> Manifest:
     """The side file of a token dataset.
 
@@ -299,6 +300,7 @@ def token_manifest(
         size_bytes: bytes of the data files.
         block_digests: name in the dataset → digests of the file's blocks.
         binding: of the data file.
+        starts: see `Manifest`.
     """
     return Manifest(
         format=format_name,
@@ -314,5 +316,6 @@ def token_manifest(
         block_digests=dict(block_digests),
         options={**given.options, **options},
         binding=binding,
+        starts=starts,
         tool=f"penstock {penstock.__version__}",
     )

@@ -228,7 +228,7 @@ class Encoding:
         compared = self.engine == "gigatoken"
         excluded = {file: one.excluded for file, one in enumerate(self.material.inputs) if one.excluded}
         how = (request.skip, parts, plan.task_bytes, keeps_rows(request, self.material), compared, excluded or None)
-        job = Job(spec, self.engine, self.material.selection, *how)
+        job = Job(spec, self.engine, self.material.selection, *how, fill_in=self.material.fill_in)
         return self.executor.map(functools.partial(encode_task, job), self._missing(listed, there))
 
     def _missing(self, listed: Mapping[int, list[PartName]], there: Mapping[int, list[PartName]]) -> Iterator[Task]:

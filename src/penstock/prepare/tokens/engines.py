@@ -77,6 +77,10 @@ class Reference(Engine, Protocol):
         """Tokens that are more than pieces of words."""
         ...
 
+    def id_of(self, token: str) -> int | None:
+        """The id of a token; None where there is none of this name."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -115,6 +119,10 @@ class TokenizersEngine:
         """Tokens beside the base vocabulary, by id."""
         return [token.content for _, token in sorted(self._tokenizer.get_added_tokens_decoder().items())]
 
+    def id_of(self, token: str) -> int | None:
+        """The id of a token of the vocabulary."""
+        return self._tokenizer.token_to_id(token)
+
     def encode(self, texts: Sequence[bytes]) -> Encoded:
         """Ids of UTF-8 texts."""
         with no_panics("this tokenizer fails on a text", self._path):
@@ -141,6 +149,11 @@ class SentencePieceEngine:
         """Control and unknown pieces, by id."""
         return special_pieces(self._spec)
 
+    def id_of(self, token: str) -> int | None:
+        """The id of a piece."""
+        found = int(self._processor.PieceToId(token))
+        return found if self._processor.IdToPiece(found) == token else None
+
     def encode(self, texts: Sequence[bytes]) -> Encoded:
         """Ids of UTF-8 texts."""
         return _joined(self._processor.Encode([text.decode() for text in texts], out_type=int, num_threads=1))
@@ -156,6 +169,10 @@ class TiktokenEngine:
     def added_tokens(self) -> list[str]:
         """The EOS token."""
         return [self._spec.eos]
+
+    def id_of(self, token: str) -> int | None:
+        """The id of the EOS token: a file of ranks names no others."""
+        return self._spec.eos_id if token == self._spec.eos else None
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
         """Ids of UTF-8 texts."""

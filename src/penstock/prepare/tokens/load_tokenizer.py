@@ -17,6 +17,7 @@ from penstock.store.resolve import absolute, local_path
 
 _MODELS = ("tokenizer.model", "sentencepiece.model", "spiece.model", "tokenizer.tiktoken")
 _SUFFIXES = (".model", ".tiktoken")
+_IN_FOLDERS = (*_SUFFIXES, ".json", ".jinja", ".txt", ".py")
 
 
 def load_tokenizer(
@@ -67,9 +68,11 @@ def load_tokenizer(
 
 
 def tokenizer_files(given: str | os.PathLike[str]) -> list[str]:
-    """The tokenizer's file, or those of its folder."""
+    """The tokenizer's file, or those of its folder: what else lies there, such as an output, is none of its files."""
     named = located(os.fspath(given))
-    return [os.path.join(named, name) for name in os.listdir(named)] if os.path.isdir(named) else [named]
+    if not os.path.isdir(named):
+        return [named]
+    return [os.path.join(named, name) for name in os.listdir(named) if name.endswith(_IN_FOLDERS)]
 
 
 def _is_json(data: bytes, file: str) -> bool:

@@ -26,6 +26,7 @@ from penstock.prepare.tokens.assemble import create_writer, writer_options
 from penstock.prepare.tokens.complete import find_complete, made_by_another, require_unmade
 from penstock.prepare.tokens.encode import Books, Encoding
 from penstock.prepare.tokens.files import held_output, token_files
+from penstock.prepare.tokens.fill_in import asked_of
 from penstock.prepare.tokens.inputs import STDIN, InputFormat, changed_since, spooled, with_digests
 from penstock.prepare.tokens.one_file import append_shuffled, parts_in_order, take_parts
 from penstock.prepare.tokens.oracle import EngineChoice
@@ -92,6 +93,10 @@ def pack(
     chat_date: str | None = None,
     keep_control_tokens: bool = False,
     shuffle: int | None = None,
+    fim_rate: float | None = None,
+    fim_spm_rate: float | None = None,
+    fim_seed: int | None = None,
+    fim_tokens: Sequence[str] | None = None,
     store: LocalStore | None = None,
     progress: Callable[[PackProgress], None] | None = None,
 ) -> PackReport:
@@ -139,6 +144,11 @@ def pack(
         shuffle: a seed: the documents come in the order that `penstock.shuffle` with this seed gives them, once all
             are encoded. Memory: 24 bytes a document in each process; disk: the output's size once more.
         keep_control_tokens: messages may hold special tokens as text, which then are such tokens; else no document.
+        fim_rate: share of the documents, 0 to 1, that are cut by character and rearranged for filling in the middle,
+            before they are tokenised; which ones, and where, follows from their text and `fim_seed`.
+        fim_spm_rate: share of these that begin with the suffix, 0.5 by default.
+        fim_seed: any integer, 0 by default.
+        fim_tokens: the tokens before prefix, middle and suffix; by default those of a tokenizer that is known for it.
         store: where all files are.
         progress: called after each part.
 
@@ -192,11 +202,14 @@ def pack(
         chat_date=chat_date,
         keep_control_tokens=keep_control_tokens,
         shuffle=shuffle,
+        fill_in=asked_of(fim_rate, fim_spm_rate, fim_seed, fim_tokens),
         progress=progress or _silent,
     )
     if shuffle is not None and (keep_map or keep_excluded):
         what, hint = "shuffled documents have no row map", "Pack without shuffle= (--shuffle), then `penstock shuffle`"
         raise ConfigError(what, found="keep_map" if keep_map else "keep_excluded", hint=hint)
+    if chat and request.fill_in is not None:
+        raise ConfigError("conversations are not rearranged", found="fim_rate", hint="Leave chat= or fim_rate= out")
     if chat:
         require_place_of_mask(request)
     elif chat_date is not None or keep_control_tokens:
@@ -373,11 +386,12 @@ def _into_files(run: _Pass) -> PackReport:
             files.make(parts, request.sharing.part)
         return _unfinished(run, books, [*times, time.perf_counter()], ())
     _require_documents(run, books, parts)
-    files.make(parts_in_order(run.encoding(), parts or []))
+    in_order = parts_in_order(run.encoding(), parts or [])
+    files.make(in_order)
     times.append(time.perf_counter())
     of_run = (request, run.material, work, parts or [])
     with kept_rows(*of_run), kept_mask(*of_run, books):
-        manifest = files.commit()
+        manifest = files.commit(in_order)
     return _finished(run, books, manifest, times)
 
 

@@ -12,7 +12,7 @@ from penstock.prepare.tokens.oracle import EngineChoice, choose_engine
 from penstock.prepare.tokens.rows import keeps_rows
 from penstock.prepare.tokens.sample import sample_texts
 from penstock.prepare.tokens.tasks import cut_tasks, default_task_bytes, text_bytes
-from penstock.prepare.tokens.understand import Material, Request, left_out
+from penstock.prepare.tokens.understand import Material, Request, filled_in, left_out
 from penstock.work.plan import Plan, PlannedInput, require_same
 from penstock.work.shared import SharedWork
 from penstock.work.sharing import join
@@ -73,6 +73,7 @@ def asked_for(request: Request, material: Material, before: Plan | None) -> Plan
             "--overwrite": request.overwrite,
             **{f"--{name}": value for name, value in left_out(material).items()},
             **({} if request.shuffle is None else {"--shuffle": request.shuffle}),
+            **filled_in(request),
             **({"--keep-map": True} if keeps_rows(request, material) else {}),
         },
         inputs=tuple(PlannedInput(one.name, one.size_bytes, one.digest, one.mtime_ns) for one in material.inputs),

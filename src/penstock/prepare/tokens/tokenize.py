@@ -21,6 +21,7 @@ from penstock.prepare.tokens.chat.mask import encode_spans
 from penstock.prepare.tokens.chat.render import Spans
 from penstock.prepare.tokens.documents import Texts
 from penstock.prepare.tokens.engines import Encoded, EngineName, TokenizersEngine, load_engine, load_reference
+from penstock.prepare.tokens.fill_in import FillIn
 from penstock.prepare.tokens.inputs import TABLES
 from penstock.prepare.tokens.oracle import disagreed, disagreement
 from penstock.prepare.tokens.select import Reader, Selection, make_reader
@@ -60,6 +61,7 @@ class Job:
         keep_map: whether parts remember which lines gave no document.
         compared: whether the tokenizer's own library gets texts of each part too; see `is_compared_by_worker`.
         excluded: number of an input → where its lines begin that are left out, rising.
+        fill_in: how some documents are rearranged.
     """
 
     spec: TokenizerSpec
@@ -71,6 +73,7 @@ class Job:
     keep_map: bool = False
     compared: bool = False
     excluded: Mapping[int, tuple[int, ...]] | None = None
+    fill_in: FillIn | None = None
 
     @property
     def selection(self) -> Selection:
@@ -229,7 +232,11 @@ class _Tally:
         found = self.reader.read(block)
         if gone := (self.job.excluded or {}).get(self.piece.file):
             found = _without(found, offset_bytes, gone)
-        (ids, lengths), mask = self._encode(found.texts, found.spans)
+        fill_in = self.job.fill_in
+        if fill_in is None:
+            (ids, lengths), mask = self._encode(found.texts, found.spans)
+        else:
+            (ids, lengths), mask = fill_in.encode(lambda texts: self._encode(texts)[0], found.texts), None
         faults = found.faults | _empty_documents(found, lengths)
         piece = self.piece
         if self.job.keep_map:

@@ -19,6 +19,7 @@ from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.index import is_megatrons, load_lines
 from penstock.prepare.tokens.chat.template import ChatTemplate, load_template
 from penstock.prepare.tokens.engines import Reference
+from penstock.prepare.tokens.fill_in import FillIn, FillInAsked, fill_in_of
 from penstock.prepare.tokens.inputs import TABLES, InputFile, InputFormat, describe_inputs, find_files, without_excluded
 from penstock.prepare.tokens.load_tokenizer import load_tokenizer, tokenizer_files
 from penstock.prepare.tokens.oracle import EngineChoice
@@ -81,6 +82,7 @@ class Request:
     chat_date: str | None
     keep_control_tokens: bool
     shuffle: int | None
+    fill_in: FillInAsked | None
     progress: Callable[[PackProgress], None]
     started: float = 0.0
 
@@ -108,6 +110,7 @@ class Material:
     spec: TokenizerSpec
     reference: Reference
     selection: Selection
+    fill_in: FillIn | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +249,8 @@ def material_of(
         digests=digests,
     )
     inputs = without_excluded(inputs, request.excludes, keep=request.keep_excluded, known=found.statuses)
-    return Material(inputs, spec, reference, selection)
+    fill_in = None if request.fill_in is None else fill_in_of(request.fill_in, spec, reference)
+    return Material(inputs, spec, reference, selection, fill_in)
 
 
 def _template_of(request: Request, spec: TokenizerSpec) -> ChatTemplate:
@@ -265,9 +269,15 @@ def recorded_of(request: Request, material: Material) -> dict[str, Any]:
             "special_tokens": request.special_tokens,
             **left_out(material),
             **({} if request.shuffle is None else {"shuffle": request.shuffle}),
+            **{name.removeprefix("--"): value for name, value in filled_in(request).items()},
             **({"keep_map": True} if request.keep_map else {}),
         },
     }
+
+
+def filled_in(request: Request) -> dict[str, Any]:
+    """How documents are rearranged to fill in the middle, where some are."""
+    return {} if request.fill_in is None else request.fill_in.options()
 
 
 def left_out(material: Material) -> dict[str, Any]:

@@ -6,6 +6,7 @@ index of lengths.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -16,10 +17,11 @@ from penstock.errors import ConfigError, PenstockError
 from penstock.formats import get_format
 from penstock.formats._excluding import stored
 from penstock.formats._kept import excluded_count, excluded_list
+from penstock.formats.samples.webdataset.manifest import manifest_of_tars
 from penstock.formats.samples.webdataset.nvmeta import read_info, read_splits, split_shards
 from penstock.store.place import Place
 from penstock.types import Field, Manifest
-from penstock.view.facts.disk import Disk, Shards, disk_of, shards_of
+from penstock.view.facts.disk import MOST_FILES, Disk, Shards, disk_of, disk_of_listed, shards_of
 from penstock.view.facts.figures import Figure, at_hand
 from penstock.view.facts.lengths import Lengths, lengths_of
 from penstock.view.facts.opening import Opened
@@ -110,7 +112,7 @@ def overview(opened: Opened, *, fingerprint: bool = True) -> Overview:
     source: Any = opened.source
     manifest = manifest_of(source)
     size_bytes = None if manifest is None else manifest.size_bytes
-    disk = None if opened.place is None else disk_of(opened.place, opened.format, source, size_bytes)
+    disk = _disk(opened, size_bytes)
     size_bytes = size_bytes if disk is None or disk.size_bytes.value is None else disk.size_bytes.value
     samples = samples_of(opened, size_bytes)
     known = samples.value is not None
@@ -130,10 +132,29 @@ def overview(opened: Opened, *, fingerprint: bool = True) -> Overview:
         fingerprint=_fingerprint(source, size_bytes) if fingerprint else Figure(None, "not asked for"),
         excluded=excluded_count(source),
         exclude_list=excluded_list(source).path if excluded_count(source) else None,
-        manifest=manifest,
+        manifest=side_file_of(opened),
         details=_details(opened),
         unknown=tuple(_unknown(opened, samples, lengths)),
     )
+
+
+def _disk(opened: Opened, known_bytes: int | None) -> Disk | None:
+    """What lies on disk; of many files what was listed when they were opened: beside them others may lie."""
+    if opened.place is None:
+        return None
+    _, files = opened.text_files or (None, ())
+    if len(files) > MOST_FILES:
+        return disk_of_listed(opened.place, files, opened.text_stops)
+    return disk_of(opened.place, opened.format, opened.source, known_bytes)
+
+
+def side_file_of(opened: Opened) -> Manifest | None:
+    """What the side file of a dataset says; of tars that of all splits."""
+    found = manifest_of(opened.source)
+    if found is None and opened.format == "webdataset" and opened.place is not None:
+        with contextlib.suppress(PenstockError):  # one that is damaged is told by a check
+            return manifest_of_tars(opened.place.store, opened.place.path.rstrip("/") or opened.place.path)
+    return found
 
 
 def samples_of(opened: Opened, size_bytes: int | None = None) -> Figure:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -82,6 +82,20 @@ class Shards:
     num_odd: int
 
 
+def disk_of_listed(place: Place, files: Sequence[str], stops: IntArray) -> Disk:
+    """The files of a dataset that were listed when it was opened.
+
+    Args:
+        place: where it is.
+        files: their paths.
+        stops: int64[n_files]: bytes up to the end of each.
+    """
+    shown = files[:MOST_FILES]
+    sizes = np.diff(stops[: len(shown)], prepend=0).tolist()
+    first = tuple(FileSize(_name_in(place, path), size) for path, size in zip(shown, sizes, strict=True))
+    return Disk(Figure(int(stops[-1]) if len(stops) else 0, "sizes of the files"), first, len(files))
+
+
 def disk_of(place: Place, format: str, source: Any, known_bytes: int | None) -> Disk:
     """The files of a dataset.
 
@@ -142,10 +156,14 @@ def _names(place: Place, format: str) -> Iterator[str]:
 
 
 def _sizes(place: Place, paths: list[str]) -> Iterator[FileSize]:
-    root = place.path.rstrip("/") + "/"
     for path in paths:
-        shown = redact(path.removeprefix(root) if path.startswith(root) else path.rpartition("/")[2])
         try:
-            yield FileSize(shown, place.store.size(path))
+            yield FileSize(_name_in(place, path), place.store.size(path))
         except (FileNotFoundError, PermissionError):  # gone since then, or out of reach: others are told
             continue
+
+
+def _name_in(place: Place, path: str) -> str:
+    """What a file is called: its path from the folder, or its last part."""
+    root = place.path.rstrip("/") + "/"
+    return redact(path.removeprefix(root) if path.startswith(root) else path.rpartition("/")[2])

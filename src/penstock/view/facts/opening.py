@@ -50,7 +50,7 @@ class Opened:
         place: where it is; None for a source that is open.
         tokenizer: that was named.
         options: by which it was opened.
-        asked: those of them that were given: format, split, layout, eos_id, excludes.
+        asked: those of them that were given: format, split, layout, eos_id, excludes, flavor.
     """
 
     name: str
@@ -73,8 +73,12 @@ class Opened:
     @property
     def opening(self) -> str:
         """The options by which a command of ours opens it, each behind a space."""
+        return self.opening_without()
+
+    def opening_without(self, *names: str) -> str:
+        """The same for a command that does not take these: `split`, `flavor`."""
         given = ((name.replace("_", "-"), shlex.quote(str(value))) for name, value in self.asked.items())
-        return "".join(f" --{name} {value}" for name, value in given)
+        return "".join(f" --{name} {value}" for name, value in given if name not in names)
 
     @property
     def is_tokens(self) -> bool:
@@ -88,12 +92,19 @@ class Opened:
         files = getattr(store, "files", None)
         return None if store is None else (store, [path]) if files is None else (store.base, files)
 
-    @cached_property
+    @property
     def text_stops(self) -> IntArray:
         """int64[n_files]: bytes as they are stored up to the end of each of these; there may be a million."""
-        store, files = self.text_files or (None, ())
-        sizes = () if store is None else map(store.size, files)
-        return np.cumsum(np.fromiter(sizes, np.int64, len(files)))
+        if "_stops" not in self.__dict__:  # a cached_property of Python 3.11 makes those of other datasets wait
+            self.__dict__["_stops"] = self._text_stops()
+        return self.__dict__["_stops"]
+
+    def _text_stops(self) -> IntArray:
+        text, path = getattr(stored(self.source), "text", None) or (None, "")
+        tell = getattr(text, "stored_stops", None)
+        if tell is not None:
+            return tell()
+        return np.array([] if text is None else [text.size(path)], np.int64)
 
     @property
     def size_bytes(self) -> int | None:
@@ -119,6 +130,7 @@ def open_target(
     layout: str | None = None,
     eos_id: int | None = None,
     excludes: Any = None,
+    flavor: str | None = None,
     columns: Sequence[str] | None = None,
     tokenizer: str | None = None,
     trust: bool = False,
@@ -129,13 +141,14 @@ def open_target(
 
     Args:
         target: path, URL, or a source that is open.
-        split, format, layout, eos_id, excludes, columns, trust, follow_links, read: as of `penstock.open`.
+        split, format, layout, eos_id, excludes, flavor, columns, trust, follow_links, read: as of `penstock.open`.
         tokenizer: of documents of tokens, to show their text.
         read: `"pread"` for files that may be cut short while they are looked at, which ends a process that maps them.
 
     Raises: as `penstock.open`.
     """
-    given = {"format": format, "split": split, "layout": layout, "eos_id": eos_id, "excludes": excludes}
+    given: dict[str, Any] = {"format": format, "split": split, "layout": layout, "eos_id": eos_id, "excludes": excludes}
+    given["flavor"] = flavor
     asked = {name: value for name, value in given.items() if value is not None}
     options: dict[str, Any] = dict(asked)
     options |= {"read": read} if read != "auto" else {}
@@ -153,6 +166,9 @@ def open_target(
     place = dataset_at(target, follow_links=follow_links)
     chosen = find_format(place, format, OpenOptions(split=split, layout=layout, eos_id=eos_id)).name
     options["format"] = chosen
+    if flavor is not None and chosen not in ("jsonl", "jsonl-files"):
+        what = f"a flavor is that of a JSONL, and this is of the format {chosen!r}"
+        raise ConfigError(what, path=place.path, found=f"flavor={flavor!r}", hint="Leave --flavor (flavor=) out")
     source = open_source(target, **options)
     readers: tuple[Source[Any], ...] = (source,)
     if chosen in _AS_STORED:

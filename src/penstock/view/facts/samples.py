@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from penstock._borders import borders_of
 from penstock._numbers import count_in
 from penstock._places import extents_of, place_of
 from penstock._printable import recordable
@@ -216,7 +217,7 @@ def _beginning(opened: Opened, index: int, extents: Sequence[Extent], bounds: Bo
 
 def _long_document(opened: Opened, index: int, bounds: Bounds) -> Panel:
     source: Any = opened.source
-    start, stop = map(int, source.doc_starts[index : index + 2])
+    start, stop = borders_of(source, index, index + 1).tolist()
     made = panel("tokens", source.tokens(start, min(stop, start + bounds.items)), decode=opened.decode, bounds=bounds)
     size_bytes = (stop - start) * source.dtype.itemsize
     return dataclasses.replace(made, size_bytes=size_bytes, of=stop - start, shape=(stop - start,))

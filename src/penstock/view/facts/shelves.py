@@ -8,14 +8,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from penstock._pool import Pool
 from penstock._secrets import redact
 from penstock.check.summary import manifest_of
 from penstock.errors import NotFound, PenstockError
 from penstock.formats import sniff
+from penstock.formats._excluding import stored
+from penstock.store.derived import NotAtHand, at_hand_only
+from penstock.store.find import peek_names
 from penstock.store.place import Given, Place, place_of
-from penstock.view.facts.dataset import Split, samples_of, splits_of, tokens_of
+from penstock.store.powers import ListsLevels
+from penstock.view.facts.dataset import Split, samples_of, side_file_of, splits_of, tokens_of
+from penstock.view.facts.disk import MOST_FILES, disk_of
 from penstock.view.facts.figures import Figure
-from penstock.view.facts.opening import RECIPES, open_target
+from penstock.view.facts.opening import RECIPES, Opened, open_target
 from penstock.work.folder import name_beside
 from penstock.work.shared import INSIDE, OF_METADATA
 
@@ -24,11 +30,17 @@ MOST_NAMES = 2000
 """Names of one folder that are looked at."""
 
 MOST_DATASETS = 200
+MOST_FAR_FOLDERS = 64
+"""Folders of a store far away that are listed."""
+
+_AT_ONCE = 16
 _PARTS = (".idx", ".penstock", ".jsonl.idx", ".tar.idx", ".exclude.jsonl", ".certificate.json", ".next")
 _SUFFIXES = (".pbin", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".arrow", ".bin", ".ds", ".zarr", ".npy", ".tar")
-_MARKS = ("index.json", ".nv-meta", "state.json", "dataset_dict.json", ".zgroup", "zarr.json", INSIDE, OF_METADATA)
+_OTHERS = ("index.json", ".nv-meta", "state.json", "dataset_dict.json", ".zgroup", "zarr.json")
+_MARKS = (*_OTHERS, ".penstock", INSIDE, OF_METADATA)
 _WORK = "work"
 
+NOT_READ = "its index is read when it is opened"
 NO_SIDE_FILE = "no side file"
 """Said of each dataset that has none; what that means is said once for a shelf."""
 
@@ -72,29 +84,33 @@ class Shelf:
 def shelf(folder: Given) -> Shelf:
     """The datasets below a folder, at most four folders deep; links are not followed.
 
+    Far away it is a listing of each folder, at most 64 of them, and what it takes to open each dataset.
+
     Raises:
         NotFound: no such folder.
     """
     root = place_of(folder)
     if not root.is_folder():
         raise NotFound("no such folder", path=root.path, hint="Check the path")
-    found: list[OnShelf] = []
     walk = _Walk()
-    for place, path in walk.below(root, "", MOST_DEEP):
-        if len(found) == MOST_DATASETS:
-            walk.is_cut = True
-            break
-        found.append(_described(place, path))
-    return Shelf(root.shown, tuple(sorted(found, key=lambda one: os.fsencode(one.path))), walk.is_cut)
+    found = list(islice(walk.below(root, "", MOST_DEEP), MOST_DATASETS + 1))
+    walk.is_cut |= len(found) > MOST_DATASETS
+    described: list[OnShelf] = []
+    with Pool(1 if root.is_local else _AT_ONCE, "penstock-shelf") as pool:
+        described += pool.map(lambda one: _described(*one), found[:MOST_DATASETS])
+    return Shelf(root.shown, tuple(sorted(described, key=lambda one: os.fsencode(one.path))), walk.is_cut)
 
 
 class _Walk:
     def __init__(self) -> None:
         self.is_cut = False
+        self._listed = 0
 
-    def below(self, folder: Place, above: str, deep: int) -> Iterator[tuple[Place, str]]:
-        """Places of datasets, and their paths."""
-        there = set(folder.names())
+    def below(
+        self, folder: Place, above: str, deep: int, known: tuple[set[str], set[str] | None] | None = None
+    ) -> Iterator[tuple[Place, str]]:
+        """Places of datasets, and their paths; `known`: see `_names`, of a folder that was listed."""
+        there, folders = self._names(folder) if known is None else known
         names = sorted(there | {one for one in map(_made_by, there) if one is not None})
         if len(names) > MOST_NAMES:
             self.is_cut = True
@@ -106,15 +122,29 @@ class _Walk:
                 continue
             if name not in there:
                 yield child, below  # only the work on it is there
-            elif not child.is_folder():
+                continue
+            if not (child.is_folder() if folders is None else name in folders):
                 if name.endswith((*_SUFFIXES, *RECIPES)):
                     yield child, below
-            elif any(child.child(mark).exists() for mark in _MARKS):
+                continue
+            inside = None if child.is_local else self._names(child)
+            if any(child.child(mark).exists() if inside is None else mark in inside[0] for mark in _MARKS):
                 yield child, below
             elif deep > 1:
-                yield from self.below(child, f"{below}/", deep - 1)
+                yield from self.below(child, f"{below}/", deep - 1, inside)
             else:
                 self.is_cut = True
+
+    def _names(self, folder: Place) -> tuple[set[str], set[str] | None]:
+        """Names in a folder; and of the folders in it, None where that is asked of each."""
+        if not isinstance(folder.store, ListsLevels):
+            return set(folder.names()), None
+        self._listed += 1
+        if self._listed > MOST_FAR_FOLDERS:
+            self.is_cut = True
+            return set(), set()
+        folders, files = folder.store.level(folder.path)
+        return {*folders, *files}, set(folders)
 
 
 def _described(place: Place, name: str) -> OnShelf:
@@ -124,16 +154,22 @@ def _described(place: Place, name: str) -> OnShelf:
     warnings: list[str] = []
     if any(one.exists() for one in (place.child(INSIDE), place.child(OF_METADATA), name_beside(place, _WORK))):
         warnings.append(f"unfinished: `penstock status {shlex.quote(place.shown)}`")
+    format: str | None = None
     try:
-        format = sniff(place.store, place.path).name
-        opened = open_target(place.path, format=format)
-        manifest = manifest_of(opened.source)
-        size_bytes = manifest.size_bytes if manifest is not None else _size(place)
+        format = sniff(place.store, place.path, to_read=True).name
+        with at_hand_only():
+            opened = open_target(place.path, format=format)
+            manifest = manifest_of(opened.source)
+        size_bytes = manifest.size_bytes if manifest is not None else _size(place, opened)
         samples: Figure = samples_of(opened, size_bytes)
-        if manifest is None:
+        if size_bytes == 0:
+            return OnShelf(shown, format, 0, None, 0, (), (*warnings, "empty"))
+        if side_file_of(opened) is None:
             warnings.append(NO_SIDE_FILE)
         tokens = tokens_of(opened, size_bytes).value if opened.is_tokens else None
         return OnShelf(shown, format, samples.value, tokens, size_bytes, splits_of(opened), tuple(warnings))
+    except NotAtHand:
+        return OnShelf(shown, format, warnings=(*warnings, NOT_READ))
     except (PenstockError, OSError, ImportError) as error:
         why = redact(str(getattr(error, "what", error)))[:300]
         return OnShelf(shown, None, warnings=tuple(warnings) or (why,))
@@ -145,5 +181,13 @@ def _made_by(name: str) -> str | None:
     return name[1 : -len(f".{_WORK}")] if is_work and name != OF_METADATA else None
 
 
-def _size(place: Place) -> int | None:
-    return None if place.is_folder() else place.store.size(place.path)
+def _size(place: Place, opened: Opened) -> int | None:
+    """Bytes of a dataset, by its index, or by the sizes of its files, where these are not many."""
+    if not place.is_folder():
+        return place.store.size(place.path)
+    told = getattr(stored(opened.source), "size_bytes", None) if opened.text_files is None else None
+    if told is not None or not place.is_local:
+        return told
+    if len(list(islice(peek_names(place.store, place.path, MOST_FILES), MOST_FILES))) >= MOST_FILES:
+        return None
+    return disk_of(place, opened.format, opened.source, None).size_bytes.value  # as an overview has it

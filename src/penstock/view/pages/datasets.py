@@ -18,7 +18,7 @@ from penstock.view.facts.documents import document_tokens, raw_sample
 from penstock.view.facts.panel import Panels
 from penstock.view.pages import runs
 from penstock.view.pages.jobs import Progress
-from penstock.view.pages.patience import WAIT_SECONDS
+from penstock.view.pages.patience import WAIT_SECONDS, Late
 from penstock.view.pages.site import (
     answer,
     chosen_of,
@@ -59,10 +59,11 @@ async def overview(request: Request) -> Response:
     site = site_of(request)
 
     def ask() -> Any:
-        return facts.overview(site.targets.dataset(target, split))
+        opened = site.targets.dataset(target, split)
+        return opened, facts.overview(opened)
 
-    found = await target.patience.within(WAIT_SECONDS, ("overview", split), ask)
-    return answer(request, "overview.html", target=target, tab="overview", found=found, split=split)
+    opened, found = await target.patience.within(WAIT_SECONDS, ("overview page", split), ask)
+    return answer(request, "overview.html", target=target, tab="overview", found=found, opened=opened, split=split)
 
 
 async def samples(request: Request) -> Response:
@@ -91,7 +92,12 @@ async def samples(request: Request) -> Response:
             return opened, count, 0, f"{error.what}: {asked}. {error.hint or ''}"
 
     key = ("begin", split, asked)
-    opened, count, at, fault = await patience.within(WAIT_SECONDS, key, begin)
+    try:
+        opened, count, at, fault = await patience.within(WAIT_SECONDS, key, begin)
+    except Late:
+        return await _meanwhile(request, asked, byte, most)
+    if text_of(request, "part") == "far":
+        return Response(headers={"HX-Refresh": "true"})
     common: dict[str, Any] = {
         "target": target,
         "tab": "samples",
@@ -102,8 +108,9 @@ async def samples(request: Request) -> Response:
     }
     if count is None:
         ask = functools.partial(lines_at, opened, share_of(asked) if byte is None else None, byte or 0, most)
-        stretch = await patience.within(WAIT_SECONDS, ("lines", split, asked, byte), ask)
-        return answer(request, "by_share.html", **common, stretch=stretch, way="list", why=fault)
+        stretch = await patience.within(WAIT_SECONDS, ("lines", split, asked, byte, most), ask)
+        template = "_stretch.html" if text_of(request, "part") == "rows" else "by_share.html"
+        return answer(request, template, **common, stretch=stretch, why=fault, meanwhile=None)
     start = number_of(request, "start", at) or 0
     indices = range(start, min(count, start + most))
     works = [
@@ -118,6 +125,30 @@ async def samples(request: Request) -> Response:
     rows: dict[str, Any] = {"rows": shown, "start": start, "stop": start + len(shown), "count": count, "most": most}
     how: dict[str, Any] = {"way": chosen, "asked_way": way, "columns": columns, "show_all": show_all}
     return answer(request, template, **common, **rows, **how, numeric_columns=numeric_columns)
+
+
+async def _meanwhile(request: Request, asked: str | None, byte: int | None, most: int) -> Response:
+    """The first files of a folder that is still being listed; raises `Late` where there is nothing to be seen yet."""
+    target, split = target_of(request), text_of(request, "split")
+    targets, part = site_of(request).targets, text_of(request, "part")
+    told = targets.far(target, split)
+    if told is None:
+        raise Late
+    if part == "far":
+        return answer(request, "_far.html", meanwhile=told)
+
+    def ask() -> Any:
+        found = targets.beginning(target)
+        share = share_of(asked) if byte is None else None
+        return None if found is None else (found, lines_at(found, share, byte or 0, most))
+
+    found = await target.aside.within(WAIT_SECONDS, ("beginning", asked, byte, most), ask)
+    if found is None:
+        raise Late
+    opened, stretch = found
+    template = "_stretch.html" if part == "rows" else "by_share.html"
+    return answer(request, template, target=target, tab="samples", split=split, opened=opened, asked=asked, fault=None,
+                  stretch=stretch, why=None, meanwhile=told)  # fmt: skip
 
 
 async def sample(request: Request) -> Response:
@@ -149,6 +180,8 @@ async def tokens(request: Request) -> Response:
 
     def ask() -> tuple[Any, ...]:
         opened = site.targets.dataset(target, split)
+        if count_of(opened, opened.size_bytes).value == 0:
+            raise ConfigError("no tokens: there is no sample")
         if opened.is_tokens:
             return opened, *document_tokens(opened, index, start, _TOKENS)
         _numbered(opened)

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from penstock import __version__
 from penstock._optional import require
 from penstock._printable import printable
+from penstock.store.patterns import is_pattern
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
@@ -43,6 +44,7 @@ def _templates() -> Any:
         "part": part,
         "seconds": seconds,
         "shell": shlex.quote,
+        "is_pattern": is_pattern,
     }
     made.globals["version"] = __version__
     return made

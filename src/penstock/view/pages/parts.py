@@ -22,6 +22,7 @@ from penstock.view.facts.pictures import small_picture
 from penstock.view.facts.samples import file_name
 from penstock.view.pages.in_hand import Busy, Held
 from penstock.view.pages.patience import WAIT_SECONDS
+from penstock.view.pages.runs import asked_of, opened_as
 from penstock.view.pages.site import number_of, site_of, target_of, text_of
 
 _CHUNK_BYTES = 1 << 18
@@ -124,10 +125,10 @@ async def shards(request: Request) -> Response:
 
 async def curves(request: Request) -> Response:
     """What is read of each source over the steps of a run."""
-    target, site = target_of(request), site_of(request)
+    target, asked = target_of(request), asked_of(request)
     steps = number_of(request, "steps", None, 1)
-    ask = lambda: facts.curves(site.targets.run(target), steps)  # noqa: E731
-    found = await target.patience.within(WAIT_SECONDS, ("curves", steps, None, None), ask)
+    ask = lambda: facts.curves(opened_as(request, target, asked), steps)  # noqa: E731
+    found = await target.patience.within(WAIT_SECONDS, ("curves", steps, *asked), ask)
     rows = (
         (step, one.path, one.samples[at], one.epochs[at], "" if one.tokens is None else one.tokens[at], one.share[at])
         for one in found.curves

@@ -22,6 +22,9 @@ THREADS = 3
 WAIT_SECONDS = 8.0
 """So long a page waits for its facts; then it says that they are being read, and looks again."""
 
+SOON_SECONDS = 0.5
+"""So long where it is known that what they wait for takes long."""
+
 _KEPT_SECONDS = 120.0
 _MOST_WAITING = 256
 
@@ -35,11 +38,15 @@ class Patience:
 
     Args:
         name: of the threads.
+
+    Attributes:
+        is_long: whether all of them wait for what takes long: then no page does.
     """
 
     def __init__(self, name: str) -> None:
         self._pool = Pool(THREADS, name)
         self._pending: dict[Hashable, tuple[Future[Any], float]] = {}
+        self.is_long = False
 
     async def within(self, seconds: float, key: Hashable, work: Callable[[], T]) -> T:
         """What `work` gives.
@@ -55,9 +62,10 @@ class Patience:
         future = self.begin(key, work)
         waited = asyncio.wrap_future(future)
         waited.add_done_callback(_seen)
-        done, _ = await asyncio.wait([waited], timeout=seconds)
-        if not done:
-            raise Late
+        until = time.monotonic() + seconds
+        while not (await asyncio.wait([waited], timeout=min(seconds, SOON_SECONDS)))[0]:
+            if self.is_long or time.monotonic() >= until:
+                raise Late
         self._pending.pop(key, None)
         return future.result()
 

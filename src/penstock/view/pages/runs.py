@@ -27,10 +27,10 @@ _TOKENS, _IN_STEP, _BESIDE = 1024, 256, 128
 async def run(request: Request) -> Response:
     """What a run reads: its mix, and each source over its steps."""
     target, steps = target_of(request), number_of(request, "steps", None, 1)
-    asked, patience = _asked(request), target.patience
+    asked, patience = asked_of(request), target.patience
 
     def ask_tree() -> Any:
-        opened = _opened(request, target, asked)
+        opened = opened_as(request, target, asked)
         return opened, facts.tree(opened)
 
     opened, tree = await patience.within(WAIT_SECONDS, ("tree", *asked), ask_tree)
@@ -47,12 +47,12 @@ async def run(request: Request) -> Response:
 
 async def step(request: Request) -> Response:
     """A step: the samples of its batch, each with its origin."""
-    target, asked = target_of(request), _asked(request)
+    target, asked = target_of(request), asked_of(request)
     number, rank = number_of(request, "step", 0) or 0, number_of(request, "rank")
     start = number_of(request, "start", 0) or 0
 
     def ask() -> Any:
-        opened = _opened(request, target, asked)
+        opened = opened_as(request, target, asked)
         batch = facts.batch(opened, number, rank, start=start, most=SAMPLES)
         return opened, batch, _last_step(opened), _strips(opened, batch, _IN_STEP)
 
@@ -63,11 +63,11 @@ async def step(request: Request) -> Response:
 
 async def window(request: Request) -> Response:
     """One sample of a run token by token, as the model gets it."""
-    target, asked = target_of(request), _asked(request)
+    target, asked = target_of(request), asked_of(request)
     position, start = number_of(request, "position", 0) or 0, number_of(request, "start", 0) or 0
 
     def ask() -> Any:
-        opened = _opened(request, target, asked)
+        opened = opened_as(request, target, asked)
         sample = sample_of(opened, position)
         how: dict[str, Any] = {"texts": opened.vocabulary, "eos_id": eos_of(opened.data)}
         return opened, facts.tokens(sample, **how, start=start, most=_TOKENS)
@@ -80,9 +80,9 @@ async def window(request: Request) -> Response:
 
 async def reads(request: Request) -> Response:
     """The steps that read a sample."""
-    target, asked = target_of(request), _asked(request)
+    target, asked = target_of(request), asked_of(request)
     key = text_of(request, "key") or "0"
-    ask = lambda: facts.reads_of(_opened(request, target, asked), key)  # noqa: E731
+    ask = lambda: facts.reads_of(opened_as(request, target, asked), key)  # noqa: E731
     found = await target.patience.within(WAIT_SECONDS, ("reads", key, *asked), ask)
     template = "_reads.html" if text_of(request, "part") else "reads.html"
     return answer(request, template, target=target, tab="step", found=found, key=key)
@@ -90,7 +90,7 @@ async def reads(request: Request) -> Response:
 
 async def compare(request: Request) -> Response:
     """Two steps, two ranks, or two runs side by side."""
-    target, asked, site = target_of(request), _asked(request), site_of(request)
+    target, asked, site = target_of(request), asked_of(request), site_of(request)
     other = site.targets.named(text_of(request, "with") or target.name)
     if other.kind != "run":
         raise ConfigError("a run is compared with a run", found=other.title)
@@ -98,22 +98,23 @@ async def compare(request: Request) -> Response:
     ranks = number_of(request, "rank_a"), number_of(request, "rank_b")
 
     def ask() -> Any:
-        one, two = _opened(request, target, asked), _opened(request, other, asked)
+        one, two = opened_as(request, target, asked), opened_as(request, other, asked)
         both = facts.compare_batches(one, steps[0], two, steps[1], *ranks, most=8)
         return both, _strips(one, both.a, _BESIDE), _strips(two, both.b, _BESIDE)
 
     key = ("compare", other.name, steps, ranks, *asked)
     found, strips_a, strips_b = await target.patience.within(WAIT_SECONDS, key, ask)
     others = [one for one in site.targets if one.kind == "run"]
-    return answer(request, "steps.html", target=target, tab="steps", found=found, steps=steps, ranks=ranks, other=other,
-                  others=others, strips_a=strips_a, strips_b=strips_b)  # fmt: skip
+    return answer(request, "steps.html", target=target, tab="steps", asked=asked, found=found, steps=steps,
+                  ranks=ranks, other=other, others=others, strips_a=strips_a, strips_b=strips_b)  # fmt: skip
 
 
-def _asked(request: Request) -> tuple[int | None, int | None]:
+def asked_of(request: Request) -> tuple[int | None, int | None]:
+    """Samples of a step, and ranks, as the address of a page has them."""
     return number_of(request, "batch", None, 1), number_of(request, "world", None, 1)
 
 
-def _opened(request: Request, target: Target, asked: tuple[int | None, int | None]) -> OpenedRun:
+def opened_as(request: Request, target: Target, asked: tuple[int | None, int | None]) -> OpenedRun:
     """The run, in the shape that the page asks for."""
     opened = site_of(request).targets.run(target)
     given = {name: value for name, value in zip(("global_batch", "world"), asked, strict=True) if value is not None}

@@ -131,7 +131,9 @@ def handled(handler: Handler) -> Handler:
         try:
             return await handler(request)
         except Late:
-            return answer(request, "late.html", 202, refresh=True, target=_known(request))
+            target = _known(request)
+            told = None if target is None else site_of(request).targets.far(target, text_of(request, "split"))
+            return answer(request, "late.html", 202, refresh=True, target=target, told=told)
         except Exception as error:
             return failed(request, error)
 

@@ -10,25 +10,28 @@ from __future__ import annotations
 import os
 import re
 import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from penstock.errors import ConfigError, FormatError, NotFound, Unsupported
-from penstock.store.derived import NotAtHand, at_hand_only
+from penstock.store.derived import NotAtHand, at_hand_only, require_long_work
 from penstock.store.place import Place, place_of
+from penstock.store.telling import told_to
+from penstock.view.facts.beginning import beginning_of
 from penstock.view.facts.opening import Opened, OpenedRun, is_recipe, open_run, open_target
 from penstock.view.facts.shelves import OnShelf, Shelf, shelf
-from penstock.view.pages.patience import WAIT_SECONDS, Late, Patience
+from penstock.view.pages.patience import SOON_SECONDS, WAIT_SECONDS, Late, Patience
 
 Kind = Literal["dataset", "run"]
 
 START_SECONDS = 2.0
 """So long a server waits for its data before it says where it is."""
 
-SOON_SECONDS = 0.5
-"""So long a page waits for what another one opens, where that is known to take long."""
+MOST_AT_ONCE = 1000
+"""Files whose sizes are asked for while a page waits."""
 
 MOST_OPEN = 32
 """Datasets that are open at once; those that nobody looked at for the longest time are closed."""
@@ -49,10 +52,12 @@ class Settings:
     layout: str | None = None
     eos_id: int | None = None
     excludes: str | None = None
+    flavor: str | None = None
 
     def of_one(self) -> dict[str, Any]:
         """Those that say how one dataset is to be read, as far as they were given."""
-        given = {"format": self.format, "layout": self.layout, "eos_id": self.eos_id, "excludes": self.excludes}
+        given: dict[str, Any] = {"format": self.format, "layout": self.layout, "eos_id": self.eos_id}
+        given |= {"excludes": self.excludes, "flavor": self.flavor}
         return {name: value for name, value in given.items() if value is not None}
 
 
@@ -66,6 +71,7 @@ class Target:
         title: what people call it: the last part of its path, or more where it lies on a shelf.
         kind: what it is.
         patience: the threads that work for its pages.
+        aside: those that work while all of these wait for it to be opened.
     """
 
     name: str
@@ -73,14 +79,23 @@ class Target:
     title: str
     kind: Kind
     patience: Patience = field(repr=False)
+    aside: Patience = field(repr=False)
 
 
 @dataclass(slots=True)
 class _Opening:
-    """A dataset that is being opened; `is_long`: longer than a page waits for it."""
+    """A dataset that is being opened; `told`: how far it is."""
 
+    patience: Patience
     made: Future[Any] = field(default_factory=Future[Any])
-    is_long: bool = False
+    began: float = field(default_factory=time.monotonic)
+    told: dict[str, tuple[int, int | None]] = field(default_factory=dict[str, tuple[int, int | None]])
+
+    def hear(self, what: str, done: int, total: int | None) -> None:
+        """Note how far something is; what is done again does not go back."""
+        self.told[what] = (max(done, self.told.get(what, (0, None))[0]), total)
+        if time.monotonic() - self.began > SOON_SECONDS:
+            self.patience.is_long = True
 
 
 class Targets:
@@ -103,6 +118,7 @@ class Targets:
         self._on_shelf: dict[str, OnShelf] = {}
         self._opened: dict[tuple[str, str | None], tuple[Any, object]] = {}
         self._opening: dict[tuple[str, str | None], _Opening] = {}
+        self._beginnings: dict[str, Opened | None] = {}
         self._require_one(is_one=len(given) == 1)
         for one in map(place_of, given):
             self._add(one)
@@ -140,6 +156,23 @@ class Targets:
         asked = self.settings.split if split is None else split
         return self._open(target, split, lambda: self._open_dataset(target.place, asked))
 
+    def far(self, target: Target, split: str | None) -> dict[str, tuple[int, int | None]] | None:
+        """Of a dataset that is being opened: what is done → how much of it, of how much; None where none is."""
+        with self._lock:
+            going = self._opening.get((target.name, split))
+            return None if going is None else dict(going.told)
+
+    def beginning(self, target: Target) -> Opened | None:
+        """The first files of a folder that is being opened, to be looked at meanwhile; None where there are none."""
+        if self.settings.format not in (None, "jsonl-files"):
+            return None
+        with self._lock:
+            if target.name not in self._beginnings and len(self._beginnings) >= MOST_OPEN:
+                self._beginnings.clear()
+        if target.name not in self._beginnings:
+            self._beginnings[target.name] = beginning_of(target.place)
+        return self._beginnings[target.name]
+
     def run(self, target: Target) -> OpenedRun:
         """A run, open. Raises as `penstock.open_recipe`."""
         split: dict[str, Any] = {} if self.settings.split is None else {"split": self.settings.split}
@@ -154,7 +187,11 @@ class Targets:
             "read": "pread",
             **self.settings.of_one(),
         }
-        return open_target(place.path, split=split, tokenizer=self.settings.tokenizer, **how)
+        opened = open_target(place.path, split=split, tokenizer=self.settings.tokenizer, **how)
+        if opened.text_files is not None and len(opened.text_files[1]) > MOST_AT_ONCE:
+            require_long_work(opened.name)
+            _ = opened.text_stops  # now, while it is told how far it is: no page waits for it later
+        return opened
 
     def _open(self, target: Target, split: str | None, opening: Any) -> Any:
         mark = _mark(target.place)
@@ -165,10 +202,10 @@ class Targets:
                 self._opened[key] = known  # the last one is the one that was looked at last
                 return known[0]
             going = self._opening.get(key)
-            own = self._opening.setdefault(key, _Opening())
+            own = self._opening.setdefault(key, _Opening(target.patience))
         if going is not None:
             try:
-                return going.made.result(SOON_SECONDS if going.is_long else WAIT_SECONDS)
+                return going.made.result(SOON_SECONDS if target.patience.is_long else WAIT_SECONDS)
             except NotAtHand:
                 raise Late from None
             except TimeoutError:
@@ -176,7 +213,8 @@ class Targets:
                     raise Late from None
                 return going.made.result()  # what came just now; or a store's own error
         try:
-            made = opening()
+            with told_to(own.hear):
+                made = opening()
         except BaseException as error:
             own.made.set_exception(error)
             raise
@@ -190,6 +228,7 @@ class Targets:
         finally:
             with self._lock:
                 del self._opening[key]
+                target.patience.is_long = False
 
     def _add(self, place: Place) -> None:
         if is_recipe(place.path) and not place.is_folder():
@@ -197,16 +236,25 @@ class Targets:
                 raise NotFound("no such file", path=place.path, hint="Check the path")
             self._put(place, place.name, "run")
             return
-        title = place.name or place.shown
-        error = self._begun(self._put(place, title, "dataset"))
-        if isinstance(error, Unsupported | NotFound) and place.is_local and place.is_folder():
-            found = shelf(place)
-            if found.datasets:
-                del self._targets[next(reversed(self._targets))]
-                self._add_shelf(place, found)
-                return
+        name = self._put(place, place.name or place.shown, "dataset")
+        error = self._begun(name)
+        if name not in self._targets:
+            return  # it is a shelf
         if isinstance(error, NotFound | Unsupported) or not isinstance(error, FormatError | OSError | None):
             raise error  # others, of what is damaged, or far away and silent, are told on its page
+
+    def _turn_to_shelf(self, target: Target) -> bool:
+        """Take a folder that is no dataset for a shelf, where there are datasets in it."""
+        place = target.place
+        if not place.is_folder():
+            return False
+        found = shelf(place)
+        if not found.datasets:
+            return False
+        with self._lock:
+            del self._targets[target.name]
+            self._add_shelf(place, found)
+        return True
 
     def _begun(self, name: str) -> BaseException | None:
         """What opening a dataset raises; None where it is open, or takes long: that goes on."""
@@ -216,22 +264,24 @@ class Targets:
         def ask() -> object:
             try:
                 with at_hand_only():
-                    return self.dataset(target)
+                    return self._open(target, None, opening)
             except NotAtHand:
+                target.patience.is_long = True
+                is_known.set()
                 return self._open(target, None, opening)
 
         def opening() -> Opened:
-            with self._lock:
-                self._opening[target.name, None].is_long = True
-            is_known.set()
-            return self._open_dataset(target.place, self.settings.split)
+            try:
+                return self._open_dataset(target.place, self.settings.split)
+            except (Unsupported, NotFound):  # who waits for it sees that, and then the shelf
+                self._turn_to_shelf(target)
+                raise
 
         made = target.patience.begin(("open", None), ask)
         made.add_done_callback(lambda _: is_known.set())
         if not is_known.wait(START_SECONDS):
             with self._lock:
-                if (going := self._opening.get((name, None))) is not None:
-                    going.is_long = True
+                target.patience.is_long = (name, None) in self._opening
         return made.exception() if made.done() else None
 
     def _add_shelf(self, place: Place, found: Shelf) -> None:
@@ -247,7 +297,8 @@ class Targets:
         while name in self._targets:
             number += 1
             name = f"{plain}-{number}"
-        self._targets[name] = Target(name, place, title, kind, Patience(f"penstock-view-{name[:12]}"))
+        threads = [Patience(f"penstock-view-{name[:12]}{more}") for more in ("", "-aside")]
+        self._targets[name] = Target(name, place, title, kind, *threads)
         return name
 
 

@@ -124,6 +124,7 @@ async def start_compare(request: Request) -> Response:
         "json",
         "--as",
         way,
+        *_split(request),
         *_links(request),
         "--",
         target.place.path,
@@ -145,6 +146,11 @@ def _overview(site: Any, target: Any) -> Any:
     return facts.overview(site.targets.dataset(target))
 
 
+def _split(request: Request) -> list[str]:
+    split = site_of(request).targets.settings.split
+    return [] if split is None else ["--split", split]
+
+
 def _links(request: Request) -> list[str]:
     return ["--follow-links"] if site_of(request).targets.settings.follow_links else []
 
@@ -152,7 +158,7 @@ def _links(request: Request) -> list[str]:
 def _opening(request: Request) -> list[str]:
     """The options by which the dataset was opened, as far as a check takes them."""
     given = site_of(request).targets.settings.of_one()
-    told = [(f"--{name.replace('_', '-')}", str(value)) for name, value in given.items() if name != "excludes"]
+    told = [(f"--{name.replace('_', '-')}", str(value)) for name, value in given.items() if name != "flavor"]
     return [*(one for pair in told for one in pair), *_links(request)]
 
 

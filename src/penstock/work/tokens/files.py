@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from penstock.abc import Executor
-from penstock.errors import NotFound, PenstockError
+from penstock.errors import NotFound, PenstockError, PrepareError
 from penstock.formats._manifest import Provenance
 from penstock.formats.tokens.folder.files import (
     SIDE_NAME,
@@ -127,11 +127,18 @@ class TokenFiles:
                 raise self.refuse(*done.differs)
             put(self.work.folder.store, self._mark(done.number).path, msgspec.json.encode(done.mark))
 
-    def commit(self) -> Manifest:
-        """Make the folder visible: its side file, then its index; then remove what it replaces."""
-        output = self.job.output
+    def commit(self, parts: Sequence[PartName]) -> Manifest:
+        """Make the folder visible: its side file, then its index; then remove what it replaces.
+
+        Raises:
+            PrepareError: files that were made of the parts are no longer marked: another finisher was first.
+        """
+        output, count = self.job.output, len(self._tasks(parts))
         marks = self._marks()
-        entries = [marks[number].entry for number in range(len(marks))]
+        if marks.keys() != set(range(count)):  # an index of fewer files would take the place of what that one made
+            what, hint = "token files that were made are not marked any more", "Run it again"
+            raise PrepareError(what, path=output.path, found=len(marks), expected=count, hint=hint)
+        entries = [marks[number].entry for number in range(count)]
         data = encode_index(self.job.to, entries)
         replaced = self._note_replaced(data)
         size_bytes = sum(mark.size_bytes for mark in marks.values())

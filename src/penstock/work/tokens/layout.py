@@ -17,7 +17,7 @@ from penstock.codec.hashes import BLOCK_BYTES, DocumentDigest
 from penstock.errors import Corrupt, NotFound
 from penstock.store.place import Place
 from penstock.types import IntArray
-from penstock.work.parts import PartName, read_part
+from penstock.work.parts import PartName, made_of, read_part
 from penstock.work.tokens.blocks import Block, BlockMark, Stretch, digest_tokens, parse_mark, read_stretches
 
 _THREADS = 16
@@ -126,7 +126,7 @@ class Layout:
             digest: gives the document digest, where that is known.
         """
         self._read_lengths()
-        known = [marks[self.first_number + index] for index in range(self.num_blocks)]
+        known = [made_of(marks, self.first_number + index, self.parts) for index in range(self.num_blocks)]
         last = self._block(self.num_blocks)
         rest = b"".join(read_stretches(self.stores, last, self.num_blocks * BLOCK_BYTES, self.size_bytes))
         highest, digests = digest_tokens(self.token_bytes, last, rest)

@@ -21,7 +21,7 @@ from penstock.codec.parts import DecodeOptions, decode_part, image_kind
 from penstock.errors import NotFound, PenstockError
 from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, is_part, list_files, part_of, path_of, sample_of
 from penstock.formats.samples.media_index import connect_media, read_metadata
-from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.fingerprint import files_key, sample_fingerprint
 from penstock.store.object_folder import require_finished
 from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, OpenOptions, Place, Sample, Schema, SourceInfo
 
@@ -80,6 +80,11 @@ class FolderSource:
             files = [(name, f"{self.path}/{name}") for name in self._names]
             self._fingerprint = sample_fingerprint(self._store, "folder", names.digest(), files)
         return self._fingerprint
+
+    @property
+    def kept_key(self) -> str:
+        """By what this host keeps what it derives of these data; see `penstock._digest`."""
+        return files_key(self.fingerprint, self._store, (f"{self.path}/{name}" for name in self._names))
 
     def __len__(self) -> int:
         return len(self._names)

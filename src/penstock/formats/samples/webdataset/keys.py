@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,9 +14,7 @@ from penstock.errors import Corrupt
 from penstock.formats.samples.webdataset.key_index import KeyIndex, KeyPlace, KeyRuns, mapped_keys, stored_keys
 from penstock.formats.samples.webdataset.shards import ShardTable, scan_shard
 from penstock.store.derived import DerivedCache
-from penstock.store.fingerprint import sample_fingerprint
-from penstock.store.local import LocalStore
-from penstock.store.resolve import absolute
+from penstock.store.fingerprint import files_key, sample_fingerprint
 
 _log = logger()
 _VERSION = "webdataset-keys-1"
@@ -91,11 +88,8 @@ class Keys:
         """By what these data are known again: the list of shards, a sample of them, and when the list was written."""
         parts: list[Any] = [_VERSION, list(self._counts.items())]
         files = [(name, f"{self._root}/{name}") for name in self._counts]
-        parts.append(sample_fingerprint(self._store, "webdataset", b"", files))
-        if isinstance(self._store, LocalStore):
-            shards = [os.stat(path).st_mtime_ns for _, path in files]
-            parts += [absolute(self._root), shards]
-        return digest(*parts)
+        sample = sample_fingerprint(self._store, "webdataset", b"", files)
+        return digest(*parts, files_key(sample, self._store, (path for _, path in files)))
 
     def _feed(self, put: Any) -> None:
         with KeyRuns() as runs:

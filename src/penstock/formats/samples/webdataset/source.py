@@ -36,7 +36,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
 from penstock.formats.samples.webdataset.open_shards import OpenShards
 from penstock.formats.samples.webdataset.places import SplitPlaces
 from penstock.formats.samples.webdataset.samples import Parsed, Range, members_between, parse
-from penstock.store.fingerprint import once_a_host, sample_fingerprint
+from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
 from penstock.store.local import LocalStore
 from penstock.store.side_file import recorded_fingerprints
 from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, OpenOptions, Place, Sample, Schema, SourceInfo
@@ -186,6 +186,12 @@ class WebdatasetSource:
     def __iter__(self) -> Iterator[Sample]:
         for start in range(0, len(self), _STEP):
             yield from self.get_samples(np.arange(start, min(len(self), start + _STEP)))
+
+    @property
+    def kept_key(self) -> str:
+        """By what this host keeps what it derives of these data; see `penstock._digest`."""
+        files = [meta_path(self.path, INFO_JSON), *map(self._shards.path, dict.fromkeys(self._chosen))]
+        return files_key(self.fingerprint, self._store, files)
 
     @property
     def preferred_mode(self) -> Mode:

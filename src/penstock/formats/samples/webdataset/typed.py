@@ -171,6 +171,11 @@ class TypedSource:
         """As the fingerprint, but the same however parts are decoded."""
         return digest(self._raw.fingerprint, dataclasses.replace(self._typing, decode=None).identity())
 
+    @property
+    def kept_key(self) -> str:
+        """By what this host keeps what it derives of these data; see `penstock._digest`."""
+        return digest(self.fingerprint, self._raw.kept_key)
+
     def __len__(self) -> int:
         return len(self._raw)
 

@@ -13,9 +13,8 @@ zstd, lz4, gzip and zlib chunks, delta filters, both byte orders; everything els
 
 Limits: ids up to 2^31 - 1. Checked against zarr 2.18.7 and 3.1.6, and seqax's own writer.
 
-Files: `zarr_meta` metadata · `decode`, `encode` the bytes of a chunk · `files`, `cache`, `chunks`, `foreign` reading of
-an array · `group` what a group holds · `source` · `chunk_writer`, `writer` · `problems`, `check` · `manifest` the side
-file of foreign data · `repair`.
+Files: `encode` the bytes of a chunk · `group` what a group holds · `source` · `chunk_writer`, `writer` · `check` ·
+`manifest` the side file of foreign data · `repair`. Arrays are read by `penstock.formats.tokens.zarr`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from penstock.formats.tokens.flat_tokens.manifest import write_flat_manifest
 from penstock.formats.tokens.flat_tokens.repair import repair_flat_tokens
 from penstock.formats.tokens.flat_tokens.source import FlatTokensSource, open_flat_tokens
 from penstock.formats.tokens.flat_tokens.writer import create_flat_tokens
-from penstock.formats.tokens.flat_tokens.zarr_meta import ARRAY_FILE, is_array
+from penstock.formats.tokens.zarr.meta import ARRAY_FILE, is_array
 from penstock.types import Action, Depth, Finding, OpenOptions, Sniff, Traits
 
 _SNIFF_BYTES = 1 << 16

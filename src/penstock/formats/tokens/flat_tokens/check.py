@@ -14,8 +14,6 @@ from penstock.abc import Store
 from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, Truncated
 from penstock.formats._problems import Problem
 from penstock.formats._side_checks import MOST_FINDINGS, RESTORE, check_bytes, check_names, check_side_file
-from penstock.formats.tokens.flat_tokens.chunks import ChunkArray
-from penstock.formats.tokens.flat_tokens.foreign import ForeignArray
 from penstock.formats.tokens.flat_tokens.group import (
     LIMIT,
     SPLITS,
@@ -30,10 +28,12 @@ from penstock.formats.tokens.flat_tokens.group import (
     side_place,
     splits_in,
 )
-from penstock.formats.tokens.flat_tokens.problems import AGAIN, REBUILD, fault
 from penstock.formats.tokens.flat_tokens.source import AnyArray, open_array, starts_problem
-from penstock.formats.tokens.flat_tokens.zarr_meta import ATTRIBUTES_FILE, CONSOLIDATED_FILE, ArrayMeta, parse_json
 from penstock.formats.tokens.joined import check_digest
+from penstock.formats.tokens.zarr.chunks import ChunkArray
+from penstock.formats.tokens.zarr.foreign import ForeignArray
+from penstock.formats.tokens.zarr.meta import ATTRIBUTES_FILE, CONSOLIDATED_FILE, ArrayMeta, parse_json
+from penstock.formats.tokens.zarr.problems import AGAIN, REBUILD, fault
 from penstock.types import Depth, Finding, IntArray, Manifest, OpenOptions, TokenArray
 
 _SAMPLED_FILES = 16

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from penstock._buffers import byte_view
 from penstock._optional import require
 from penstock.errors import ConfigError
-from penstock.formats.tokens.flat_tokens.decode import crc32c
-from penstock.formats.tokens.flat_tokens.zarr_meta import ArrayMeta, Chain, Codec, Json, Shard
+from penstock.formats.tokens.zarr.decode import crc32c
+from penstock.formats.tokens.zarr.meta import ArrayMeta, Chain, Codec, Json, Shard
 
 CHUNK_TOKENS = 1 << 20
 CHUNK_STARTS = 1 << 16

@@ -12,8 +12,7 @@ from penstock._numbers import count_in
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, TooLarge, Unsupported
 from penstock.formats._problems import Problem
-from penstock.formats.tokens.flat_tokens.problems import AGAIN, REBUILD, fault
-from penstock.formats.tokens.flat_tokens.zarr_meta import (
+from penstock.formats.tokens.zarr.meta import (
     ARRAY_FILE,
     ATTRIBUTES_FILE,
     CONSOLIDATED_FILE,
@@ -24,6 +23,7 @@ from penstock.formats.tokens.flat_tokens.zarr_meta import (
     parse_array,
     parse_json,
 )
+from penstock.formats.tokens.zarr.problems import AGAIN, REBUILD, fault
 from penstock.store.object_folder import require_finished
 from penstock.store.side_file import Facts, file_binding, fitting_manifest, load_manifest
 from penstock.store.zip_store import MAGIC, ZipStore

@@ -23,8 +23,8 @@ from penstock.formats.tokens.flat_tokens.group import (
     side_place,
 )
 from penstock.formats.tokens.flat_tokens.source import FlatTokensSource, chunks_fingerprint
-from penstock.formats.tokens.flat_tokens.zarr_meta import ArrayMeta
 from penstock.formats.tokens.writer import TokenTally, token_manifest
+from penstock.formats.tokens.zarr.meta import ArrayMeta
 from penstock.store.side_file import file_binding, load_manifest, replace_side_file
 from penstock.types import IntArray, Manifest, OpenOptions
 

@@ -20,7 +20,6 @@ from penstock.formats._problems import Problem
 from penstock.formats._side_checks import not_mended
 from penstock.formats.tokens.flat_tokens.check import file_digest, groups_at, present_files
 from penstock.formats.tokens.flat_tokens.chunk_writer import ArrayWriter, ChunkWork
-from penstock.formats.tokens.flat_tokens.chunks import ChunkArray
 from penstock.formats.tokens.flat_tokens.encode import make_layout
 from penstock.formats.tokens.flat_tokens.group import (
     LIMIT,
@@ -34,7 +33,8 @@ from penstock.formats.tokens.flat_tokens.group import (
 )
 from penstock.formats.tokens.flat_tokens.manifest import write_flat_manifest
 from penstock.formats.tokens.flat_tokens.source import AnyArray, open_array, starts_problem
-from penstock.formats.tokens.flat_tokens.zarr_meta import (
+from penstock.formats.tokens.zarr.chunks import ChunkArray
+from penstock.formats.tokens.zarr.meta import (
     ARRAY_FILE,
     ATTRIBUTES_FILE,
     CONSOLIDATED_FILE,

@@ -25,13 +25,13 @@ from penstock.formats.tokens.common import (
     require_eos,
     token_schema,
 )
-from penstock.formats.tokens.flat_tokens.chunks import ChunkArray
-from penstock.formats.tokens.flat_tokens.foreign import ForeignArray
 from penstock.formats.tokens.flat_tokens.group import LIMIT, STARTS, Group, find_group, read_group, read_manifest
-from penstock.formats.tokens.flat_tokens.problems import REBUILD, fault
-from penstock.formats.tokens.flat_tokens.zarr_meta import ARRAY_FILE, ATTRIBUTES_FILE, ArrayMeta
+from penstock.formats.tokens.zarr.chunks import ChunkArray
+from penstock.formats.tokens.zarr.foreign import ForeignArray
+from penstock.formats.tokens.zarr.meta import ARRAY_FILE, ATTRIBUTES_FILE, ArrayMeta
+from penstock.formats.tokens.zarr.problems import REBUILD, fault
 from penstock.store.derived import DerivedCache
-from penstock.store.fingerprint import once_a_host, sample_fingerprint
+from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
 from penstock.store.held import Held
 from penstock.store.powers import Readable
 from penstock.types import (
@@ -134,6 +134,11 @@ class FlatTokensSource:
         if self._fingerprint is None:
             self._fingerprint = self._find_fingerprint()
         return self._fingerprint
+
+    @property
+    def kept_key(self) -> str:
+        """By what this host keeps what it derives of these data; see `penstock._digest`."""
+        return files_key(self.fingerprint, self._store, sorted(self._store.list(self._group.path)))
 
     @property
     def split(self) -> str | None:

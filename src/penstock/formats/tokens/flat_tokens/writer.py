@@ -38,13 +38,6 @@ from penstock.formats.tokens.flat_tokens.group import (
 )
 from penstock.formats.tokens.flat_tokens.manifest import sum_of_parts
 from penstock.formats.tokens.flat_tokens.source import chunks_fingerprint
-from penstock.formats.tokens.flat_tokens.zarr_meta import (
-    CONSOLIDATED_FILE,
-    GROUP_FILE,
-    ArrayMeta,
-    encode_array,
-    encode_group,
-)
 from penstock.formats.tokens.writer import (
     TokenTally,
     check_lengths,
@@ -53,6 +46,13 @@ from penstock.formats.tokens.writer import (
     token_options,
     write_document,
     write_document_batch,
+)
+from penstock.formats.tokens.zarr.meta import (
+    CONSOLIDATED_FILE,
+    GROUP_FILE,
+    ArrayMeta,
+    encode_array,
+    encode_group,
 )
 from penstock.store.local import output_exists
 from penstock.store.object_folder import is_unfinished, require_finished

@@ -41,6 +41,7 @@ from penstock.formats.tokens.folder.unfinished import find_unfinished, unfinishe
 from penstock.store.beginning import beginning_of
 from penstock.store.derived import DerivedCache
 from penstock.store.find import find_files, peek_names, survey
+from penstock.store.fingerprint import files_key
 from penstock.store.local import LocalStore
 from penstock.store.patterns import is_pattern
 from penstock.store.place import Place
@@ -258,23 +259,32 @@ class FoundFiles:
 
     def _once_a_host(self, what: str, find: Callable[[], NDArray[Any]], dtype: str = "int64") -> NDArray[Any]:
         """What `find` gives; kept for the processes of this host under what each file is now."""
-        near = isinstance(self._store, LocalStore)
-        states = [] if near and len(self) <= _FEW else self._states
-        if not states or not all(near or state.version for state in states):
+        if isinstance(self._store, LocalStore):
+            known = self._states_here if len(self) > _FEW else []
+        else:
+            known = [*self.paths, *(f"{one.size_bytes} {one.version}" for one in self._states)]
+            known = known if all(one.version for one in self._states) else []
+        if not known:
             return find()
-        known = [f"{one.size_bytes} {one.mtime_ns} {one.version}" for one in states]
-        options = self._options
-        paths = map(os.path.abspath, self.paths) if near else self.paths
-        key = digest(self.format, str(options.layout), *paths, *known)
+        key = digest(self.format, str(self._options.layout), *known)
         folder = self._store.folder if isinstance(self._store, CopyingStore) else None
         return DerivedCache(folder).array(f"{_VERSION}-{what}-{key}", dtype, find)
 
     @cached_property
+    def _states_here(self) -> list[str]:
+        with Pool(_AT_ONCE, "penstock-states") as pool:  # on a network file system each takes a while
+            return list(pool.map(lambda place: files_key("", self._store, [place.path]), self._telling))
+
+    @cached_property
     def _states(self) -> list[FileState]:
-        if self.format != "flat-tokens":
-            files = (_index_of(path) if self.format == "megatron" else path for path in self.paths)
-            return states_at_opening(Place(self._store, path) for path in files)
-        return states_at_opening(place for path in self.paths for place in self._metadata_of(path))
+        return states_at_opening(self._telling)
+
+    @property
+    def _telling(self) -> Iterator[Place]:
+        """The files that tell how many tokens there are."""
+        if self.format == "flat-tokens":
+            return (place for path in self.paths for place in self._metadata_of(path))
+        return (Place(self._store, path) for path in self.index_files)
 
     def _metadata_of(self, path: str) -> Iterator[Place]:
         """The metadata of a group's arrays, or all of it where it is one file."""

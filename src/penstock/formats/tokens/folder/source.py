@@ -148,6 +148,13 @@ class TokenFilesSource:
         return self.listed.manifest
 
     @property
+    def kept_key(self) -> str:
+        """By what this host keeps what it derives of these data; see `penstock._digest`."""
+        if isinstance(self.listed, FoundFiles):  # their fingerprint is a sample; an index of ours has digests of all
+            return files_key(self.fingerprint, self._store, self.listed.index_files)
+        return self.fingerprint
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         """uint8, uint16 or uint32: that of the first file, which the others must have too."""
         if self._dtype is None:
@@ -209,11 +216,7 @@ class TokenFilesSource:
                 self._doc_starts = np.concatenate(runs)
                 self._doc_starts.flags.writeable = False
             else:
-                known = self.fingerprint
-                if isinstance(self.listed, FoundFiles):  # a sample; an index of ours has the digest of each file
-                    known = files_key(known, self._store, self.listed.index_files)
-                key = f"{_STARTS_VERSION}-{known}"
-                self._doc_starts = derived.fed(key, "int64", self._feed_starts)
+                self._doc_starts = derived.fed(f"{_STARTS_VERSION}-{self.kept_key}", "int64", self._feed_starts)
         return self._doc_starts
 
     def details(self) -> dict[str, Any]:

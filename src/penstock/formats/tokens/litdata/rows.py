@@ -27,7 +27,7 @@ from penstock.formats.tokens.litdata.leaves import (
     names_of,
     unflatten,
 )
-from penstock.store.fingerprint import once_a_host, sample_fingerprint
+from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
 from penstock.types import Batch, Extent, Field, IntArray, OpenOptions, Place, Sample, Schema
 
 _HELD = 2
@@ -91,6 +91,11 @@ class LitdataRows:
     def block_starts(self) -> IntArray:
         """int64[n_chunks + 1]: first sample of each chunk, and `len`."""
         return self._starts
+
+    @property
+    def kept_key(self) -> str:
+        """By what this host keeps what it derives of these data; see `penstock._digest`."""
+        return files_key(self.fingerprint, self._store, (path for _, path in chunk_files(self.index, self.path)))
 
     @property
     def size_bytes(self) -> int:

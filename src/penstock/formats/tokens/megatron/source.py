@@ -148,6 +148,11 @@ class MegatronSource:
         return None if self.manifest is None else self.manifest.tokenizer_digest
 
     @property
+    def kept_key(self) -> str:
+        """By what this host keeps what it derives of these data; see `penstock._digest`."""
+        return files_key(self.fingerprint, self._store, [idx_path(self._prefix), bin_path(self._prefix)])
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of both files."""
         return self._index.bin_bytes + self.header.size_bytes

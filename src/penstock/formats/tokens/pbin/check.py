@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from penstock.abc import Store
+from penstock.codec.pickles import MARKED_PAIRS
 from penstock.codec.tokens import dtype_for
 from penstock.errors import PenstockError
 from penstock.formats._manifest import DATA, side_path
@@ -16,9 +17,11 @@ from penstock.formats._side_checks import RESTORE, Run, check_files, check_side_
 from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary, stored_too_narrow, stored_too_wide
 from penstock.formats.tokens.common import TokenFile, require_eos
 from penstock.formats.tokens.joined import DOCUMENTS, check_documents
-from penstock.formats.tokens.pbin.index import doc_starts, index_problems, read_index
+from penstock.formats.tokens.pbin.index import doc_starts, index_problems, read_marked
 from penstock.formats.tokens.pbin.layout import LAYOUTS, TODAY, Geometry, Problem, find_layout
 from penstock.formats.tokens.pbin.source import pbin_facts
+from penstock.formats.tokens.pbin.starts import stated_starts
+from penstock.store.side_file import REPLACE
 from penstock.types import Depth, Finding, IntArray, Manifest, OpenOptions
 
 _WIDTH_TOKENS = 1 << 16
@@ -43,10 +46,12 @@ def check_pbin(store: Store, path: str, options: OpenOptions, depth: Depth, run:
         findings = [replace(findings[0], severity="warning", expected=geometry.layout.name, fix=fix)]
     require_eos(path, dtype_for(geometry.token_bytes), options.eos_id)
     findings += _check_header(geometry, path)
-    starts, index_findings = _check_index(store, path, geometry)
+    starts, marks, index_findings = _check_index(store, path, geometry)
     num_docs = None if starts is None else len(starts) - 1
     facts = functools.partial(pbin_facts, store, path, geometry, num_docs)
     manifest, side_findings = check_side_file("pbin", store, path, side_path(path), facts)
+    if manifest is not None and not side_findings and starts is not None:
+        side_findings += _check_starts(manifest, geometry, path, starts, marks)
     findings += index_findings + side_findings
     stored = dtype_for(geometry.token_bytes, geometry.layout.byte_order)
     file = TokenFile(store, path, geometry.layout.header_bytes, geometry.num_tokens, stored, options.read)
@@ -89,25 +94,46 @@ def _check_header(geometry: Geometry, path: str) -> Iterator[Finding]:
         yield Finding("pbin.empty", "warning", path, 0, "no tokens", None, "Check what was packed")
 
 
-def _check_index(store: Store, path: str, geometry: Geometry) -> tuple[IntArray | None, list[Finding]]:
-    """Document starts, None where the index does not give them, and what is wrong with it."""
+def _check_index(store: Store, path: str, geometry: Geometry) -> tuple[IntArray | None, IntArray | None, list[Finding]]:
+    """Document starts, None where the index does not give them, marks in it, and what is wrong with it."""
     try:
-        pairs = read_index(store, path, geometry)
+        pairs, marks = read_marked(store, path, geometry)
     except PenstockError as error:
         code = "unsafe-index" if error.code == "unsafe-data" else "index"
-        return None, [
-            Finding(
-                f"pbin.{code}",
-                "error",
-                path,
-                error.offset_bytes,
-                f"{error.what}: {error.found}" if error.found is not None else error.what,
-                None if error.expected is None else str(error.expected),
-                error.hint or "`penstock repair --eos-id ID` rebuilds the index from the EOS tokens",
-            )
-        ]
+        return (
+            None,
+            None,
+            [
+                Finding(
+                    f"pbin.{code}",
+                    "error",
+                    path,
+                    error.offset_bytes,
+                    f"{error.what}: {error.found}" if error.found is not None else error.what,
+                    None if error.expected is None else str(error.expected),
+                    error.hint or "`penstock repair --eos-id ID` rebuilds the index from the EOS tokens",
+                )
+            ],
+        )
     findings = [problem.finding(path) for problem in index_problems(pairs, geometry)]
-    return (None if findings else doc_starts(pairs, geometry, path)), findings
+    return (None if findings else doc_starts(pairs, geometry, path)), marks, findings
+
+
+def _check_starts(
+    manifest: Manifest, geometry: Geometry, path: str, starts: IntArray, marks: IntArray | None
+) -> Iterator[Finding]:
+    """Whether the side file's table of documents is that of the index."""
+    if manifest.starts is None:
+        return
+    stated = stated_starts(manifest, geometry)
+    if stated is None or marks is None:
+        differs = "a table of documents that is none of this file"
+    elif len(wrong := np.flatnonzero((stated.places[:-1] != marks) | (stated.tokens[:-1] != starts[:-1:MARKED_PAIRS]))):
+        differs = f"a table of documents that is wrong from document {int(wrong[0]) * MARKED_PAIRS} on"
+    else:
+        return
+    expected, fix = "each 4,096th document, as the index holds it", f"If the data are right, {REPLACE}"
+    yield Finding("pbin.side-file", "error", side_path(path), None, differs, expected, fix)
 
 
 def _check_tokens(

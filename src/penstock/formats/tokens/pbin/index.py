@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from penstock.abc import Store, SupportsMmap
-from penstock.codec.pickles import decode_pairs, feed_pairs
+from penstock.codec.pickles import decode_marked, feed_pairs
 from penstock.errors import Corrupt
 from penstock.formats.tokens.pbin.layout import Geometry, Problem
 from penstock.store.local import LocalStore
@@ -23,7 +23,12 @@ _REBUILD = "`penstock repair --eos-id ID` rebuilds the index from the EOS tokens
 
 
 def read_index(store: Store, path: str, geometry: Geometry) -> IntArray:
-    """int64[n_docs, 2]: offset from the first token, and length, of each document in bytes, unchecked.
+    """int64[n_docs, 2]: offset from the first token, and length, of each document in bytes, unchecked."""
+    return read_marked(store, path, geometry)[0]
+
+
+def read_marked(store: Store, path: str, geometry: Geometry) -> tuple[IntArray, IntArray | None]:
+    """`read_index`, and int64[k]: where each `MARKED_PAIRS`th document begins in the list, where that can be said.
 
     Behind an 8-byte header a length may leave out the EOS id after its document; here it counts.
 
@@ -37,10 +42,12 @@ def read_index(store: Store, path: str, geometry: Geometry) -> IntArray:
         buffer = store.mmap(path)[start_bytes : geometry.size_bytes]
     else:
         buffer = np.frombuffer(store.get(path, start_bytes, geometry.index_bytes), np.uint8)
-    pairs = decode_pairs(buffer, path=path, offset_bytes=start_bytes)
+    pairs, marks = decode_marked(buffer, path=path, offset_bytes=start_bytes)
     if geometry.offset_base_bytes:
         pairs = pairs - np.array([geometry.offset_base_bytes, 0])
-    return _with_separators(pairs, geometry) if geometry.layout.header_bytes == _FIRST_HEADER_BYTES else pairs
+    if geometry.layout.header_bytes == _FIRST_HEADER_BYTES:
+        pairs = _with_separators(pairs, geometry)
+    return pairs, marks
 
 
 def _with_separators(pairs: IntArray, geometry: Geometry) -> IntArray:

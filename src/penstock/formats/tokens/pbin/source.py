@@ -13,6 +13,7 @@ import xxhash
 from penstock._secrets import logger
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store
+from penstock.codec.pickles import MARKED_PAIRS
 from penstock.codec.tokens import dtype_for
 from penstock.errors import Corrupt
 from penstock.formats._manifest import data_fingerprint, side_path
@@ -29,6 +30,7 @@ from penstock.formats.tokens.common import (
 )
 from penstock.formats.tokens.pbin.index import NotStraight, doc_starts, feed_starts, read_index
 from penstock.formats.tokens.pbin.layout import HEADER_BYTES, Geometry, Problem, find_layout
+from penstock.formats.tokens.pbin.starts import Starts, contradicted, stated_starts
 from penstock.store.derived import DerivedCache, Put
 from penstock.store.fingerprint import files_key
 from penstock.store.held import Held
@@ -44,6 +46,9 @@ _SLOW_INDEX_BYTES = 1 << 26
 _SMALL_INDEX_BYTES = 1 << 16  # decoded in less time than a lock and a new file take
 _HASHED_INDEX_BYTES = 1 << 26
 _UNREAD: Any = object()
+_MOST_PIECES = 64
+"""Pieces of the index that are read alone: who asks for documents all over the file needs all of it."""
+_KEPT_PIECES = 16
 _LEAST_ENTRY_BYTES = 5  # a pickled tuple of two integers
 
 
@@ -80,6 +85,8 @@ class PbinSource:
         self._options = options
         self._file = TokenFile(store, path, geometry.layout.header_bytes, geometry.num_tokens, stored, options.read)
         self._doc_starts = Held(self._load_doc_starts)
+        self._pieces: tuple[tuple[int, IntArray], ...] = ()  # those read last
+        self._pieces_read = 0
         self._fingerprint: str | None = None
         self._manifest: Manifest | None = _UNREAD
         require_eos(path, self.dtype, options.eos_id)
@@ -101,6 +108,16 @@ class PbinSource:
             index += self._store.get(self._path, max(0, size_bytes - _TAIL_BYTES), _TAIL_BYTES)
             self._fingerprint = data_fingerprint(self._store, "pbin", index, self._path, self.manifest)
         return self._fingerprint
+
+    @property
+    def kept_key(self) -> str:
+        """By what this host keeps what it derives of these data; see `penstock._digest`."""
+        return files_key(self.fingerprint, self._store, [self._path])
+
+    @property
+    def geometry(self) -> Geometry:
+        """Where everything in the file is."""
+        return self._geometry
 
     @property
     def layout(self) -> str:
@@ -148,14 +165,63 @@ class PbinSource:
         return self._doc_starts.get()
 
     def _load_doc_starts(self) -> IntArray:
-        starts = self.starts_of_index()
-        self._require_recorded_docs(len(starts) - 1)
+        derived = self.derived
+        starts = self._decode_starts() if derived is None else self._derived_starts(derived)
+        self._require_recorded(starts)
         return starts
 
-    def starts_of_index(self) -> IntArray:
-        """`doc_starts`, whatever the side file counts."""
-        derived = self.derived
-        return self._decode_starts() if derived is None else self._derived_starts(derived)
+    @functools.cached_property
+    def _table(self) -> Starts | None:
+        return stated_starts(self.manifest, self._geometry)
+
+    def borders_of(self, first: int, stop: int, /) -> IntArray:
+        """See `penstock._borders.SparseBorders`; raises `FormatError` as `doc_starts`."""
+        last = max(0, stop - 1) // MARKED_PAIRS
+        low = min(first // MARKED_PAIRS, last)  # behind the last document there is no piece
+        found = self._sparse(range(low, last + 1))
+        if found is None:
+            return self.doc_starts[first : stop + 1]
+        begin = low * MARKED_PAIRS
+        return _joined(found)[first - begin : stop + 1 - begin]
+
+    def borders_at(self, indices: IntArray, /) -> tuple[IntArray, IntArray]:
+        """See `penstock._borders.SparseBorders`; raises `FormatError` as `doc_starts`."""
+        pieces, which = np.unique(indices // MARKED_PAIRS, return_inverse=True)
+        found = self._sparse(pieces.tolist())
+        if found is None:
+            starts = self.doc_starts
+            return starts[indices], starts[indices + 1]
+        within = indices % MARKED_PAIRS
+        ends = [[int(found[one][at]), int(found[one][at + 1])] for one, at in zip(which, within, strict=True)]
+        both = np.array(ends, np.int64).reshape(-1, 2)
+        return both[:, 0], both[:, 1]
+
+    def borders_around(self, start: int, stop: int, /) -> tuple[int, IntArray]:
+        """See `penstock._borders.SparseBorders`; raises `FormatError` as `doc_starts`."""
+        if self._table is not None:
+            first = int(np.searchsorted(self._table.tokens[:-1], start, side="right")) - 1
+            last = max(first, int(np.searchsorted(self._table.tokens[:-1], stop, side="left")) - 1)
+            found = self._sparse(range(first, last + 1))
+            if found is not None:
+                return first * MARKED_PAIRS, _joined(found)
+        return 0, self.doc_starts
+
+    def _sparse(self, pieces: Sequence[int]) -> list[IntArray] | None:
+        """The borders in some pieces of the index; None where the whole index is there, or the better way."""
+        table = self._table if self._doc_starts.held() is None else None
+        if table is None:
+            return None
+        known = dict(self._pieces)
+        missing = [one for one in pieces if one not in known]
+        if self._pieces_read + len(missing) > _MOST_PIECES:
+            return None
+        if missing:
+            read = zip(missing, table.read(self._store, self._path, self._geometry, missing), strict=True)
+            new = dict(read)
+            known |= new
+            self._pieces_read += len(missing)
+            self._pieces = (*new.items(), *self._pieces)[:_KEPT_PIECES]
+        return [known[one] for one in pieces]
 
     @property
     def eos_id(self) -> int | None:
@@ -185,7 +251,8 @@ class PbinSource:
     def place_of(self, index: int, /) -> Place:
         """File range of document `index`."""
         index = range(len(self))[index]
-        return Place(extents=(self._file.extent(int(self.doc_starts[index]), int(self.doc_starts[index + 1])),))
+        start, stop = self.borders_of(index, index + 1).tolist()
+        return Place(extents=(self._file.extent(start, stop),))
 
     def token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:
         """File range of tokens `[start, stop)`."""
@@ -212,9 +279,14 @@ class PbinSource:
     __str__ = tree
     _repr_html_ = html
 
-    def _require_recorded_docs(self, num_docs: int) -> None:
-        """Refuse an index that the side file, by which `len` may have gone, contradicts."""
-        recorded = None if self._manifest is _UNREAD else self._manifest
+    def _require_recorded(self, starts: IntArray) -> None:
+        """Refuse an index that the side file, by which `len` and documents may have gone, contradicts."""
+        recorded, num_docs = None if self._manifest is _UNREAD else self._manifest, len(starts) - 1
+        table = None if recorded is None else self._table
+        if table is not None and table.num_docs == num_docs:
+            wrong = np.flatnonzero(table.tokens[:-1] != starts[:-1:MARKED_PAIRS])
+            if len(wrong):
+                raise contradicted(self._path, f"document {int(wrong[0]) * MARKED_PAIRS} elsewhere")
         if recorded is not None and recorded.num_samples != num_docs:
             raise Corrupt(
                 "the index and the side file count different documents",
@@ -252,3 +324,10 @@ class PbinSource:
         starts = doc_starts(read_index(self._store, self._path, self._geometry), self._geometry, self._path)
         starts.flags.writeable = False
         return starts
+
+
+def _joined(pieces: list[IntArray]) -> IntArray:
+    """The borders of pieces that follow each other."""
+    if len(pieces) == 1:
+        return pieces[0]
+    return np.concatenate([*(one[:-1] for one in pieces[:-1]), pieces[-1]])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from penstock._kinds import JoinedRows
 from penstock.abc import Store
-from penstock.codec.pickles import PairListEncoder
+from penstock.codec.pickles import MARKED_PAIRS, PairListEncoder
 from penstock.codec.tokens import as_tokens, check_ids, dtype_for, token_bytes_for_vocab
 from penstock.errors import ConfigError
 from penstock.formats._manifest import DATA, FileDigests, Provenance, commit_with_side_file, side_path
@@ -19,6 +19,7 @@ from penstock.formats._writers import leave, require_open
 from penstock.formats.tokens.common import require_eos
 from penstock.formats.tokens.joined import Frame, JoinedTokens
 from penstock.formats.tokens.pbin.layout import HEADER_BYTES
+from penstock.formats.tokens.pbin.starts import encode_starts
 from penstock.formats.tokens.writer import (
     TokenTally,
     append_part,
@@ -39,18 +40,38 @@ def encode_header(data_bytes: int, token_bytes: int) -> bytes:
     return struct.pack("<QI", data_bytes, token_bytes)
 
 
-def encode_index(lengths: Iterable[IntArray], token_bytes: int) -> Iterator[bytes]:
-    """The bytes of the index, piece by piece, of documents that lie back to back; `lengths` gives runs of int64[k]."""
-    encoder = PairListEncoder()
-    offset_bytes = 0
-    for run in lengths:
-        pairs = np.empty((len(run), 2), np.int64)
-        np.multiply(run, token_bytes, out=pairs[:, 1])
-        np.cumsum(pairs[:, 1], out=pairs[:, 0])
-        pairs[:, 0] += offset_bytes - pairs[:, 1]
-        offset_bytes += int(pairs[:, 1].sum())
-        yield encoder.encode(pairs)
-    yield encoder.finish()
+class EncodedIndex:
+    """The bytes of the index, piece by piece, of documents that lie back to back.
+
+    Args:
+        lengths: runs of int64[k]: tokens of each document.
+        token_bytes: width of a token.
+    """
+
+    def __init__(self, lengths: Iterable[IntArray], token_bytes: int) -> None:
+        self._lengths = lengths
+        self._token_bytes = token_bytes
+        self._encoder = PairListEncoder()
+        self._marked: list[int] = []
+        self._num_docs = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        offset_bytes = 0
+        for run in self._lengths:
+            pairs = np.empty((len(run), 2), np.int64)
+            np.multiply(run, self._token_bytes, out=pairs[:, 1])
+            np.cumsum(pairs[:, 1], out=pairs[:, 0])
+            pairs[:, 0] += offset_bytes - pairs[:, 1]
+            offset_bytes += int(pairs[:, 1].sum())
+            marked = pairs[-self._num_docs % MARKED_PAIRS :: MARKED_PAIRS, 0]
+            self._marked += (marked // self._token_bytes).tolist()
+            self._num_docs += len(run)
+            yield self._encoder.encode(pairs)
+        yield self._encoder.finish()
+
+    def starts(self) -> str | None:
+        """The table of documents for the side file, once all bytes were given; None for few documents."""
+        return encode_starts(self._encoder.marks, self._marked, self._num_docs)
 
 
 def join_pbin(options: Mapping[str, Any], tokens: JoinedTokens, path: str) -> Frame | None:
@@ -64,7 +85,8 @@ def join_pbin(options: Mapping[str, Any], tokens: JoinedTokens, path: str) -> Fr
         return None
     require_eos(path, dtype_for(tokens.token_bytes, "<"), given.eos_id)
     head = encode_header(tokens.num_tokens * tokens.token_bytes, tokens.token_bytes)
-    return Frame(head, encode_index(tokens.lengths(), tokens.token_bytes), None, own, given)
+    index = EncodedIndex(tokens.lengths(), tokens.token_bytes)
+    return Frame(head, index, None, own, given, starts=index.starts)
 
 
 def create_pbin(store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> PbinWriter:
@@ -192,7 +214,8 @@ class PbinWriter:
         require_open(self._open, self._path)
         self._open = False
         try:
-            for piece in encode_index(self._tally.lengths(), self._dtype.itemsize):
+            index = EncodedIndex(self._tally.lengths(), self._dtype.itemsize)
+            for piece in index:
                 self._append(piece)
             data_bytes = self._tally.num_tokens * self._dtype.itemsize
             header = encode_header(data_bytes, self._dtype.itemsize)
@@ -206,6 +229,7 @@ class PbinWriter:
                 size_bytes=self._staged.tell(),
                 block_digests={DATA: block_digests},
                 binding=binding,
+                starts=index.starts(),
             )
             commit_with_side_file(self._store, self._staged, side_path(self._path), manifest, overwrite=self._overwrite)
         except BaseException:

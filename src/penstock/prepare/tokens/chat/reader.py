@@ -17,8 +17,9 @@ import numpy as np
 
 from penstock._limits import require_memory_for
 from penstock._naming import nearest
+from penstock.errors import PrepareError
 from penstock.formats.jsonl.scan import believable, maybe_deep
-from penstock.prepare.tokens.chat.render import Conversation, Spans, UnusableError, load_renderer
+from penstock.prepare.tokens.chat.render import Conversation, Spans, StoppedError, UnusableError, load_renderer
 from penstock.prepare.tokens.chat.template import ChatTemplate
 from penstock.prepare.tokens.documents import (
     KINDS,
@@ -39,6 +40,9 @@ ROLES = (
 )
 """Who may speak; templates know some of them."""
 
+_STOPPED_FIRST, _STOPPED_SHARE = 16, 100
+"""So many conversations at which a template was stopped by force are left out, or one of so many: each is slow."""
+
 
 class ChatReader:
     """Blocks of lines → the texts of their conversations.
@@ -54,12 +58,18 @@ class ChatReader:
 
     def __init__(self, path: KeyPath, chat: ChatTemplate, *, stop_at_fault: bool = False) -> None:
         self._path = path
+        self._chat = chat
         self._stop_at_fault = stop_at_fault
+        self._asked = self._stopped = 0
         self._renderer = load_renderer(chat)
         self._controls = re.compile("|".join(map(re.escape, chat.controls))) if chat.controls else None
 
     def read(self, block: bytes) -> Texts:
-        """Texts of a run of whole lines."""
+        """Texts of a run of whole lines.
+
+        Raises:
+            PrepareError: the template had to be stopped at more than 1 % of the conversations, and 16.
+        """
         spans: list[Spans] = []
 
         ended = False
@@ -69,8 +79,13 @@ class ChatReader:
             if ended:
                 return None
             try:
-                text, generated = self._renderer.render(self._conversation(line))
+                conversation = self._conversation(line)
+                self._asked += 1
+                text, generated = self._renderer.render(conversation)
                 found = encode_text(text, "what the chat template makes of it")
+            except StoppedError as error:
+                self._count_stopped(str(error))
+                found, generated = str(error), []
             except UnusableError as error:
                 found, generated = str(error), []
             if isinstance(found, bytes):
@@ -80,6 +95,14 @@ class ChatReader:
             return found
 
         return replace(read_lines(block, text_of), spans=spans)
+
+    def _count_stopped(self, why: str) -> None:
+        self._stopped += 1
+        if self._stopped > max(_STOPPED_FIRST, self._asked // _STOPPED_SHARE):
+            raise PrepareError(
+                f"the chat template had to be stopped at {self._stopped} of {self._asked} conversations",
+                path=self._chat.path, found=why, expected=f"at most {_STOPPED_FIRST}, or 1 %", hint="Mend the template",
+            )  # fmt: skip
 
     def _conversation(self, line: bytes) -> Conversation:
         """What a line holds; raises `UnusableError`."""

@@ -34,6 +34,10 @@ class UnusableError(Exception):
     """Why a conversation can't be rendered, as one line."""
 
 
+class StoppedError(UnusableError):
+    """The template took, or made, more than it may for a conversation."""
+
+
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """What a template is given.
@@ -122,7 +126,7 @@ class Renderer:
         except TemplateRefusesError as error:
             raise UnusableError(f"the chat template refuses it: {_said(error)}") from None
         except TooMuchError as error:
-            raise UnusableError(f"{error}, and is stopped") from None
+            raise StoppedError(f"{error}, and is stopped") from None
         except (PenstockError, KeyboardInterrupt, SystemExit):
             raise
         except Exception as error:  # a template is a program, of anybody

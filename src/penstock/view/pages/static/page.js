@@ -66,9 +66,8 @@
         axes: [{ ...axis, values: (_, marks) => marks.map(short) }, yAxis], hooks: { drawAxes: [marks(plot, quiet)] } };
     } else {
       const counts = kind === "bars" ? data[2] : data[3];
-      const labels = kind === "bars"
-        ? data[0].map((from, at) => from === data[1][at] ? short(from) : `${short(from)}–${short(data[1][at])}`)
-        : data[0].map((from, at) => from === data[1][at] ? short(from) : `${short(from)}–${short(data[1][at])}`);
+      const labels = data[0].map((from, at) => from === data[1][at] ? short(from) : `${short(from)}–${short(data[1][at])}`);
+      const beneath = kind === "bars" ? data[0].map(short) : labels;
       table = [counts.map((_, at) => at), counts];
       const fewest = kind === "shards" ? data[2] : null;
       const fill = colour("--c1");
@@ -76,7 +75,7 @@
         { label: plot.dataset.y, stroke: fill, fill, width: 0, value: fewest ? (_, raw, __, at) => raw == null ? "–" : at != null && fewest[at] !== raw ? `${fewest[at].toLocaleString("en")} to ${raw.toLocaleString("en")}` : raw.toLocaleString("en") : value,
           paths: uPlot.paths.bars({ size: [kind === "bars" ? 0.86 : 0.8, 64], align: 0, radius: 0.08 }), points: { show: false } }],
         scales: { x: { time: false, range: [-0.6, counts.length - 0.4] }, y: { range: (_, __, high) => [0, (high || 1) * 1.05] } },
-        axes: [{ ...axis, grid: { show: false }, space: 62, incrs: [1, 2, 4, 8, 16, 32, 64, 128], values: (_, marks) => marks.map((mark) => Number.isInteger(mark) ? labels[mark] ?? "" : "") }, yAxis] };
+        axes: [{ ...axis, grid: { show: false }, space: 62, incrs: [1, 2, 4, 8, 16, 32, 64, 128], values: (_, marks) => marks.map((mark) => Number.isInteger(mark) ? beneath[mark] ?? "" : "") }, yAxis] };
     }
     const made = new uPlot({ width: Math.max(220, place.clientWidth), height: place.clientHeight, ...options,
       legend: { live: true, isolate: false }, cursor: { drag: { x: kind === "lines", y: false }, y: false, points: { size: 7 } } }, table, place);
@@ -169,6 +168,7 @@
       const timer = setTimeout(() => htmx.ajax("GET", scan.dataset.scan, { target: scan, swap: "outerHTML" }), 30);
       stop.addEventListener("click", () => { clearTimeout(timer); scan.dataset.stopped = "1"; stop.hidden = true; on.hidden = false; });
     }
+    for (const far of all("[data-far]", within)) setTimeout(() => htmx.ajax("GET", far.dataset.far, { target: far, swap: "outerHTML" }), 1500);
     all(".plot", within).forEach(draw);
   }
   document.addEventListener("htmx:beforeSwap", (event) => { if (event.detail.target?.dataset?.stopped) event.detail.shouldSwap = false; });
@@ -180,7 +180,7 @@
     const gone = list.slice(0, list.length - MOST_ROWS);
     if (chosen >= 0) chosen = Math.max(-1, chosen - gone.length);
     const top = window.scrollY;
-    gone.forEach((item) => { const parent = item.parentElement; item.remove(); if (!parent.children.length) parent.remove(); });
+    gone.forEach((item) => { const parent = item.parentElement; item.remove(); if (!parent.children.length) (parent.closest(".run") ?? parent).remove(); });
     window.scrollTo(0, top - (before - document.documentElement.scrollHeight));
   }
 

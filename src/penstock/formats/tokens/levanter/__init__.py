@@ -1,0 +1,91 @@
+"""levanter: a cache of rows of arrays, such as documents of tokens, as its `TreeCache` has it. Read only.
+
+| file | content |
+|---|---|
+| `shard_ledger.json` | rows, and whether they are all there; shards; how many values each field has; what made them |
+| `<field>/offsets` | int64: number of rows, then where each row ends in the values |
+| `<field>/data` | the values of all rows, back to back |
+| `<field>/shapes` | int64[rows, axes - 1]: the shape of each row but for its last axis; of rows of more than one axis |
+
+These are zarr arrays, version 3, of 2^54 items in chunks of 2^27, each a shard of Blosc chunks of 2^18 items; items
+that are zero need not be stored. The layout `sharded` has a folder of fields for each shard; a ledger of a cache
+inside of it is not looked at.
+
+Files: `ledger` what the ledger says · `arrays` a field · `rows`.
+
+Limits: dtypes of numpy's alone. Checked against marin-levanter 0.2.20.
+"""
+
+from __future__ import annotations
+
+from penstock.abc import Source, Store
+from penstock.errors import ConfigError, FormatError, NotFound, PenstockError, UnsafeData
+from penstock.formats._read_only import refuse_to_create, repair_nothing
+from penstock.formats.tokens.levanter.ledger import LEDGER, looks_like, read_ledger, require_ledger
+from penstock.formats.tokens.levanter.rows import LevanterRows, check_rows
+from penstock.store.beginning import beginning_of
+from penstock.types import Depth, Finding, OpenOptions, Sample, Sniff, Traits
+
+_HEAD_BYTES = 4096
+
+
+def open_levanter(store: Store, path: str, options: OpenOptions) -> Source[Sample]:
+    """Open a cache: one read of its ledger.
+
+    Raises:
+        NotFound: no ledger.
+        FormatError: a damaged ledger, one of a cache that is not finished, or of a version that is not known.
+    """
+    root = path.rstrip("/") or path
+    require_ledger(store, root)
+    return LevanterRows(store, root, options, read_ledger(store, root), open_levanter)
+
+
+def check_levanter(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
+    """Findings: ledger, metadata and offsets; `full`: every row, and ids where options name a column of them.
+
+    Raises:
+        NotFound: no ledger.
+        ConfigError: no such column.
+    """
+    root = path.rstrip("/") or path
+    require_ledger(store, root)
+    try:
+        rows = LevanterRows(store, root, options, read_ledger(store, root), open_levanter)
+        found = list(check_rows(rows, depth == "full"))
+    except (FormatError, NotFound, UnsafeData) as error:
+        return [_finding(error, root)]
+    return [_finding(one, root) if isinstance(one, PenstockError) else _absent(one) for one in found]
+
+
+def _finding(error: PenstockError, root: str) -> Finding:
+    if isinstance(error, ConfigError):
+        raise error
+    expected = None if error.expected is None else str(error.expected)
+    found = error.what if error.found is None else f"{error.what}: {error.found}"
+    return Finding("levanter.damaged", "error", str(error.path or root), None, found, expected, error.hint)
+
+
+def _absent(path: str) -> Finding:
+    fix = "Zeros alone are not stored; if there were others, copy it again"
+    return Finding("levanter.absent", "warning", path, None, "a file of values is not there", None, fix)
+
+
+class _Levanter:
+    name = "levanter"
+    traits = Traits(remote=True, verify=True, made_by="levanter")
+
+    def sniff(self, store: Store, path: str, /) -> Sniff:
+        """By what `shard_ledger.json` begins with."""
+        head = beginning_of(store, f"{path.rstrip('/') or path}/{LEDGER}", _HEAD_BYTES)
+        if head is None:
+            return Sniff(False, "no shard_ledger.json")
+        return Sniff(looks_like(head), "a ledger of rows" if looks_like(head) else "a ledger without rows")
+
+    open = staticmethod(open_levanter)
+    create = refuse_to_create
+    check = staticmethod(check_levanter)
+    repair = repair_nothing
+
+
+FORMAT = _Levanter()

@@ -1,0 +1,144 @@
+"""`shard_ledger.json` of levanter: how many rows a cache has, and in which folders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from penstock._digest import digest
+from penstock.abc import Store
+from penstock.errors import Corrupt, NotFound, UnsafeData, Unsupported
+
+LEDGER = "shard_ledger.json"
+AGAIN = "Copy it again, or make it anew"
+
+_OLD_LEDGER = "cache_ledger.json"
+_MOST_LEDGER_BYTES = 1 << 28
+_MOST_ROWS = 1 << 48
+_CONSOLIDATED, _SHARDED = "consolidated", "sharded"
+
+
+class _Stored(msgspec.Struct):
+    total_num_rows: int
+    shard_rows: dict[str, int]
+    is_finished: bool = False
+    finished_shards: list[str] = []
+    field_counts: dict[str, int] = {}
+    field_counts_by_shard: dict[str, dict[str, int]] = {}
+    layout: str = _CONSOLIDATED
+    metadata: dict[str, Any] | None = None
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A folder of arrays.
+
+    Attributes:
+        folder: path of it.
+        rows: in it.
+        counts: of each field, the values in all rows; empty where that is not said.
+    """
+
+    folder: str
+    rows: int
+    counts: dict[str, int]
+
+
+class Ledger(msgspec.Struct, frozen=True):
+    """What the ledger says.
+
+    Attributes:
+        path: of it.
+        parts: in order: one, or a shard each.
+        preprocessor: what made the rows, such as a tokenizer's name; None where that is not said.
+        fingerprint: digest of all that.
+    """
+
+    path: str
+    parts: tuple[Part, ...]
+    preprocessor: dict[str, Any] | None
+    fingerprint: str
+
+    @property
+    def rows(self) -> int:
+        """In all parts."""
+        return sum(part.rows for part in self.parts)
+
+
+def read_ledger(store: Store, folder: str) -> Ledger:
+    """What the ledger of a finished cache says.
+
+    Raises:
+        NotFound: there is none.
+        Corrupt: it is damaged, or the cache is not finished.
+        Unsupported: a layout or a version that is not known.
+        UnsafeData: the name of a shard leads out of the folder.
+    """
+    path = f"{folder}/{LEDGER}"
+    found = _parse(store, path)
+    if not found.is_finished:
+        hint = "Let levanter finish building it"
+        raise Corrupt("the cache is not finished", path=path, found=f"{found.total_num_rows} rows so far", hint=hint)
+    if not 0 <= found.total_num_rows < _MOST_ROWS:
+        raise damaged(path, "no number of rows", found.total_num_rows)
+    if found.layout == _CONSOLIDATED:
+        parts = (Part(folder, found.total_num_rows, found.field_counts),)
+    elif found.layout == _SHARDED:
+        parts = tuple(_shard(found, name, folder, path) for name in found.finished_shards)
+        if sum(part.rows for part in parts) != found.total_num_rows or len(set(found.finished_shards)) < len(parts):
+            total = sum(part.rows for part in parts)
+            raise damaged(path, "the rows of the shards are not those of the cache", total, found.total_num_rows)
+    else:
+        what, expected = "a layout that is not known", f"{_CONSOLIDATED} or {_SHARDED}"
+        raise Unsupported(what, path=path, found=found.layout[:80], expected=expected)
+    told = [[part.folder[len(folder) :], part.rows, sorted(part.counts.items())] for part in parts]
+    preprocessor = (found.metadata or {}).get("preprocessor_metadata")
+    made = preprocessor if isinstance(preprocessor, dict) else None
+    return Ledger(path, parts, made, digest("levanter", told))
+
+
+def require_ledger(store: Store, folder: str) -> None:
+    """Raise `NotFound` for a folder without a ledger."""
+    if store.exists(f"{folder}/{LEDGER}"):
+        return
+    hint = "It is written by levanter when a cache is built"
+    if store.exists(f"{folder}/{_OLD_LEDGER}"):
+        hint = "Levanter 1.1 and older kept Parquet files: open them with --tokens-column input_ids"
+    raise NotFound("no shard_ledger.json of levanter", path=folder, hint=hint)
+
+
+def looks_like(head: bytes) -> bool:
+    """Whether a file that begins so is such a ledger."""
+    return head.lstrip().startswith(b"{") and b'"total_num_rows"' in head[:64]
+
+
+def damaged(path: str, what: str, found: Any, expected: Any = None) -> Corrupt:
+    """The error for a cache that contradicts itself."""
+    return Corrupt(f"the cache is damaged: {what}", path=path, found=f"{found!s:.80}", expected=expected, hint=AGAIN)
+
+
+def _parse(store: Store, path: str) -> _Stored:
+    size_bytes = store.size(path)
+    if size_bytes > _MOST_LEDGER_BYTES:
+        raise damaged(path, "too large for a ledger", f"{size_bytes} bytes")
+    try:
+        raw = msgspec.json.decode(store.get(path))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise damaged(path, "the ledger is not JSON", error) from None
+    unknown = sorted(set(raw) - set(_Stored.__struct_fields__)) if isinstance(raw, dict) else []
+    if unknown:
+        hint = "It was written by a later version of levanter than Penstock knows"
+        raise Unsupported("a ledger with keys that are not known", path=path, found=f"{unknown}"[:200], hint=hint)
+    try:
+        return msgspec.convert(raw, _Stored)
+    except msgspec.ValidationError as error:
+        raise damaged(path, "this is no ledger", error) from None
+
+
+def _shard(found: _Stored, name: str, folder: str, path: str) -> Part:
+    if not name or name.startswith("/") or ".." in name.split("/") or "\0" in name or "\\" in name or "://" in name:
+        raise UnsafeData("the name of a shard leaves the folder of the cache", path=path, found=repr(name[:200]))
+    rows = found.shard_rows.get(name, -1)
+    if not 0 <= rows < _MOST_ROWS:
+        raise damaged(path, f"no number of rows of the shard {name!r:.80}", rows)
+    return Part(f"{folder}/{name}", rows, found.field_counts_by_shard.get(name, {}))

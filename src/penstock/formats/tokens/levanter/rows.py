@@ -1,0 +1,232 @@
+"""Rows of a cache of levanter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._columns import stack
+from penstock._index import as_index, as_indices
+from penstock._tree import brief, html, line, tree
+from penstock.abc import Source, Store
+from penstock.errors import ConfigError, PenstockError, Unsupported
+from penstock.formats._modes import Mode, preferred_mode
+from penstock.formats.tokens.common import recipe_of
+from penstock.formats.tokens.levanter.arrays import JaggedArray
+from penstock.formats.tokens.levanter.ledger import LEDGER, Ledger
+from penstock.store.fingerprint import once_a_host, sample_fingerprint
+from penstock.types import Batch, Extent, Field, IntArray, OpenOptions, Place, Sample, Schema
+
+ALONE = "value"
+"""The name of the one field of a cache whose rows are arrays, not dicts of them."""
+
+_ROWS = 1 << 12
+_DATA = "/data/zarr.json"
+
+
+class LevanterRows:
+    """See `penstock.abc.Source`. Made by `penstock.open`. Memory: see `arrays.JaggedArray`, for each field and part.
+
+    A row is a dict of arrays; the names of fields inside of fields are joined by "/".
+    """
+
+    def __init__(self, store: Store, path: str, options: OpenOptions, ledger: Ledger, again: Any) -> None:
+        self.path = path
+        self.ledger = ledger
+        self._store = store
+        self._options = options
+        self._again = again
+        self._starts: IntArray = np.cumsum([0, *(part.rows for part in ledger.parts)], dtype=np.int64)
+        self._fingerprint: str | None = None
+        self._opened: dict[tuple[int, str], JaggedArray] = {}
+        missing = [name for name in options.columns or () if name not in self.names]
+        if missing:
+            raise ConfigError(f"no column {missing[0]!r}", path=path, expected=", ".join(self.names))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (self._again, (self._store, self.path, self._options))
+
+    @property
+    def schema(self) -> Schema:
+        """The fields of a row: arrays."""
+        return Schema(tuple(self._field(name) for name in self._wanted))
+
+    @property
+    def preferred_mode(self) -> Mode:
+        """How `Shuffle` orders it by default: remote ones by blocks."""
+        return preferred_mode(self._store)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the ledger, and of samples of the files of all fields."""
+        if self._fingerprint is None:
+
+            def find() -> str:
+                return sample_fingerprint(self._store, "levanter", self.ledger.fingerprint.encode(), self._data_files())
+
+            self._fingerprint = once_a_host(self._store, [self.ledger.path], "levanter", find)
+        return self._fingerprint
+
+    @property
+    def files(self) -> tuple[Store, list[str]]:
+        """The store, and what derived data of it depend on."""
+        return self._store, [self.ledger.path]
+
+    def details(self) -> dict[str, Any]:
+        """Parts, fields, and what made the rows."""
+        made = {"preprocessor": self.ledger.preprocessor} if self.ledger.preprocessor else {}
+        return {"parts": len(self.ledger.parts), "columns": list(self.names), **made}
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __getitem__(self, index: int, /) -> Sample:
+        part, row = self._find(as_index(index, len(self)))
+        return {name: self.array(part, name).row(row) for name in self._wanted}
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Columns of the rows at `indices`: int64[k]."""
+        return stack([self[index] for index in as_indices(indices, len(self)).tolist()])
+
+    def holds_ids(self, name: str, /) -> bool:
+        """Whether there is such a column, of lists of integers."""
+        if name not in self._wanted:
+            return False
+        field = self._field(name)
+        return field.shape == (None,) and (field.dtype or "").lstrip("u").startswith("int")
+
+    def id_column(self, name: str, /) -> _Ids:
+        """That column, for reading ids alone."""
+        if not self.holds_ids(name):
+            expected = ", ".join(one for one in self._wanted if self.holds_ids(one)) or "none here"
+            raise Unsupported(f"the column {name!r} holds no token ids", path=self.path, expected=expected)
+        return _Ids(self, name)
+
+    def place_of(self, index: int, /) -> Place:
+        """The files of the values of row `index`."""
+        part, row = self._find(as_index(index, len(self)))
+        found: list[Extent] = []
+        for name in self._wanted:
+            array = self.array(part, name)
+            found += array.values.extents(*array.starts[row : row + 2].tolist())
+        return Place(extents=tuple(found))
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        """None: these are data on disk."""
+        return {}
+
+    def recipe(self) -> dict[str, Any]:
+        """Format, path and options."""
+        columns = None if self._options.columns is None else list(self._options.columns)
+        return recipe_of("levanter", self.path, self._options, columns=columns)
+
+    def summary(self) -> str:
+        """One line: path, parts and rows."""
+        return line("levanter", {"path": self.path, "parts": len(self.ledger.parts), "rows": len(self)}, None)
+
+    __repr__ = brief
+    __str__ = tree
+    _repr_html_ = html
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """All fields: as the ledger lists them, else as their folders do."""
+        parts = self.ledger.parts
+        counted = dict.fromkeys(name or ALONE for part in parts for name in part.counts)
+        if counted or not parts:
+            return tuple(counted)
+        folder = parts[0].folder
+        listed = [path[len(folder) :] for path in self._store.list(folder)]
+        caches = tuple(
+            path.removesuffix(LEDGER) for path in listed if path.endswith(f"/{LEDGER}") and path[1:] != LEDGER
+        )
+        found = (
+            path.removesuffix(_DATA)[1:] for path in listed if path.endswith(_DATA) and not path.startswith(caches)
+        )
+        return tuple(sorted(name or ALONE for name in found))
+
+    @cached_property
+    def _wanted(self) -> tuple[str, ...]:
+        return self.names if self._options.columns is None else self._options.columns
+
+    def array(self, part: int, name: str) -> JaggedArray:
+        """A field of a part."""
+        found = self._opened.get((part, name))
+        if found is None:
+            folder = "" if name == ALONE and self._is_alone else name
+            one = self.ledger.parts[part]
+            found = JaggedArray(self._store, one, folder, self._options.read)
+            found = self._opened.setdefault((part, name), found)
+            first = self._opened.get((0, name), found)
+            if (found.dtype, found.rank) != (first.dtype, first.rank):
+                what, expected = f"{found.dtype} of rank {found.rank}", f"{first.dtype} of rank {first.rank}"
+                raise Unsupported("parts of another dtype", path=found.folder, found=what, expected=expected)
+        return found
+
+    @cached_property
+    def _is_alone(self) -> bool:
+        return not self._store.exists(f"{self.ledger.parts[0].folder}/{ALONE}{_DATA}")
+
+    def _field(self, name: str) -> Field:
+        part = next((at for at, one in enumerate(self.ledger.parts) if one.rows), 0)
+        array = self.array(part, name)
+        return Field(name, "ndarray", array.dtype.name, (None,) * array.rank)
+
+    def _find(self, index: int) -> tuple[int, int]:
+        part = int(np.searchsorted(self._starts, index, side="right")) - 1
+        return part, index - int(self._starts[part])
+
+    def _data_files(self) -> list[tuple[str, str]]:
+        found: list[tuple[str, str]] = []
+        for number, part in enumerate(self.ledger.parts):
+            for name in self.names if part.rows else ():
+                try:
+                    found += self.array(number, name).files(f"{number}/{name}")
+                except Unsupported:  # one that is left out, and says so when it is read
+                    continue
+        return found
+
+    def runs(self, name: str, first: int, stop: int) -> Iterator[tuple[NDArray[Any], IntArray]]:
+        """The values of one field of rows `[first, stop)`, and how many each row has; 4,096 rows at a time."""
+        at = first
+        while at < stop:
+            part, row = self._find(at)
+            end = min(stop, int(self._starts[part + 1]), at + _ROWS)
+            yield self.array(part, name).run(row, row + end - at)
+            at = end
+
+
+class _Ids:
+    """One column of lists of ids."""
+
+    def __init__(self, rows: LevanterRows, name: str) -> None:
+        self._rows = rows
+        self._name = name
+
+    def dtype(self) -> np.dtype[Any]:
+        """Of the ids, as they are stored."""
+        field = self._rows.schema.fields
+        return np.dtype(next(one.dtype for one in field if one.name == self._name))
+
+    def runs(self, first: int, stop: int, /) -> Iterator[tuple[NDArray[Any], IntArray]]:
+        """Rows `[first, stop)`: integers [n_ids], and the int64[n_rows] ids of each row."""
+        return self._rows.runs(self._name, first, stop)
+
+
+def check_rows(rows: LevanterRows, full: bool) -> Iterator[PenstockError | str]:
+    """What is wrong with each field, or the path of a file that is not there; `full` reads every row."""
+    for number, part in enumerate(rows.ledger.parts):
+        for name in rows.names if part.rows else ():
+            try:
+                array = rows.array(number, name)
+                yield from array.missing()
+                if full:
+                    array.scan()
+            except PenstockError as error:
+                yield error

@@ -1,0 +1,203 @@
+"""The chunk files of one array: mapped where that is safe, else read; and where their items stand in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._buffers import byte_view
+from penstock.abc import Store
+from penstock.errors import Corrupt, NotFound
+from penstock.formats._modes import way_to_read
+from penstock.formats.tokens.zarr.decode import Damage, crc32c
+from penstock.formats.tokens.zarr.meta import ARRAY_FILE, ArrayMeta
+from penstock.store.held import Held
+from penstock.store.local import LocalStore
+from penstock.store.powers import CopyingStore
+from penstock.store.readahead import Advice, random_access
+from penstock.types import Buffer, IntArray, ReadMode
+
+Mapped: TypeAlias = tuple[NDArray[np.uint8], Advice | None]
+"""uint8[size_bytes] of a whole file, and how to have parts of it read ahead."""
+
+LARGE_BYTES = 1 << 15
+"""From here on a range is asked for before it is touched: that costs little beside reading it."""
+
+_ABSENT = (1 << 64) - 1
+_MOST_SHARDS = 1024
+_MOST_STATED = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class ShardIndex:
+    """Where the inner chunks of a shard are.
+
+    Attributes:
+        places: int64[n_cells, 2]: first byte and length of each; -1 and 0 for one that is not stored.
+        flat_cells: the first so many lie back to back from the first one on, uncompressed, and no other is stored;
+            None where that is not so.
+    """
+
+    places: IntArray
+    flat_cells: int | None
+
+
+class ChunkFiles:
+    """Files by number; thread-safe, picklable, safe after fork.
+
+    Of many files only those used last are mapped; see `penstock.store.held`.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_far",
+        "_is_one_piece",
+        "_maps",
+        "_shards",
+        "_stated",
+        "folder",
+        "mapped",
+        "meta",
+        "store",
+    )
+
+    def __init__(self, store: Store, folder: str, meta: ArrayMeta, read: ReadMode) -> None:
+        self.store = store
+        self.folder = folder
+        self.meta = meta
+        self.mapped = way_to_read(store, folder, read) == "mmap"
+        self._maps: dict[int, Held[Mapped]] = {}
+        self._shards: dict[int, ShardIndex] = {}
+        self._far = store if isinstance(store, CopyingStore) else None
+        self._stated: set[int] = set()
+        codecs = [one.name for one in meta.chain.codecs]
+        self._is_one_piece = meta.shard is None and bool(codecs) and "blosc" not in codecs
+
+    def path(self, number: int) -> str:
+        """Path of a file."""
+        return f"{self.folder}/{self.meta.file_name(number)}"
+
+    def require_missing(self, number: int) -> None:
+        """That a file is missing, and not the array: chunks of one that was removed or moved have no fill value.
+
+        Raises:
+            NotFound: its metadata are gone.
+            Corrupt: a folder, or a link that leads nowhere, stands in the place of the file.
+        """
+        chunk = self.path(number)
+        if isinstance(self.store, LocalStore) and self.store.exists(chunk):
+            try:
+                self.store.size(chunk)
+            except NotFound as error:
+                raise Corrupt("a chunk is no file", path=chunk, found=error.what, hint="Restore it") from None
+        path = f"{self.folder}/{ARRAY_FILE[self.meta.zarr_format]}"
+        if not self.store.exists(path):
+            raise NotFound("the array is gone since it was opened", path=path, hint="Open the dataset again")
+
+    def map(self, number: int) -> Mapped | None:
+        """A file, mapped; None where it has to be read; raises `NotFound`."""
+        if not self.mapped:
+            return None
+        one = self._maps.get(number)
+        if one is None:
+            one = self._maps.setdefault(number, Held(partial(_map, self.store, self.path(number))))
+        return one.get()
+
+    def size(self, number: int) -> int:
+        """Size of a file in bytes; raises `NotFound`."""
+        one = self._maps.get(number)
+        found = None if one is None else one.held()
+        if self._far is not None and self._is_one_piece:
+            self._far.expect_size(self.path(number), 1, exact=False)  # it is read whole, which tells its size
+        return self.store.size(self.path(number)) if found is None else len(found[0])
+
+    def get(self, number: int, start_bytes: int, stop_bytes: int) -> Buffer:
+        """Bytes of a file, fewer at its end; raises `NotFound`."""
+        found = self.map(number)
+        if found is None:
+            return self.store.get(self.path(number), start_bytes, stop_bytes - start_bytes)
+        data, ask = found
+        if ask is not None and stop_bytes - start_bytes >= LARGE_BYTES:
+            ask(start_bytes, min(stop_bytes, len(data)))
+        return data[start_bytes:stop_bytes]
+
+    def run(self, number: int) -> tuple[int, int]:
+        """`(first byte, items)`: where the items of an uncompressed file stand back to back; no items: nowhere.
+
+        Raises:
+            NotFound: a shard is missing; files without shards are not looked at.
+            Damage: a shard's index is damaged.
+        """
+        if self.meta.shard is None:
+            self._state_size(number)
+            return 0, self.meta.chunk_items
+        index = self.shard(number)
+        if not index.flat_cells:
+            return 0, 0
+        return int(index.places[0, 0]), index.flat_cells * self.meta.cell_items
+
+    def _state_size(self, number: int) -> None:
+        """Say how large a file of items that stand as they are must be, where that would be asked for."""
+        if self._far is not None and number not in self._stated:
+            if len(self._stated) >= _MOST_STATED:
+                self._stated.clear()
+            self._stated.add(number)
+            meta = self.meta
+            size_bytes = meta.chunk_items * meta.chain.stored.itemsize + meta.chain.checksum_bytes
+            self._far.expect_size(self.path(number), size_bytes)
+
+    def shard(self, number: int) -> ShardIndex:
+        """The index of a shard; raises `NotFound` and `Damage`."""
+        found = self._shards.get(number)
+        if found is None:
+            found = self._read_shard(number)
+            if len(self._shards) >= _MOST_SHARDS:
+                self._shards.clear()
+            self._shards[number] = found
+        return found
+
+    def _read_shard(self, number: int) -> ShardIndex:
+        meta, size_bytes = self.meta, self.size(number)
+        index_bytes = 16 * meta.cells_per_file + 4 * (meta.shard is not None and meta.shard.checksum)
+        if size_bytes < index_bytes:
+            raise Damage(
+                "chunk.size", "a shard is shorter than its index", f"{size_bytes} bytes", f"{index_bytes} bytes"
+            )
+        start_bytes = size_bytes - index_bytes if meta.shard is not None and meta.shard.at_end else 0
+        data = bytes(byte_view(self.get(number, start_bytes, start_bytes + index_bytes)))
+        return _parse_shard(data, meta, size_bytes)
+
+
+def _map(store: Any, path: str) -> Mapped:
+    data: NDArray[np.uint8] = store.mmap(path)
+    return data, random_access(data)
+
+
+def _parse_shard(data: bytes, meta: ArrayMeta, size_bytes: int) -> ShardIndex:
+    table_bytes = 16 * meta.cells_per_file
+    if len(data) > table_bytes:
+        found, expected = crc32c(data[:table_bytes]), int.from_bytes(data[table_bytes:], "little")
+        if found != expected:
+            raise Damage("shard.index_crc", "a shard's index is damaged", f"{found:08x}", f"{expected:08x}")
+    table = np.frombuffer(data, "<u8", 2 * meta.cells_per_file).reshape(-1, 2)
+    stored = (table != np.uint64(_ABSENT)).all(axis=1)
+    inside = (table[:, 0] <= size_bytes) & (table[:, 1] <= np.uint64(size_bytes) - np.minimum(table[:, 0], size_bytes))
+    if not (inside | ~stored).all():
+        raise Damage("chunk.size", "a shard ends before its inner chunks", f"{size_bytes} bytes")
+    places = table.astype(np.int64)
+    places[~stored] = (-1, 0)
+    return ShardIndex(places, _flat_cells(places, stored, meta))
+
+
+def _flat_cells(places: IntArray, stored: NDArray[np.bool_], meta: ArrayMeta) -> int | None:
+    if not meta.chain.raw or meta.chain.codecs:
+        return None
+    cell_bytes = meta.cell_items * meta.chain.stored.itemsize
+    count = int(stored.sum())
+    expected = places[0, 0] + np.arange(count, dtype=np.int64) * cell_bytes
+    flat = stored[:count].all() and (places[:count, 0] == expected).all() and (places[:count, 1] == cell_bytes).all()
+    return count if flat else None

@@ -1,0 +1,178 @@
+"""Texts rearranged for filling in the middle, cut by character before they are tokenised.
+
+| form | tokens |
+|---|---|
+| as it was | `text` |
+| prefix, suffix, middle | PRE `prefix` SUF `suffix` MID `middle` |
+| suffix, prefix, middle | PRE SUF `suffix` MID `prefix` `middle` |
+
+Which form a text has and where it is cut are hashes of a seed and the text itself: the same whoever packs it, in what
+order, and after any restart. Both cuts are uniform over its characters' borders; parts may be empty, and each is
+tokenised alone, as a model is asked later. Forms as in `penstock.pack.FillInTheMiddle`, which cuts by token.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from penstock._digest import derive_key
+from penstock._naming import nearest
+from penstock.errors import ConfigError
+from penstock.prepare.tokens.engines import Encoded, Reference
+from penstock.prepare.tokens.tokenizer import TokenizerSpec
+
+VERSION = "fill-in-the-middle-text-1"
+
+KNOWN = (
+    ("<fim_prefix>", "<fim_middle>", "<fim_suffix>"),
+    ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"),
+    ("<fim-prefix>", "<fim-middle>", "<fim-suffix>"),
+    ("<｜fim▁begin｜>", "<｜fim▁end｜>", "<｜fim▁hole｜>"),
+    ("▁<PRE>", "▁<MID>", "▁<SUF>"),
+)
+"""Tokens before prefix, middle and suffix: of StarCoder, Qwen and CodeGemma, SantaCoder, DeepSeek, Code Llama."""
+
+_Part = tuple[tuple[int, ...], bytes]
+"""Tokens, and the text behind them."""
+
+
+@dataclass(frozen=True, slots=True)
+class FillInAsked:
+    """What is asked for.
+
+    Attributes:
+        rate: share of the documents that are rearranged, 0 to 1.
+        spm_rate: share of these that begin with the suffix.
+        seed: any integer.
+        tokens: before prefix, middle and suffix; None for those of `KNOWN` that the tokenizer has.
+    """
+
+    rate: float
+    spm_rate: float = 0.5
+    seed: int = 0
+    tokens: tuple[str, str, str] | None = None
+
+    def options(self) -> dict[str, Any]:
+        """By the names of the command line."""
+        found = {"--fim-rate": self.rate, "--fim-spm-rate": self.spm_rate, "--fim-seed": self.seed}
+        return found if self.tokens is None else {**found, "--fim-tokens": list(self.tokens)}
+
+
+@dataclass(frozen=True, slots=True)
+class FillIn:
+    """How texts are rearranged.
+
+    Attributes:
+        asked: for what.
+        prefix_id, middle_id, suffix_id: tokens before the parts.
+        around: ids that the tokenizer puts before and after every text.
+    """
+
+    asked: FillInAsked
+    prefix_id: int
+    middle_id: int
+    suffix_id: int
+    around: tuple[tuple[int, ...], tuple[int, ...]]
+
+    def parts_of(self, text: bytes) -> list[_Part]:
+        """A text as it will be, in its order: one part where it stays as it was."""
+        hashes = (xxhash.xxh3_128_digest(text, _key(self.asked.seed) ^ place) for place in (0, 1))
+        draws = np.frombuffer(b"".join(hashes), "<u8")
+        chosen, is_spm = ((draws[:2] >> np.uint64(11)) * 2.0**-53).tolist()
+        if not text or chosen >= self.asked.rate:
+            return [((), text)]
+        characters = text.decode()
+        first, second = sorted(int(draw) % (len(characters) + 1) for draw in draws[2:])
+        prefix, middle, suffix = (
+            part.encode() for part in (characters[:first], characters[first:second], characters[second:])
+        )
+        if is_spm < self.asked.spm_rate:
+            return [((self.prefix_id, self.suffix_id), suffix), ((self.middle_id,), prefix), ((), middle)]
+        return [((self.prefix_id,), prefix), ((self.suffix_id,), suffix), ((self.middle_id,), middle)]
+
+    def encode(self, encode: Callable[[list[bytes]], Encoded], texts: Sequence[bytes]) -> Encoded:
+        """Ids and lengths of texts, some of them rearranged; `encode` gives those of texts as they are."""
+        cut = [self.parts_of(text) for text in texts]
+        ids, lengths = encode([part for parts in cut for _, part in parts])
+        stops = np.cumsum(lengths).tolist()
+        before, behind = self.around
+        made: list[NDArray[np.uint32]] = []
+        found = np.zeros(len(cut), np.int64)
+        piece = start = 0
+        for row, parts in enumerate(cut):
+            document: list[Any] = []
+            for tokens, _ in parts:
+                stop = stops[piece]
+                document += (
+                    [tokens, ids[start + len(before) : stop - len(behind)]] if len(parts) > 1 else [ids[start:stop]]
+                )
+                piece, start = piece + 1, stop
+            if len(parts) > 1:
+                document = [before, *document, behind]
+            made += [np.asarray(one, np.uint32) for one in document]
+            found[row] = sum(map(len, document))
+        return np.concatenate([*made, np.empty(0, np.uint32)]), found
+
+
+@functools.lru_cache(maxsize=8)
+def _key(seed: int) -> int:
+    return derive_key(seed, VERSION)
+
+
+def asked_of(
+    rate: float | None, spm_rate: float | None, seed: int | None, tokens: Sequence[str] | None
+) -> FillInAsked | None:
+    """What the options of `pack` ask for; None for nothing.
+
+    Raises:
+        ConfigError: no share, tokens that are not three, or options without a rate.
+    """
+    rest = {"fim_spm_rate": spm_rate, "fim_seed": seed, "fim_tokens": tokens}
+    given = [name for name, value in rest.items() if value is not None]
+    if rate is None:
+        if given:
+            raise ConfigError("an option of filling in the middle", found=given[0], hint="Add fim_rate= (--fim-rate)")
+        return None
+    for name, share in (("fim_rate", rate), ("fim_spm_rate", spm_rate)):
+        if share is not None and not 0 <= share <= 1:
+            raise ConfigError(f"{name} is no share", found=share, expected="0 to 1")
+    named = None if tokens is None else tuple(tokens)
+    if named is not None and (len(named) != 3 or len(set(named)) < 3):
+        raise ConfigError(
+            "fim_tokens are three", found=", ".join(named), expected="those before prefix, middle, suffix"
+        )
+    return FillInAsked(float(rate), 0.5 if spm_rate is None else float(spm_rate), seed or 0, named)
+
+
+def fill_in_of(asked: FillInAsked, spec: TokenizerSpec, reference: Reference) -> FillIn:
+    """The same with the tokenizer's ids.
+
+    Raises:
+        ConfigError: it lacks a token, or adds to a text what can't be told from it.
+    """
+    if spec.around is None:
+        what, hint = "its post-processor does more than put tokens around a text", "Add --special-tokens none"
+        raise ConfigError(what, path=spec.path, expected="texts that can be cut, to fill in the middle", hint=hint)
+    tokens = asked.tokens
+    if tokens is None:
+        tokens = next((some for some in KNOWN if all(reference.id_of(one) is not None for one in some)), None)
+    if tokens is None:
+        hint = "Name those before prefix, middle and suffix: fim_tokens= (--fim-tokens), or add them to the tokenizer"
+        raise ConfigError("the tokenizer has no tokens to fill in the middle", path=spec.path, hint=hint)
+    ids: list[int] = []
+    for one in tokens:
+        found = reference.id_of(one)
+        if found is None or found == spec.eos_id:
+            close = nearest(one, reference.added_tokens())
+            what = f"the token {one!r} " + ("is not in the vocabulary" if found is None else "ends documents")
+            raise ConfigError(what, path=spec.path, hint=f"Did you mean {close!r}?" if close else "See --fim-tokens")
+        ids.append(found)
+    prefix_id, middle_id, suffix_id = ids
+    return FillIn(asked, prefix_id, middle_id, suffix_id, spec.around)

@@ -1,0 +1,1 @@
+"""As much of rigging as levanter's store imports."""

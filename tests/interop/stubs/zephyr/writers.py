@@ -1,0 +1,3 @@
+"""Three names to import."""
+
+ThreadedBatchWriter = batchify = ensure_parent_dir = None
