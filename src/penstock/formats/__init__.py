@@ -26,6 +26,7 @@ from penstock.formats._planed_writer import finish_killed as _finish_killed
 from penstock.formats._plugged import of_plug_in as _of_plug_in
 from penstock.formats._read_only import instead_of as _instead_of
 from penstock.formats._replacement import finish_replacement as _finish_replacement
+from penstock.formats._taken import require_taken
 from penstock.formats._unrecognised import unrecognised as _unrecognised
 from penstock.store.exclude_list import ExcludeList
 from penstock.store.local import LocalStore
@@ -104,16 +105,6 @@ _ONE_FILE = ("jsonl", "pbin", "megatron")
 _INDEX, _MOST_SURVEYED = "index.json", 1000
 """What has this is not asked for much else; of other folders with up to so many files one listing tells all."""
 
-_NEEDS = {
-    "split": ("splits", "splits"),
-    "layout": ("layouts", "layouts to choose from"),
-    "eos_id": ("tokens", "documents of tokens"),
-    "vocab_size": ("tokens", "ids of tokens"),
-    "validate_hash": ("hashes", "digests in an index"),
-    "decode": ("images", "images"),
-}
-"""Option of opening → the trait of the formats that take it, and what it is about."""
-
 _RAW_LAYOUTS = ("uint8", "uint16", "uint32", "uint64")
 """Layouts that say all there is to know of a file without a header."""
 
@@ -171,8 +162,7 @@ def sniff(store: Store, path: str, *, to_read: bool = False, layout: str | None 
             format did not.
     """
     # A Megatron path is a prefix, so what is missing may still be a dataset: only the formats can tell.
-    reasons: list[str] = []
-    broken: list[str] = []
+    reasons, broken = list[str](), list[str]()
     # What a link leads to may tell the format: it is refused, by name, when it is read.
     store = store.within(None) if isinstance(store, LocalStore) else store
     for name in _by_likelihood(store, path, to_read=to_read):
@@ -210,52 +200,6 @@ def find_format(place: Place, name: str | None, options: OpenOptions) -> Format:
     chosen = get_format(name) if name else sniff(place.store, place.path, to_read=True, layout=options.layout)
     require_taken(chosen, place.path, options)
     return chosen
-
-
-def _require_tokens_read(chosen: Format, path: str, options: OpenOptions) -> None:
-    """That options for reading rows as documents meet rows; raises `ConfigError`."""
-    if options.tokens_dtype is not None and options.tokens_column is None:
-        hint = "Name the column: --tokens-column (tokens_column=)"
-        raise ConfigError("tokens_dtype is that of ids in a column of bytes", path=path, hint=hint)
-    if options.one_document and options.tokens_column is None and not chosen.traits.borderless:
-        what = f"data of the format {chosen.name!r} say where documents are"
-        if not chosen.traits.tokens:
-            what = "rows have no tokens before a column is named"
-        hint = "Name it: --tokens-column (tokens_column=)" if not chosen.traits.tokens else "Leave --one-document out"
-        raise ConfigError(what, path=path, found="one_document", hint=hint)
-
-
-def _require_planes_read(chosen: Format, path: str, options: OpenOptions) -> None:
-    if options.planes not in ("auto", None):
-        what, hint = "planes are found beside the data, or left behind", "Leave planes= out, or give None"
-        raise ConfigError(what, path=path, found=f"planes={options.planes!r}", hint=hint)
-    if options.planes is None and not (chosen.traits.tokens or options.tokens_column):
-        what, hint = f"data of the format {chosen.name!r} have no planes", "Leave --drop-planes (planes=) out"
-        raise ConfigError(what, path=path, found="planes=None", hint=hint)
-
-
-def require_taken(chosen: Format, path: str, options: OpenOptions) -> None:
-    """That data of a format can follow the options for opening them; raises `ConfigError`."""
-    _require_tokens_read(chosen, path, options)
-    _require_planes_read(chosen, path, options)
-    if options.decode is not None:
-        _require_arrays(path, options)
-    for option, (trait, needs) in _NEEDS.items():
-        if trait == "tokens" and options.tokens_column is not None:
-            continue
-        if getattr(options, option) is not None and not getattr(chosen.traits, trait):
-            what = f"{option} needs {needs}, and the format {chosen.name!r} has none"
-            found = f"{option}={getattr(options, option)!r}"
-            raise ConfigError(what, path=path, found=found, hint=f"Leave --{option.replace('_', '-')} ({option}=) out")
-
-
-def _require_arrays(path: str, options: OpenOptions) -> None:
-    from penstock.codec.parts import image_kind  # with what it imports, only where it is asked for
-
-    image_kind(options.decode)
-    if options.raw:
-        what = "raw is samples as stored bytes, and decode images as arrays"
-        raise ConfigError(what, path=path, hint="Leave one out")
 
 
 def open_source(

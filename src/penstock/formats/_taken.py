@@ -1,0 +1,63 @@
+"""Which options of opening data of a format can follow."""
+
+from __future__ import annotations
+
+from penstock.abc import Format
+from penstock.errors import ConfigError
+from penstock.types import OpenOptions
+
+_NEEDS = {
+    "split": ("splits", "splits"),
+    "layout": ("layouts", "layouts to choose from"),
+    "eos_id": ("tokens", "documents of tokens"),
+    "vocab_size": ("tokens", "ids of tokens"),
+    "validate_hash": ("hashes", "digests in an index"),
+    "decode": ("images", "images"),
+}
+"""Option of opening → the trait of the formats that take it, and what it is about."""
+
+
+def require_taken(chosen: Format, path: str, options: OpenOptions) -> None:
+    """That data of a format can follow the options for opening them; raises `ConfigError`."""
+    _require_tokens_read(chosen, path, options)
+    _require_planes_read(chosen, path, options)
+    if options.decode is not None:
+        _require_arrays(path, options)
+    for option, (trait, needs) in _NEEDS.items():
+        if trait == "tokens" and options.tokens_column is not None:
+            continue
+        if getattr(options, option) is not None and not getattr(chosen.traits, trait):
+            what = f"{option} needs {needs}, and the format {chosen.name!r} has none"
+            found = f"{option}={getattr(options, option)!r}"
+            raise ConfigError(what, path=path, found=found, hint=f"Leave --{option.replace('_', '-')} ({option}=) out")
+
+
+def _require_tokens_read(chosen: Format, path: str, options: OpenOptions) -> None:
+    """That options for reading rows as documents meet rows; raises `ConfigError`."""
+    if options.tokens_dtype is not None and options.tokens_column is None:
+        hint = "Name the column: --tokens-column (tokens_column=)"
+        raise ConfigError("tokens_dtype is that of ids in a column of bytes", path=path, hint=hint)
+    if options.one_document and options.tokens_column is None and not chosen.traits.borderless:
+        what = f"data of the format {chosen.name!r} say where documents are"
+        if not chosen.traits.tokens:
+            what = "rows have no tokens before a column is named"
+        hint = "Name it: --tokens-column (tokens_column=)" if not chosen.traits.tokens else "Leave --one-document out"
+        raise ConfigError(what, path=path, found="one_document", hint=hint)
+
+
+def _require_planes_read(chosen: Format, path: str, options: OpenOptions) -> None:
+    if options.planes not in ("auto", None):
+        what, hint = "planes are found beside the data, or left behind", "Leave planes= out, or give None"
+        raise ConfigError(what, path=path, found=f"planes={options.planes!r}", hint=hint)
+    if options.planes is None and not (chosen.traits.tokens or options.tokens_column):
+        what, hint = f"data of the format {chosen.name!r} have no planes", "Leave --drop-planes (planes=) out"
+        raise ConfigError(what, path=path, found="planes=None", hint=hint)
+
+
+def _require_arrays(path: str, options: OpenOptions) -> None:
+    from penstock.codec.parts import image_kind  # with what it imports, only where it is asked for
+
+    image_kind(options.decode)
+    if options.raw:
+        what = "raw is samples as stored bytes, and decode images as arrays"
+        raise ConfigError(what, path=path, hint="Leave one out")
