@@ -54,6 +54,29 @@ def hidden(folder: Path) -> list[str]:
     return [name for name in os.listdir(folder) if name.startswith(".")]
 
 
+@pytest.mark.parametrize("to", FORMATS)
+@pytest.mark.parametrize("joined", [False, True])
+def test_what_the_side_file_contradicts_is_not_copied(tmp_path: Path, to: str, joined: bool) -> None:
+    """A flipped bit between the places that a fingerprint samples: the side file still fits, the documents do not."""
+    docs = [np.full(1000, number % 300 + 1) for number in range(600)]
+    path = write(tmp_path / "a.pbin", docs, "pbin")
+    if joined:  # a digest of version 2
+        whole = path
+        path = tmp_path / "b.pbin"
+        ps.merge([whole], path)
+    plain = path.read_bytes()
+    for at in range(100_001, len(plain), 64 << 10):
+        path.write_bytes(plain[:at] + bytes([plain[at] ^ 1]) + plain[at + 1 :])
+        if ps.open(path).manifest is not None:  # type: ignore[attr-defined]
+            break
+    else:
+        pytest.fail("no place that is not sampled")
+    with pytest.raises(Corrupt, match="other documents than the side file says"):
+        ps.convert(path, tmp_path / "out", to=to)
+    assert not [name for name in os.listdir(tmp_path) if "out" in name]
+    ps.convert(path, tmp_path / "added", to=to, eos=("add", 0))  # other documents, of which it says nothing
+
+
 # --- through every format ------------------------------------------------------------------------------------------
 
 

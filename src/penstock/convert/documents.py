@@ -38,6 +38,8 @@ def write_tokens(plan: TokenPlan, output: Output, advance: Advance) -> Written:
     """Make the output visible; nothing is written where a run that was killed had done so."""
     if output.is_made():
         return Written(None, None)
+    told = _told_digest(plan)
+    digest = JoinedDigest() if told is not None and is_joinable(told) else DocumentDigest()
     with output.create() as writer:
         try:
             done = written_tokens = 0
@@ -48,14 +50,29 @@ def write_tokens(plan: TokenPlan, output: Output, advance: Advance) -> Written:
                     writer.write_planed_run(tokens, doc_lengths, values)
                 else:
                     _write_run(writer, tokens, doc_lengths)
+                if told is not None:
+                    digest.update(tokens, doc_lengths)
                 written_tokens += len(tokens)
                 done += len(doc_lengths)
                 advance(done, f"of {len(plan.source):,}")
         except KeyboardInterrupt:
             plan.kept.hold = True  # what is written stays, hidden, for the same command
             raise
+        found = digest.text() if isinstance(digest, JoinedDigest) else digest.hexdigest()
+        if told not in (None, found):
+            what, hint = "other documents than the side file says", "`penstock verify --depth full` names the place"
+            raise Corrupt(what, path=plan.shown, found=found, expected=told, hint=hint)
         manifest = output.publish(writer.commit)
     return Written(manifest.digest, manifest)
+
+
+def _told_digest(plan: TokenPlan) -> str | None:
+    """What the source's side file says of what is written; a copy has a digest of its own, which would hide a difference."""
+    manifest = getattr(plan.source, "manifest", None)
+    if not isinstance(manifest, Manifest) or plan.rule.action != "keep":
+        return None
+    same = (manifest.num_samples, manifest.num_tokens) == (len(plan.source), plan.source.num_tokens)
+    return manifest.digest if same else None
 
 
 def verify_tokens(plan: TokenPlan, output: Output, written: Written) -> ReadBack:
