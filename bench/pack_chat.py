@@ -12,7 +12,7 @@ import numpy as np
 from harness import DATA, PYTHON, Failed, Options, Result, alternate, answer, child, columns, row
 
 TARGET = 1.0
-_CONVERSATIONS, _TURNS = 4_000, 6
+_CONVERSATIONS, _TURNS = 1_000, 6
 _TEMPLATE = """{%- for turn in messages -%}
 {{- '<|im_start|>' + turn['role'] + '\\n' -}}
 {%- if turn['role'] == 'assistant' -%}

@@ -157,3 +157,27 @@ def test_who_finishes_while_another_sweeps_leaves_what_that_one_made(
     ps.convert(path, target, finish=True, **given)
     assert opened(target).num_tokens == opened(path).num_tokens
     assert not ps.verify(target, depth="full")
+
+
+def test_who_lists_what_another_swept_finds_it_complete(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from penstock.work.shared import SharedWork
+
+    target, given = str(tmp_path / "out"), {"file_tokens": 60, "executor": "inline"}
+    for part in (0, 1):
+        ps.convert(path, target, part=(part, 2), **given)
+    real, calls = SharedWork.listed, list[int]()
+
+    def listed(work: SharedWork) -> Any:
+        calls.append(1)
+        if len(calls) == 3:  # after the parts, before the files
+            monkeypatch.setattr(SharedWork, "listed", real)
+            ps.convert(path, target, finish=True, **given)
+        return real(work)
+
+    monkeypatch.setattr(SharedWork, "listed", listed)
+    report = ps.convert(path, target, finish=True, **given)
+    assert len(calls) == 3
+    assert report.digest == opened(target).manifest.digest  # and not that of a share
+    assert held(target) == held(path)

@@ -68,6 +68,12 @@ def parse_compression(text: str | None) -> Compression | None:
     return Compression(family, number)
 
 
+def levels_of(family: str) -> range:
+    """The levels of a family; none for one that has none."""
+    levels = _LEVELS[family]
+    return range(0) if levels is None else range(levels[0], levels[1] + 1)
+
+
 def _choices() -> str:
     return ", ".join(
         name if levels is None else f"{name} or {name}:{levels[0]} to {name}:{levels[1]}"

@@ -200,8 +200,8 @@ class _Pass:
             names, reused = self._groups(pool)
             if sharing.part is not None and work.missing():
                 return self._told(names, reused=reused)
-            # Others may have written groups since: what follows goes by all of them.
-            names = {task: parts[0] for task, parts in work.listed().items()} if sharing.joins else names
+            # Others may have written groups since, or sweep them: what follows goes by all that there are or were.
+            names |= {task: parts[0] for task, parts in work.listed().items()} if sharing.joins else {}
             tasks = self._second(names)
             if sharing.no_work and tasks:
                 return self._told({}, [task.number for task in tasks])

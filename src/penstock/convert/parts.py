@@ -332,7 +332,8 @@ class _Pass:
             if missing:
                 return replace(self._told([], listed), missing=missing)
         mine = list(self._parts(listed))
-        there = {task: parts[0] for task, parts in self.work.listed().items()}
+        # Another finisher may sweep by now: what was there is not missing.
+        there = {name.task: name for name in mine} | {task: parts[0] for task, parts in self.work.listed().items()}
         names = [there[task] for task in sorted(there)]
         if len(names) < len(self.tasks):
             return self._told(mine, listed)

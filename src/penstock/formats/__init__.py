@@ -68,12 +68,7 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
     "litdata": (),
     "levanter": (),
     "mds": (".mds",),
-    "csv": (),
-    "tsv": (),
-    "xsv": (),
-    "json-shards": (),
-    "webdataset": (),
-    "folder": (),
+    **dict.fromkeys(("csv", "tsv", "xsv", "json-shards", "webdataset", "folder"), ()),
     "parquet": (".parquet", ".pq"),
     "hf": (),
     "jsonl-files": (),
@@ -329,15 +324,14 @@ def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False
         raise Unsupported(f"the format {format!r} is read-only", path=path, hint=_instead_of(chosen))
     given = os.fspath(path)
     if format in _LISTS and "file_tokens" in options:
-        what, hint = "one writer makes one dataset", "Write it, then `penstock convert FILE FOLDER/ --file-tokens N`"
-        raise ConfigError(f"{what}, and not a folder of token files", path=path, found="file_tokens=", hint=hint)
+        what, hint = "one writer makes no folder of token files", "Make one of a file: `penstock convert --file-tokens`"
+        raise ConfigError(what, path=path, found="file_tokens=", hint=hint)
     if format in _ONE_FILE and given.endswith("/") and format not in _built_in_of_name(given):
         hint = f"Name the file, such as {given}data{SUFFIXES[format][0]}"
         if format in _LISTS:
             hint += "; `penstock convert FILE FOLDER/ --file-tokens N` makes a folder of token files of it"
-        raise ConfigError(
-            f"a slash names a folder, and a dataset of the format {format!r} is a file", path=path, hint=hint
-        )
+        what = f"a slash names a folder, and a dataset of the format {format!r} is a file"
+        raise ConfigError(what, path=path, hint=hint)
     store, root = resolve(path)
     planes = options.pop("planes", None)
     if planes:

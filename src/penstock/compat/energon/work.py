@@ -6,6 +6,7 @@ import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from types import GeneratorType
 from typing import Any, TypeAlias
@@ -57,6 +58,7 @@ class Work:
         self.batch_size = batch_size
         self._own_batch = batch_size or 1
         self._workers = max(1, config.num_workers)
+        self._step = self._own_batch * config.world_size
         self.seed = config.seed_offset
         self.failures = Failures(config)
         self.config = config
@@ -125,14 +127,14 @@ class Work:
             end(before)
 
     def _made(self, sample: Any, position: int, batch: OfBatch | None) -> tuple[Any, ...]:
-        number, row = self.place(position, batch)
-        key = (RESTORE_KIND, position)
-        if batch is not None:
+        key: tuple[Any, ...] = (RESTORE_KIND, position)
+        if batch is None:
+            number = position // self._step
+        else:
+            number, row = self.place(position, batch)
             key = (OF_BATCH, number, row, key)
         set_restore_key(sample, key)
-        # The worker that makes this batch in the original has had as many samples.
-        index = (number // self._workers * self._own_batch + row) * self._workers + number % self._workers
-        NOW.at = At(self.config, position, number, index)
+        NOW.at = self.config, position, number, partial(self._index, position, batch)
         try:
             made = self._cooked(sample)
             outputs: tuple[Any, ...] = tuple(made) if isinstance(made, GeneratorType) else (made,)
@@ -159,6 +161,11 @@ class Work:
             return divmod(position // world, self._own_batch)
         return batch.number, batch.row if batch.first is None else batch.row + (position - batch.first) // world
 
+    def _index(self, position: int, batch: OfBatch | None) -> int:
+        """Samples that the worker which makes this batch in the original had before, as `At.sample` says."""
+        number, row = self.place(position, batch)
+        return (number // self._workers * self._own_batch + row) * self._workers + number % self._workers
+
     def each(self, sample: Any, position: int, batch: Index, index: Index) -> Iterator[Any]:
         """What is made of a sample, one by one: a function goes on when its next output is asked for.
 
@@ -173,7 +180,7 @@ class Work:
         outputs = self._each_cooked(sample, key)
         for step in self._steps:
             outputs = self._each_of(step, outputs, key)
-        at = At(self.config, position, batch, index)
+        at: At = self.config, position, batch, index
         while True:
             before, NOW.at = getattr(NOW, "at", None), at
             try:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 from penstock._secrets import logger
 from penstock.compat.unused import say_unused
@@ -55,7 +55,7 @@ class _Active:
 
     def __get__(self, instance: Any, owner: Any = None) -> WorkerConfig | None:
         at: At | None = getattr(NOW, "at", None)
-        return None if at is None else at.config
+        return None if at is None else at[0]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -153,7 +153,7 @@ class WorkerConfig:
     def rank_worker_id(self) -> int:
         """The worker that the calling function works as, below `num_workers`; 0 outside of a task encoder."""
         at: At | None = getattr(NOW, "at", None)
-        number = 0 if at is None else _first_known(at.sample, at.batch, at.number)
+        number = 0 if at is None else _first_known(at[3], at[2], at[1])
         return number % max(self.num_workers, 1)
 
     def global_worker_id(self, override_local_worker_id: int | None = None) -> int:
@@ -227,20 +227,14 @@ Index = int | Callable[[], int] | None
 """A number; or what finds it, where it is asked for."""
 
 
-class At(NamedTuple):
-    """What is worked on.
+At = tuple["WorkerConfig", int | None, Index, Index]
+"""What is worked on; a plain tuple, as one is made for every sample:
 
-    Attributes:
-        config: of the run.
-        number: by which random numbers are seeded: of a sample its position.
-        batch: number of the rank's batch that is being made.
-        sample: how many samples, or batches, the function's worker gave it before, as the original counts them.
-    """
-
-    config: WorkerConfig
-    number: int | None = None
-    batch: Index = None
-    sample: Index = None
+- the config of the run;
+- the number by which random numbers are seeded: of a sample its position;
+- the number of the rank's batch that is being made;
+- how many samples, or batches, the function's worker gave it before, as the original counts them.
+"""
 
 
 @contextmanager
@@ -290,7 +284,7 @@ def current_batch() -> int:
 def begin(config: WorkerConfig, number: int | None = None, batch: Index = None, index: Index = None) -> At | None:
     """Set what calls from now on work on; returns what it was before, for `end`."""
     before: At | None = getattr(NOW, "at", None)
-    NOW.at = At(config, number, batch, index)
+    NOW.at = config, number, batch, index
     return before
 
 
@@ -302,13 +296,13 @@ def end(before: At | None) -> None:
 def seed_now() -> tuple[int, int]:
     """Seed of the run, and the number of the sample, or else of the batch, that is worked on."""
     at: At | None = getattr(NOW, "at", None)
-    return (0, 0) if at is None else (at.config.seed_offset, _first_known(at.number, at.batch))
+    return (0, 0) if at is None else (at[0].seed_offset, _first_known(at[1], at[2]))
 
 
 def current(what: Literal["sample", "batch"], name: str) -> int:
     """The index of the sample, or the number of the batch, that is worked on."""
     at: At | None = getattr(NOW, "at", None)
-    found: Index = None if at is None else getattr(at, what)
+    found = None if at is None else at[3] if what == "sample" else at[2]
     if found is None:
         raise ConfigError(f"{name} is known only inside the functions of a task encoder that work on one")
     return found() if callable(found) else found
