@@ -67,7 +67,7 @@ def write_tokens(plan: TokenPlan, output: Output, advance: Advance) -> Written:
 
 
 def _told_digest(plan: TokenPlan) -> str | None:
-    """What the source's side file says of what is written; a copy has a digest of its own, which would hide a difference."""
+    """What the source's side file says of what is written: a copy has its own digest, which would hide a difference."""
     manifest = getattr(plan.source, "manifest", None)
     if not isinstance(manifest, Manifest) or plan.rule.action != "keep":
         return None
