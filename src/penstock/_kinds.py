@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
 from numpy.typing import NDArray
 
 from penstock.abc import Source, Stream, TokenSource
+from penstock.errors import ConfigError
 from penstock.types import Buffer, IntArray, Schema
 
 T_co = TypeVar("T_co", covariant=True)
@@ -178,6 +179,13 @@ class Derived(Protocol):
 def is_token_source(source: object) -> TypeGuard[TokenSource]:
     """Whether `source` is a TokenSource, without evaluating its properties."""
     return callable(getattr(type(source), "gather", None))
+
+
+def require_tokens(source: object, what: str) -> None:
+    """That `source` is a TokenSource, which `what` is made of; raises `ConfigError`."""
+    if not is_token_source(source):
+        hint = "`penstock pack` makes tokens of text; tokens_column= opens a column of ids as documents"
+        raise ConfigError(f"{what} needs documents of tokens", found=f"a {type(source).__name__}", hint=hint)
 
 
 def is_stream(source: object) -> TypeGuard[Stream[Any]]:

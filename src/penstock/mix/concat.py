@@ -53,10 +53,14 @@ def Concat(sources: Sequence[Any], *, mixed_tokenizers: bool = False) -> ConcatS
         mixed_tokenizers: accept token sources whose tokenizers are known to differ.
 
     Raises:
-        ConfigError: no source, token sources with different widths, or different tokenizers.
+        ConfigError: no source, a stream, token sources with different widths, or different tokenizers.
     """
     if not sources:
         raise ConfigError("nothing to concatenate", found="no source", expected="at least one")
+    for source in sources:
+        if not hasattr(type(source), "__len__"):
+            what, hint = "only sources, which end, are concatenated", "Streams are mixed: Blend, Stages"
+            raise ConfigError(what, found=f"a {type(source).__name__}", hint=hint)
     if not mixed_tokenizers:
         _check_equal("tokenizers", [getattr(source, "tokenizer_digest", None) for source in sources])
     if not all(is_token_source(source) for source in sources):

@@ -194,7 +194,7 @@ def _count(name: str, child: Any, repetitions: Weight) -> int:
 def _epoch_size(name: str, child: Any) -> int:
     """Samples of the child's epoch, through what changes single samples only."""
     node: Any = child
-    while is_stream(node):
+    while not hasattr(type(node), "__len__"):
         size = getattr(node, "size", None)
         if isinstance(size, int):
             return size

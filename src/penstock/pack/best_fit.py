@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from penstock._digest import borders_key, digest
 from penstock._hidden import stored_tokens
 from penstock._index import as_index, as_indices
-from penstock._kinds import Derived
+from penstock._kinds import Derived, require_tokens
 from penstock._places import token_extents
 from penstock._planes import Plane, add_planes, plane_fields
 from penstock._tree import brief, html, line, tree
@@ -137,6 +137,7 @@ class PackedWindows:
     """The source of windows that `BestFit` returns; the plan is made or read at first use."""
 
     def __init__(self, source: TokenSource, packing: BestFit) -> None:
+        require_tokens(source, "BestFit")
         largest = int(np.iinfo(source.dtype).max)
         if packing.pad_id > largest:
             raise ConfigError("pad_id does not fit the tokens", found=packing.pad_id, expected=f"0 to {largest}")

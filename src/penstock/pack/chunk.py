@@ -17,6 +17,7 @@ from penstock._borders import borders_around
 from penstock._digest import digest
 from penstock._hidden import stored_tokens, without_loss
 from penstock._index import as_index, as_indices
+from penstock._kinds import require_tokens
 from penstock._places import token_extents
 from penstock._planes import Plane, add_planes, has_input_planes, of_inputs, plane_fields, planes_of
 from penstock._recycled import Recycled
@@ -114,6 +115,7 @@ class Windows:
     """The source of windows over the tokens of `source` that `Chunk` returns."""
 
     def __init__(self, source: TokenSource, packing: Chunk) -> None:
+        require_tokens(source, "Chunk")
         self.source = source
         self._fingerprint: str | None = None
         self._new = Recycled()

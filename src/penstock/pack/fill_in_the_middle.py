@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from penstock._columns import column
 from penstock._digest import derive_key, digest
 from penstock._index import as_index, as_indices
+from penstock._kinds import require_tokens
 from penstock._planes import require_no_planes
 from penstock._resolved import excluded_below
 from penstock._tree import brief, html, line, tree
@@ -69,8 +70,9 @@ class FillInTheMiddle:
         suffix_id: int,
         seed: int,
     ) -> None:
+        require_tokens(source, "FillInTheMiddle")
         for name, share in (("rate", rate), ("spm_rate", spm_rate)):
-            if not 0 <= share <= 1:
+            if not (isinstance(share, int | float) and 0 <= share <= 1):
                 raise ConfigError(f"{name} is no share", found=share, expected="0 to 1")
         given = {"prefix_id": prefix_id, "middle_id": middle_id, "suffix_id": suffix_id}
         ids = {name: operator.index(one) for name, one in given.items()}

@@ -16,7 +16,7 @@ import numpy as np
 from penstock._digest import borders_key, digest
 from penstock._hidden import stored_tokens, without_loss
 from penstock._index import as_index, as_indices
-from penstock._kinds import Derived
+from penstock._kinds import Derived, require_tokens
 from penstock._places import token_extents
 from penstock._planes import add_planes, plane_fields, planes_of
 from penstock._tree import brief, html, line, tree
@@ -76,6 +76,7 @@ class MegatronWindows:
     """
 
     def __init__(self, source: TokenSource, packing: MegatronBlocks) -> None:
+        require_tokens(source, "MegatronBlocks")
         self.source = source
         self._fingerprint: str | None = None
         self.packing = packing

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from penstock._digest import digest
 from penstock._hidden import stored_tokens
 from penstock._index import as_index, as_indices
+from penstock._kinds import require_tokens
 from penstock._places import token_extents
 from penstock._planes import Plane, add_planes, plane_fields
 from penstock._tree import brief, html, line, tree
@@ -61,6 +62,7 @@ class WholeDocuments:
     """The source with one window for each document of `source`, empty ones too, that `Whole` returns."""
 
     def __init__(self, source: TokenSource, packing: Whole) -> None:
+        require_tokens(source, "Whole")
         largest = int(np.iinfo(source.dtype).max)
         if packing.pad_id > largest:
             raise ConfigError("pad_id does not fit the tokens", found=packing.pad_id, expected=f"0 to {largest}")

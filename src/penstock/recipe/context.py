@@ -57,12 +57,16 @@ class Context:
 
     def source(self, node: Mapping[str, Any]) -> Any:
         """The source below a node."""
-        made = self.child(node["source"], "source")
-        if is_stream(made):
+        return self.source_of(node["source"], "source")
+
+    def source_of(self, node: Any, name: str) -> Any:
+        """The same of one that stands under `name`, such as in a list."""
+        made = self.child(node, name)
+        if not hasattr(type(made), "__len__"):
             raise ConfigError(
                 f"{self.at or 'the recipe'} needs a source, which ends",
                 path=self.file,
-                found=f"a {type(made).__name__} as source",
+                found=f"a {type(made).__name__} as {name}",
             )
         return made
 

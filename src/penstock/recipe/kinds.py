@@ -20,6 +20,7 @@ from penstock.mix import Balance, Blend, Concat, Epochs, Join, Map, Stages, Stre
 from penstock.order import Sequential, Shuffle, Skip, Take
 from penstock.order.compat.modalities import ModalitiesShuffle
 from penstock.order.compat.seqax import SeqaxParams, SeqaxPass
+from penstock.order.ordered import OrderedStream
 from penstock.pack import BestFit, Chunk, FillInTheMiddle, MegatronBlocks, PackByLength, Whole
 from penstock.recipe.code import joiner_of
 from penstock.recipe.context import Context
@@ -42,7 +43,6 @@ COUNT: dict[str, Any] = {"type": "integer", "minimum": 1}
 INDEX: dict[str, Any] = {"type": "integer", "minimum": 0}
 MAYBE_INT: dict[str, Any] = {"type": ["integer", "null"]}
 INT: dict[str, Any] = {"type": "integer"}
-ANY: dict[str, Any] = {}
 PAIRS: dict[str, Any] = {"type": "array", "items": {"type": "array", "items": INDEX, "minItems": 2, "maxItems": 2}}
 FREE: dict[str, Any] = {"type": "object"}
 
@@ -128,13 +128,13 @@ def _subset(context: Context, node: Mapping[str, Any]) -> Any:
 
 
 def _concat(context: Context, node: Mapping[str, Any]) -> Any:
-    sources = [context.child(one, f"sources[{place}]") for place, one in enumerate(node["sources"])]
+    sources = [context.source_of(one, f"sources[{place}]") for place, one in enumerate(node["sources"])]
     return Concat(sources, mixed_tokenizers=node.get("mixed_tokenizers", False))
 
 
 def _join(context: Context, node: Mapping[str, Any]) -> Any:
     names = [one["name"] for one in node["members"]]
-    sources = [context.child(one["source"], f"members[{place}]") for place, one in enumerate(node["members"])]
+    sources = [context.source_of(one["source"], f"members[{place}]") for place, one in enumerate(node["members"])]
     how = [one.get("how") or "error" for one in node["members"]][1:]
     label = node.get("joiner")
     joiner = None
@@ -165,7 +165,7 @@ def _weighed(context: Context, node: Mapping[str, Any], key: str) -> list[tuple[
 
 
 def _aux(context: Context, node: Mapping[str, Any]) -> Any:
-    stores = {name: context.child(one, f"aux.{name}") for name, one in node["aux"].items()}
+    stores = {name: context.source_of(one, f"aux.{name}") for name, one in node["aux"].items()}
     return WithAux(context.either(node), **stores)
 
 
@@ -211,8 +211,7 @@ def _by_length(context: Context, node: Mapping[str, Any]) -> Any:
 
 
 def _seqax(context: Context, node: Mapping[str, Any]) -> Any:
-    own = {key: node[key] for key in _SEQAX if key in node}
-    return SeqaxPass(context.source(node), SeqaxParams(**own))
+    return SeqaxPass(context.source(node), SeqaxParams(**{key: node[key] for key in _SEQAX}))
 
 
 def _fill_in_the_middle(context: Context, node: Mapping[str, Any]) -> Any:
@@ -274,7 +273,8 @@ def _balance(context: Context, node: Mapping[str, Any]) -> Any:
     # By its own name alone: no function makes costs.
     costs = None if label is None else dict(context.code.functions).get(label)
     known = getattr(getattr(stream, "source", None), "costs", None)
-    if label is not None and costs is None and (known is None or array_digest(known) != label):
+    lacks = isinstance(stream, OrderedStream) and costs is None  # of other streams Balance says why
+    if label is not None and lacks and (known is None or array_digest(known) != label):
         raise context.unknown_array("costs", label, f"the cost of each of {stream.size:,} samples")
     return Balance(stream, node["world"], costs, **own)
 
@@ -299,7 +299,7 @@ def _streaming(context: Context, node: Mapping[str, Any]) -> Any:
     given: Any = source
     if chosen is not None:
         parts = [source] if len(chosen) == 1 else list(source.children().values())
-        if len(parts) != len(chosen):
+        if len(parts) != len(chosen) or not all(hasattr(type(part), "__len__") for part in parts):
             raise ConfigError("choose= has a number for each source", path=context.path, found=chosen)
         given = [(part, {"choose": number}) for part, number in zip(parts, chosen, strict=True)]
         if chosen == [len(part) for part in parts]:
@@ -323,7 +323,7 @@ def _metadataset(context: Context, node: Mapping[str, Any]) -> Any:
 
 _DIGEST = re.compile("[0-9a-f]{16}")
 _DECODE = ("trust", "most_pixels", "most_bytes", "frames", "sound")
-_SEQAX = tuple(SeqaxParams.__dataclass_fields__)
+_SEQAX: dict[str, Any] = {name: INDEX if name == "seed" else COUNT for name in SeqaxParams.__dataclass_fields__}
 _SOURCE = {"source": NODE}
 _FIM_IDS = ("prefix_id", "middle_id", "suffix_id")
 _SHARE = {"type": "number", "minimum": 0, "maximum": 1}
@@ -389,7 +389,7 @@ KINDS: dict[str, Kind] = {
     "pack-by-length": Kind(
         _by_length, {"room": COUNT, "fn": TEXT, **_SOURCE}, {"too_long": {"enum": ["error", "alone", "drop"]}}, _VERSION
     ),
-    "seqax-pass": Kind(_seqax, _SOURCE, dict.fromkeys(_SEQAX, ANY), _VERSION),
+    "seqax-pass": Kind(_seqax, {**_SEQAX, **_SOURCE}, {}, _VERSION),
     "shuffle": Kind(
         _shuffle, _SOURCE,
         {"seed": MAYBE_INT, "mode": _MODE, "lanes": COUNT, "open_blocks": COUNT, "block_size": COUNT},
