@@ -53,7 +53,7 @@ def tally(token_bytes: int, eos_id: int, sink: Any) -> Any:
         pass
 
     class Job:
-        field, engine, skip, excluded, keep_map = "text", "gigatoken", False, {}, False
+        field, engine, skip, excluded, keep_map, fill_in = "text", "gigatoken", False, {}, False, None
         spec = Spec()
 
     Spec.token_bytes, Spec.eos_id = token_bytes, eos_id  # type: ignore[attr-defined]
