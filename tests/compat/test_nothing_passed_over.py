@@ -47,6 +47,8 @@ UNREAD = {
     "energon/walks.py:SavableDataset.split:place": "abstract, too",
     "energon/walks.py:SavableDataset.walk:lane": "abstract, too",
     "energon/walks.py:SavableDataset.walk:place": "abstract, too",
+    "energon/encoded.py:Uncooked.__call__:position": "a cook's signature; what is left as it is has no position in it",
+    "energon/encoded.py:Uncooked.cook_all:positions": "as of one",
     "energon/encoder.py:TaskEncoder.batch_group_criterion:sample": "a hook; the default puts all samples in one group",
     "energon/stores.py:FileStore.__getitem__:key": "abstract: a store of the program's own has it",
     "energon/stores.py:Lazy.get:sample": "abstract, too",
