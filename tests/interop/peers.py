@@ -131,6 +131,17 @@ PEERS: dict[str, Peer] = {
         versions={"mosaicml-streaming": "0.13.0"},
         stubs=True,
     ),
+    "spark": Peer(
+        # Its engine is Java's, which pip does not bring. The streaming package and ours write from its dataframes.
+        requirements=(
+            *("pyspark==3.5.9", "pandas", "pyarrow", "mosaicml-streaming==0.13.0", "torch==2.13.0", "msgspec>=0.18"),
+            *("xxhash>=3.4", "PyYAML>=6", "zstandard"),
+        ),
+        probe="import pyspark, streaming, msgspec, yaml, shutil\nassert shutil.which('java'), 'java is not installed'",
+        versions={"pyspark": "3.5.9", "mosaicml-streaming": "0.13.0"},
+        required=False,
+        stubs=True,
+    ),
     "energon": Peer(
         requirements=("megatron-energon==7.4.1", "torch==2.13.0", "mfusepy"),
         probe="import megatron.energon",
