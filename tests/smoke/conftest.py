@@ -6,6 +6,7 @@ fails; with `--without-extras`, which a release tries, it is skipped by the hint
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,6 +21,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def may_lack_extras(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--without-extras", default=False))
+
+
+@pytest.fixture
+def skip_what_lacks(may_lack_extras: bool) -> Callable[[Any, str], None]:
+    """Skips by the exit status of a command, or by what it says where its status is another tool's."""
+
+    def skip(status: Any, said: str) -> None:
+        if may_lack_extras and (status == MissingExtra.exit_status or "is needed here and not" in said):
+            pytest.skip(said)
+
+    return skip
 
 
 @pytest.hookimpl(wrapper=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -13,7 +15,7 @@ from tests.smoke.test_commands import USES, leaves, place  # noqa: F401
 
 from penstock.cli._heartbeat import SERVING as WAITING
 from penstock.cli.main import cli, main
-from penstock.errors import MissingExtra, PenstockError
+from penstock.errors import PenstockError
 
 COMMON = {"--quiet", "--verbose", "--progress", "--json", "--no-color", "--debug"}
 SERVING = ("view", "mount", "energon mount")
@@ -51,13 +53,12 @@ def test_a_document_alone_where_it_is_quiet(
     name: str,
     place: Path,  # noqa: F811
     capfd: pytest.CaptureFixture[str],
-    may_lack_extras: bool,
+    skip_what_lacks: Callable[[Any, str], None],
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main([*name.split(), *USES[name].arguments.split(), "-q", "--json"])
     told = capfd.readouterr()
-    if may_lack_extras and ended.value.code == MissingExtra.exit_status:
-        pytest.skip(told.err)
+    skip_what_lacks(ended.value.code, told.err)
     assert ended.value.code == 0, told.err
     assert isinstance(json.loads(told.out), dict)
     assert told.err == ""
@@ -68,7 +69,7 @@ def test_progress_is_shown_as_it_is_asked_for(
     name: str,
     place: Path,  # noqa: F811
     capfd: pytest.CaptureFixture[str],
-    may_lack_extras: bool,
+    skip_what_lacks: Callable[[Any, str], None],
 ) -> None:
     """Of a short one: an object at its end, and no word in the other modes; `-v` changes nothing of what is made."""
 
@@ -79,8 +80,7 @@ def test_progress_is_shown_as_it_is_asked_for(
         with pytest.raises(SystemExit) as ended:
             main([*options, *name.split(), *USES[name].arguments.split()])
         said = capfd.readouterr()
-        if may_lack_extras and ended.value.code == MissingExtra.exit_status:
-            pytest.skip(said.err)
+        skip_what_lacks(ended.value.code, said.err)
         assert ended.value.code == 0, said.err
         return said.out, said.err.splitlines()
 

@@ -45,12 +45,12 @@ def redistribute(files: Sequence[Place], folder: Place, ranks: int) -> list[str]
     """
     if ranks < 1:
         raise ConfigError("a run has one rank or more", found=ranks)
+    torch: Any = require("torch", extra="torch")
     ordered = sorted(files, key=lambda file: _words(file.name)[1])
     names = _names([file.name for file in ordered], ranks)
     read = [_read(file) for file in ordered]
     joined = join_states([state for state, _ in read])
     out = io.BytesIO()
-    torch: Any = require("torch", extra="torch")
     torch.save({_INSIDE: joined} if read[0][1] else joined, out)
     paths = [output_path(folder.store, folder.child(name).path) for name in names]
     for path in paths:
