@@ -72,7 +72,7 @@ class FillInTheMiddle:
     ) -> None:
         require_tokens(source, "FillInTheMiddle")
         for name, share in (("rate", rate), ("spm_rate", spm_rate)):
-            if not (isinstance(share, int | float) and 0 <= share <= 1):
+            if not (isinstance(share, int | float) and 0 <= share <= 1):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ConfigError(f"{name} is no share", found=share, expected="0 to 1")
         given = {"prefix_id": prefix_id, "middle_id": middle_id, "suffix_id": suffix_id}
         ids = {name: operator.index(one) for name, one in given.items()}
