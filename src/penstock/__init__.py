@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from penstock.reshape.split import split as split
     from penstock.view.report import report as report
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __getattr__, __dir__ = facade(__name__)
 
