@@ -211,9 +211,9 @@ class Round:
             yield f"no error, and other files: {sorted(changed)}"
 
     def _names(self) -> set[str]:
-        """What a message may name: a file or a folder of this run."""
+        """What a message may name: a file or a folder of this run; those for a while have other names in each."""
         paths = [path for _, path in self.calls] + [str(self.folder)]
-        return {os.path.basename(path).partition(".")[0] or os.path.basename(path) for path in paths} - {""}
+        return {os.path.basename(path).partition(".")[0] or os.path.basename(path) for path in paths} - {""} | {"tmp/"}
 
     def child(self, work: object) -> Ended:
         out, err = self.base / "out", self.base / "err"
