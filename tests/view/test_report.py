@@ -132,6 +132,18 @@ def test_what_is_broken_has_its_place(tmp_path: Path) -> None:
         ps.report(tmp_path / "cut.pbin", tmp_path / "cut.html", format="pbin")
 
 
+def test_a_disk_that_fails_ends_the_report_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = make_recipe(tmp_path)
+
+    def fail(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "a.pbin")
+
+    monkeypatch.setattr("penstock.view.facts.batches.sample_of", fail)
+    with pytest.raises(PermissionError):
+        ps.report(recipe, tmp_path / "out.html")
+    assert not (tmp_path / "out.html").exists()
+
+
 def test_only_a_report_is_replaced(tmp_path: Path) -> None:
     make_tokens(tmp_path)
     target, page = tmp_path / "books.pbin", tmp_path / "a.html"

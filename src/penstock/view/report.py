@@ -32,6 +32,7 @@ from penstock.view.draw.words import count, plural, share
 from penstock.view.facts.batches import BatchFacts, batch, eos_id_of, sample_of
 from penstock.view.facts.bounds import Bounds
 from penstock.view.facts.dataset import Overview, overview
+from penstock.view.facts.figures import is_of_the_disk
 from penstock.view.facts.findings import health
 from penstock.view.facts.media import thumbnail
 from penstock.view.facts.opening import Opened, OpenedRun, is_recipe, open_run, open_target
@@ -262,7 +263,7 @@ def _of_run(run: OpenedRun, step: int, steps: int | None, examples: int) -> Iter
         yield _section("Over the steps", tag("p", describe_error(error), class_="muted"))
     else:
         yield _section("Over the steps", _over_steps(found), _assumed(found.is_assumed, found.global_batch))
-    shown = batch(run, step, most=max(1, min(examples, 12)), bounds=_BOUNDS)
+    shown = batch(run, step, most=max(1, min(examples, 12)), bounds=_BOUNDS, strict=True)
     yield _section(
         f"The batch of step {count(step)}", _batch(run, shown), _assumed(shown.is_assumed, shown.global_batch)
     )
@@ -323,7 +324,9 @@ def _window(run: OpenedRun, position: int) -> TokenRun | None:
     try:
         found = sample_of(run, position)
         return tokens(found, texts=run.vocabulary, eos_id=eos_id_of(run.data), most=_FIRST_TOKENS)
-    except Exception:  # what has no tokens, or can't be read, is told by its panels
+    except Exception as error:  # what has no tokens, or can't be read, is told by its panels
+        if is_of_the_disk(error):
+            raise
         return None
 
 

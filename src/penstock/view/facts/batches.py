@@ -15,6 +15,7 @@ from penstock.errors import ConfigError, TooLarge
 from penstock.load.explain import explain_step, run_of
 from penstock.order import Sequential
 from penstock.view.facts.bounds import IN_LIST, MOST_JSON_BYTES, Bounds, most_sample_bytes
+from penstock.view.facts.figures import is_of_the_disk
 from penstock.view.facts.opening import OpenedRun
 from penstock.view.facts.panel import Panels, describe_error, panels
 from penstock.view.facts.run import USUAL_BATCH
@@ -131,6 +132,7 @@ def batch(
     start: int = 0,
     show_all: bool = False,
     bounds: Bounds = IN_LIST,
+    strict: bool = False,
 ) -> BatchFacts:
     """The batch of a step as the model sees it.
 
@@ -147,6 +149,7 @@ def batch(
         most, start: which samples of the batch are shown, at most 64.
         show_all: also internal fields.
         bounds: how much is shown of each.
+        strict: raise errors of the disk.
 
     Raises:
         ConfigError: no such step or rank, or more than 65,536 samples in the step.
@@ -159,7 +162,7 @@ def batch(
     for one in origins:
         counts[one.source] = counts.get(one.source, 0) + 1
     shown = origins[max(0, start) : max(0, start) + min(most, MOST_SAMPLES)]
-    samples, error = _samples(run, shown, show_all, bounds)
+    samples, error = _samples(run, shown, show_all, bounds, strict=strict)
     fields = _fields(run, shown, len(origins)) if error is None else ()
     return BatchFacts(
         step=step,
@@ -238,7 +241,7 @@ def _origin(row: dict[str, Any], world: int) -> Origin:
 
 
 def _samples(
-    run: OpenedRun, origins: list[Origin], show_all: bool, bounds: Bounds
+    run: OpenedRun, origins: list[Origin], show_all: bool, bounds: Bounds, *, strict: bool
 ) -> tuple[tuple[BatchSample, ...], str | None]:
     made: list[BatchSample] = []
     for one in origins:
@@ -248,6 +251,8 @@ def _samples(
             shown = panels(sample_of(run, one.position), index=one.index, show_all=show_all, decode=run.decode,
                            bounds=bounds)  # fmt: skip
         except Exception as error:  # a function that may not run, a sample that can't be read: the others are shown
+            if strict and is_of_the_disk(error):
+                raise
             shown = Panels(one.index, one.key, (), 0, error=describe_error(error))
         made.append(BatchSample(one, shown))
     return tuple(made), None

@@ -41,6 +41,11 @@ def is_too_large_here(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno == errno.ENOMEM
 
 
+def is_of_the_disk(error: BaseException) -> bool:
+    """Whether a disk or store failed, which a page that stays must not tell as a fault of the data."""
+    return isinstance(error, OSError) and not is_too_large_here(error)
+
+
 def at_hand(ask: Callable[[], T], size_bytes: int | None) -> T | None:
     """What `ask` gives, where that takes no long work; None where it does.
 

@@ -18,7 +18,7 @@ from penstock.errors import ConfigError, Excluded, NotFound, TooLarge
 from penstock.formats._excluding import stored
 from penstock.types import Extent
 from penstock.view.facts.bounds import IN_LIST, MOST_NAME_CHARACTERS, Bounds, most_sample_bytes
-from penstock.view.facts.figures import is_too_large_here
+from penstock.view.facts.figures import is_of_the_disk
 from penstock.view.facts.media import HEAD_BYTES, OTHER, SHOWN_BY_BROWSERS, sniff_media
 from penstock.view.facts.opening import Opened
 from penstock.view.facts.panel import Panel, Panels, describe_error, panel, panels, stored_panel
@@ -97,7 +97,7 @@ def sample_at(
     except MemoryError:
         return Panels(index, None, (), 0, error="this sample does not fit into memory")
     except Exception as error:  # a store that fails, bytes that are damaged, a type of another's: the list goes on
-        if strict and isinstance(error, OSError) and not is_too_large_here(error):
+        if strict and is_of_the_disk(error):
             raise
         if failed is not None:
             failed(error)
