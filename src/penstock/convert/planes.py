@@ -7,11 +7,9 @@ from collections.abc import Generator
 
 from penstock._planes import planes_of
 from penstock.convert.plan import TokenPlan
-from penstock.errors import NotFound
 from penstock.formats import finish_planes, get_format
-from penstock.formats._planed_writer import PlaneFiles, drop_unfinished, settle_planes
-from penstock.formats._planes import EDGE_TOKENS, INDEX, base_at
-from penstock.store.outputs import output_path
+from penstock.formats._planed_writer import planes_beside, settle_planes
+from penstock.formats._planes import EDGE_TOKENS
 
 _RUN_TOKENS = 1 << 22
 
@@ -28,10 +26,8 @@ def planes_along(plan: TokenPlan) -> Generator[None]:
         return
     store, path, chosen = output.place.store, output.place.path, get_format(output.dataset.format)
     finish_planes(chosen.name, store, path)
-    if not (plan.sharing.joins and plan.file_tokens):  # there another finisher may be at the same
-        drop_unfinished(chosen, store, path)
-    files = PlaneFiles(chosen, store, path, planes)
-    try:
+    joins = plan.sharing.joins and plan.file_tokens is not None
+    with planes_beside(chosen, store, path, planes, joins=joins) as files:
         source, total = plan.source, plan.source.num_tokens
         for start in range(0, total, _RUN_TOKENS):
             stop = min(total, start + _RUN_TOKENS)
@@ -40,15 +36,6 @@ def planes_along(plan: TokenPlan) -> Generator[None]:
         edge = min(EDGE_TOKENS, total)
         files.publish(total, source.tokens(0, edge), source.tokens(total - edge, total))
         yield
-    except BaseException:
-        files.abort()
-        raise
-    try:
-        files.settle()
-    except (NotFound, FileNotFoundError):
-        base = base_at(chosen.name, store, output_path(store, path)) or path
-        if not store.exists(base + INDEX):  # else another finisher of the same plan was first
-            raise
 
 
 def settle_again(plan: TokenPlan) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -251,6 +251,35 @@ class PlaneFiles:
                 copy.write(staged.read_at(start_bytes, min(_COPY_BYTES, staged.tell() - start_bytes)))
             copy.commit()
         staged.abort()
+
+
+@contextlib.contextmanager
+def planes_beside(
+    chosen: Format, store: Store, path: str, planes: Mapping[str, str], *, joins: bool
+) -> Generator[PlaneFiles]:
+    """Planes of an output that the block writes, publishes, and then makes visible: they count with its tokens.
+
+    Args:
+        chosen: format of the tokens.
+        store: where they will be.
+        path: their path.
+        planes: name → dtype.
+        joins: whether another finisher may be at the same, whose planes then stay.
+    """
+    if not joins:
+        drop_unfinished(chosen, store, path)
+    files = PlaneFiles(chosen, store, path, planes)
+    try:
+        yield files
+    except BaseException:
+        files.abort()
+        raise
+    try:
+        files.settle()
+    except (NotFound, FileNotFoundError):
+        base = base_at(chosen.name, store, output_path(store, path)) or path
+        if not store.exists(base + INDEX):  # else another finisher of the same plan was first
+            raise
 
 
 class PlanedWriter:

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from penstock._planes import LOSS_MASK
 from penstock.abc import Format
 from penstock.codec.tokens import dtype_for
-from penstock.errors import NotFound, PrepareError, Unsupported
+from penstock.errors import PrepareError, Unsupported
 from penstock.formats import get_format
-from penstock.formats._planed_writer import PlaneFiles, drop_unfinished, settle_planes
-from penstock.formats._planes import EDGE_TOKENS, INDEX, base_at
+from penstock.formats._planed_writer import planes_beside, settle_planes
+from penstock.formats._planes import EDGE_TOKENS, base_at
 from penstock.formats.tokens.folder.side import NAME as FOLDER
 from penstock.prepare.tokens.encode import Books
 from penstock.prepare.tokens.one_file import shuffled_place
@@ -57,13 +57,10 @@ def kept_mask(
     if material.selection.chat is None:
         yield
         return
-    store, base = request.output.store, require_place_of_mask(request)
-    chosen, path = _masked(request), request.output.path
+    require_place_of_mask(request)
     settle_mask(request)
-    if not (request.sharing.joins and request.is_folder):  # there another finisher may be at the same
-        drop_unfinished(chosen, store, path)
-    tally, files = _Tally(material, books), PlaneFiles(chosen, store, path, _PLANES)
-    try:
+    tally, joins = _Tally(material, books), request.sharing.joins and request.is_folder
+    with planes_beside(_masked(request), request.output.store, request.output.path, _PLANES, joins=joins) as files:
         for part in parts:
             mask = tally.mask_of(work, part)
             if request.shuffle is None:
@@ -75,14 +72,6 @@ def kept_mask(
             files.write({LOSS_MASK: _bits(read_part(folder.child(part.path), width)[0])})
         files.publish(sum(part.tokens for part in made), *_edges(folder, made, width))
         yield
-    except BaseException:
-        files.abort()
-        raise
-    try:
-        files.settle()
-    except (NotFound, FileNotFoundError):
-        if not store.exists(base + INDEX):  # else another finisher of the same plan was first
-            raise
 
 
 def settle_mask(request: Request) -> None:
