@@ -188,9 +188,14 @@ def require_tokens(source: object, what: str) -> None:
         raise ConfigError(f"{what} needs documents of tokens", found=f"a {type(source).__name__}", hint=hint)
 
 
+def is_finite(made: object) -> bool:
+    """Whether it has a length: a Source, and nothing endless. Not all that is endless is a Stream: see `LaneStream`."""
+    return hasattr(type(made), "__len__")
+
+
 def is_stream(source: object) -> TypeGuard[Stream[Any]]:
     """Whether `source` is an endless Stream rather than a finite Source."""
-    return callable(getattr(type(source), "locate", None)) and not hasattr(type(source), "__len__")
+    return callable(getattr(type(source), "locate", None)) and not is_finite(source)
 
 
 def is_lane_stream(source: object) -> TypeGuard[LaneStream[Any]]:

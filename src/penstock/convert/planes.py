@@ -6,12 +6,11 @@ import contextlib
 from collections.abc import Generator
 
 from penstock._planes import planes_of
+from penstock.convert.documents import RUN_TOKENS
 from penstock.convert.plan import TokenPlan
 from penstock.formats import finish_planes, get_format
 from penstock.formats._planed_writer import planes_beside, settle_planes
 from penstock.formats._planes import EDGE_TOKENS
-
-_RUN_TOKENS = 1 << 22
 
 
 @contextlib.contextmanager
@@ -29,8 +28,8 @@ def planes_along(plan: TokenPlan) -> Generator[None]:
     joins = plan.sharing.joins and plan.file_tokens is not None
     with planes_beside(chosen, store, path, planes, joins=joins) as files:
         source, total = plan.source, plan.source.num_tokens
-        for start in range(0, total, _RUN_TOKENS):
-            stop = min(total, start + _RUN_TOKENS)
+        for start in range(0, total, RUN_TOKENS):
+            stop = min(total, start + RUN_TOKENS)
             values = {name: one.read(start, stop) for name, one in planes_of(source).items()}
             files.write(files.as_stored(values, stop - start))
         edge = min(EDGE_TOKENS, total)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._kinds import HasHorizon, is_token_source
+from penstock._kinds import HasHorizon, is_finite, is_token_source
 
 _STARVING = 0.05
 
@@ -134,7 +134,7 @@ def _walk(node: Any, place: str, reads: int, tokens: int | None, found: dict[str
         several = len(children) > 1
         for name, count in reached.items():
             _walk(children[name], _below(place, name) if several else place, count, tokens, found)
-    elif hasattr(type(node), "__len__"):
+    elif is_finite(node):
         length = len(node)
         in_all = None if tokens is None else tokens * reads
         found[place] = SourceMetrics(reads, reads / length if length else 0.0, in_all)

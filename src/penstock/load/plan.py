@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._kinds import HasHorizon, is_lane_stream, is_stream, is_token_source
+from penstock._kinds import HasHorizon, is_finite, is_lane_stream, is_stream, is_token_source
 from penstock._places import place_of
 from penstock._tree import ShownDict
 from penstock.errors import ConfigError
@@ -176,7 +176,7 @@ def _sources(node: Any, path: str, reads: int, is_by_blocks: bool) -> Iterable[_
         for name, child in streams.items():
             below = path if len(streams) == 1 else f"{path}/{name}" if path else name
             yield from _sources(child, below, min(reads, reached.get(name, 0)), is_by_blocks)
-    elif hasattr(type(node), "__len__"):
+    elif is_finite(node):
         yield _Found(path, node, reads, is_by_blocks)
     else:
         for child in children.values():

@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock._digest import derive_key, digest
 from penstock._index import as_position, as_positions
-from penstock._kinds import is_stream
+from penstock._kinds import is_finite, is_stream
 from penstock._naming import naming
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Stream
@@ -189,7 +189,7 @@ class Blend:
         seed = derive_key(self.seed, "child", name) >> 12  # 52 bits: every JSON reader keeps them
         if is_stream(child):
             return seeded(child, seed)
-        if not hasattr(type(child), "__len__"):
+        if not is_finite(child):
             raise ConfigError(
                 f"{name!r} is neither a stream nor a source",
                 found=f"a {type(child).__name__}",

@@ -15,7 +15,7 @@ from penstock._columns import groups, scatter
 from penstock._digest import digest, kept_key
 from penstock._hidden import NO_RUNS, Hidden, join_hidden, stored_tokens
 from penstock._index import as_index, as_indices
-from penstock._kinds import is_token_source
+from penstock._kinds import is_finite, is_token_source
 from penstock._places import extents_of_tokens, keys_of, place_of, token_extents
 from penstock._planes import Plane, planes_of
 from penstock._resolved import excluded_of, prefetch_of, prefetch_parts, samples_of
@@ -58,7 +58,7 @@ def Concat(sources: Sequence[Any], *, mixed_tokenizers: bool = False) -> ConcatS
     if not sources:
         raise ConfigError("nothing to concatenate", found="no source", expected="at least one")
     for source in sources:
-        if not hasattr(type(source), "__len__"):
+        if not is_finite(source):
             what, hint = "only sources, which end, are concatenated", "Streams are mixed: Blend, Stages"
             raise ConfigError(what, found=f"a {type(source).__name__}", hint=hint)
     if not mixed_tokenizers:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
-from penstock._kinds import is_stream
+from penstock._kinds import is_finite, is_stream
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Stream
 from penstock.errors import ConfigError
@@ -194,7 +194,7 @@ def _count(name: str, child: Any, repetitions: Weight) -> int:
 def _epoch_size(name: str, child: Any) -> int:
     """Samples of the child's epoch, through what changes single samples only."""
     node: Any = child
-    while not hasattr(type(node), "__len__"):
+    while not is_finite(node):
         size = getattr(node, "size", None)
         if isinstance(size, int):
             return size

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock._kinds import is_stream
+from penstock._kinds import is_finite, is_stream
 from penstock.errors import ConfigError, UnsafeData
 from penstock.formats import open_source
 from penstock.recipe.budget import Budget
@@ -62,7 +62,7 @@ class Context:
     def source_of(self, node: Any, name: str) -> Any:
         """The same of one that stands under `name`, such as in a list."""
         made = self.child(node, name)
-        if not hasattr(type(made), "__len__"):
+        if not is_finite(made):
             raise ConfigError(
                 f"{self.at or 'the recipe'} needs a source, which ends",
                 path=self.file,

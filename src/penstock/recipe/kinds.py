@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from penstock._digest import array_digest
+from penstock._kinds import is_finite
 from penstock._naming import naming
 from penstock.codec.parts import IMAGE_KINDS, DecodeOptions
 from penstock.cook import Cooker, Crude, PackStream, cook
@@ -299,7 +300,7 @@ def _streaming(context: Context, node: Mapping[str, Any]) -> Any:
     given: Any = source
     if chosen is not None:
         parts = [source] if len(chosen) == 1 else list(source.children().values())
-        if len(parts) != len(chosen) or not all(hasattr(type(part), "__len__") for part in parts):
+        if len(parts) != len(chosen) or not all(map(is_finite, parts)):
             raise ConfigError("choose= has a number for each source", path=context.path, found=chosen)
         given = [(part, {"choose": number}) for part, number in zip(parts, chosen, strict=True)]
         if chosen == [len(part) for part in parts]:

@@ -394,7 +394,7 @@ def test_links_out_of_a_folder_are_not_shown_while_it_is_listed(tmp_path: Path) 
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.jsonl").write_text('{"text": "theirs"}\n')
     (tmp_path / "data" / "b.jsonl").symlink_to(tmp_path / "secret.jsonl")
-    found = beginning.beginning_of(place_of(tmp_path / "data"))
+    found = beginning.first_files_of(place_of(tmp_path / "data"))
     assert found is not None
     assert found.text_files is not None
     assert [Path(one).name for one in found.text_files[1]] == ["a.jsonl"]

@@ -14,7 +14,7 @@ MOST_FILES = 1000
 _MOST_ENTRIES = 5000
 
 
-def beginning_of(folder: Place) -> Opened | None:
+def first_files_of(folder: Place) -> Opened | None:
     """The first JSONL files that a look into a folder comes upon, as one dataset; None where there are none.
 
     At most 1,000 of the first 5,000 names; links are left out. Far away it is one request, as for any listing.

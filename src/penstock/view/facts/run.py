@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._kinds import is_lane_stream, is_stream
+from penstock._kinds import is_finite, is_lane_stream, is_stream
 from penstock._printable import recordable
 from penstock._secrets import redact
 from penstock.errors import ConfigError
@@ -216,7 +216,7 @@ def _node(
         place = f"{above}/{one}" if above else one
         below.append(_node(child, one, place, *shares.get(one, (None, None)), ends.get(one), left))
     about = str(node.summary()) if hasattr(type(node), "summary") else type(node).__name__
-    samples = len(node) if not children and hasattr(type(node), "__len__") else None
+    samples = len(node) if not children and is_finite(node) else None
     kind = about.partition(" ")[0]
     return Node(
         _shown(name), _shown(above), kind, _shown(about), asked, share, until, samples, tuple(below), len(children)
