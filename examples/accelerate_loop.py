@@ -16,7 +16,7 @@ from accelerate import Accelerator
 from torch import nn
 
 from penstock.load.torch import torch_loader
-from toy import VOCABULARY, arguments, note, replace, windows
+from toy import VOCABULARY, arguments, leave, note, replace, windows
 
 GLOBAL_BATCH = 12
 SAVE_EVERY = 5
@@ -54,6 +54,7 @@ def main() -> None:
                 replace(last, lambda path, name=name: path.write_text(name))
                 shutil.rmtree(given.folder / f"step-{step + 1 - SAVE_EVERY}", ignore_errors=True)
     accelerator.end_training()
+    leave()
 
 
 if __name__ == "__main__":

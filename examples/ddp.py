@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from penstock.load.torch import torch_loader
-from toy import VOCABULARY, arguments, note, replace, windows
+from toy import VOCABULARY, arguments, leave, note, replace, windows
 
 GLOBAL_BATCH = 12
 SAVE_EVERY = 5
@@ -50,7 +50,7 @@ def main() -> None:
         if (step + 1) % SAVE_EVERY == 0 and dist.get_rank() == 0:
             states = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "loader": loader.state_dict()}
             replace(last, lambda path, states=states: torch.save(states, path))
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

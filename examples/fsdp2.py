@@ -21,7 +21,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from penstock.load.torch import torch_loader
-from toy import VOCABULARY, arguments, note, replace, windows
+from toy import VOCABULARY, arguments, leave, note, replace, windows
 
 GLOBAL_BATCH = 12
 SAVE_EVERY = 5
@@ -69,7 +69,7 @@ def main() -> None:
                 text = json.dumps({"name": name, "loader": loader.state_dict()})
                 replace(last, lambda path, text=text: path.write_text(text))
                 shutil.rmtree(given.folder / f"step-{step + 1 - SAVE_EVERY}", ignore_errors=True)
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from megatron.core.tensor_parallel import ColumnParallelLinear, VocabParallelEmb
 from torch import nn
 
 from penstock.load.torch import torch_loader
-from toy import VOCABULARY, arguments, note, replace, windows
+from toy import VOCABULARY, arguments, leave, note, replace, windows
 
 SAVE_EVERY, TENSOR_PARALLEL = 5, 2
 NAMES = {"inputs": "tokens", "targets": "labels", "loss_mask": "loss_mask", "positions": "position_ids"}
@@ -91,7 +91,7 @@ def main() -> None:
             dist.barrier()
             if dist.get_rank() == 0:  # all parts are there
                 replace(last, lambda path: path.write_text(str(args.consumed_train_samples)))
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

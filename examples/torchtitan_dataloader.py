@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torchtitan.components.dataloader import BaseDataLoader
 
 from penstock.load.torch import torch_loader
-from toy import LENGTH, VOCABULARY, arguments, note, replace, windows
+from toy import LENGTH, VOCABULARY, arguments, leave, note, replace, windows
 
 GLOBAL_BATCH = 12
 SAVE_EVERY = 5
@@ -92,7 +92,7 @@ def main() -> None:
             if rank == 0:  # the folder is whole, so it may be named
                 replace(last, lambda path, name=name: path.write_text(name))
                 shutil.rmtree(given.folder / f"step-{step + 1 - SAVE_EVERY}", ignore_errors=True)
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

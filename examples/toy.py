@@ -64,3 +64,16 @@ def replace(path: Path, write: Any) -> None:
     temporary = path.with_name(path.name + ".new")
     write(temporary)
     os.replace(temporary, path)
+
+
+def leave() -> None:
+    """End torch's process group, if there is one, and give gloo's threads time to let go of what they have reduced.
+
+    They need the interpreter for that, and where it ends before them, torch aborts (pytorch/pytorch#179291).
+    """
+    from torch import distributed  # the JAX example runs without torch
+
+    if distributed.is_initialized():
+        distributed.barrier()
+        distributed.destroy_process_group()
+    time.sleep(0.5)
