@@ -1,8 +1,10 @@
 """Sends objects between processes: small ones through a socket, large ones in anonymous memory.
 
 Anonymous memory (memfd; elsewhere a file without a name) belongs to the processes that map it, and is freed with the
-last of them, also after a kill. A message is a head (kind, way, number of parts, bytes that follow), the sizes of its
-parts, and, where they are small, the parts: a pickle, and the buffers that it left out.
+last of them, also after a kill. New pages cost more than what is written to them, so the sender writes to the same
+block again once the receiver maps it no more. A message is a head (kind, way, number of its block, number of parts,
+bytes that follow), the sizes of its parts, and, where they are small, the parts: a pickle, and the buffers that it left
+out.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import contextlib
 import copyreg
 import errno
 import io
+import mmap
 import os
 import pickle
 import socket
@@ -18,8 +21,10 @@ import struct
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Generator, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, count
 from typing import Any
 
 import numpy as np
@@ -34,11 +39,79 @@ _INLINE_BYTES = 1 << 16
 
 _READ_BYTES = 1 << 17
 _ALIGNMENT_BYTES = 64
-_HEAD = struct.Struct("=ccIQ")
+_HEAD = struct.Struct("=ccIIQ")
 _INLINE, _MAPPED = b"I", b"M"
 
 
-def send(channel: socket.socket, kind: bytes, value: Any) -> int:
+@dataclass(slots=True)
+class _Block:
+    number: int
+    """0 where it is sent and forgotten."""
+    descriptor: int
+    size_bytes: int
+    memory: mmap.mmap | None = None
+    """Where its pages are written to again: they are there, so this costs no more than the copy."""
+
+    def write(self, views: Sequence[memoryview]) -> None:
+        offset = 0
+        for view in views:
+            if self.memory is None:
+                _write_at(self.descriptor, view, offset)
+            else:
+                self.memory[offset : offset + view.nbytes] = view.cast("B")
+            offset += _aligned(view.nbytes)
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+        if self.memory is not None:
+            self.memory.close()
+
+
+class Blocks:
+    """The anonymous memory of one sender: blocks that the receiver maps, and those that can be written to again.
+
+    Args:
+        limit: blocks that are kept, whoever has them; each holds two descriptors. Others are sent and forgotten.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._kept: dict[int, _Block] = {}
+        self._free: list[_Block] = []
+        self._released: deque[int] = deque()
+        self._numbers = count(1)
+
+    def released(self, number: int) -> None:
+        """The receiver maps that block no more. May be called from another thread."""
+        self._released.append(number)
+
+    @contextlib.contextmanager
+    def take(self, size_bytes: int) -> Generator[_Block]:
+        """A block to write to and to send."""
+        while self._released:
+            self._free.append(self._kept[self._released.popleft()])
+        for block in self._free:
+            if size_bytes <= block.size_bytes <= 2 * size_bytes:
+                self._free.remove(block)
+                if block.memory is None:
+                    block.memory = mmap.mmap(block.descriptor, block.size_bytes)
+                yield block
+                return
+        if len(self._kept) >= self._limit and self._free:  # of another size
+            self._kept.pop(self._free.pop(0).number).close()
+        block = _Block(0, _anonymous_file(size_bytes), size_bytes)
+        if len(self._kept) < self._limit:
+            block.number = next(self._numbers)
+            self._kept[block.number] = block
+            yield block
+        else:
+            try:
+                yield block
+            finally:
+                block.close()
+
+
+def send(channel: socket.socket, kind: bytes, value: Any, blocks: Blocks) -> int:
     """Send an object; returns the bytes that it takes."""
     head, buffers = _pickled(value)
     views = [head, *(buffer.raw() for buffer in buffers)]
@@ -46,16 +119,13 @@ def send(channel: socket.socket, kind: bytes, value: Any) -> int:
     sizes = struct.pack(f"={len(views)}Q", *sizes_bytes)
     total_bytes = sum(sizes_bytes)
     if total_bytes <= _INLINE_BYTES:
-        follows = _HEAD.pack(kind, _INLINE, len(views), len(sizes) + total_bytes)
+        follows = _HEAD.pack(kind, _INLINE, 0, len(views), len(sizes) + total_bytes)
         channel.sendall(b"".join((follows, sizes, *views)), NO_SIGNAL)
         return total_bytes
-    with _anonymous_file(sum(map(_aligned, sizes_bytes))) as descriptor:
-        offset = 0
-        for view in views:
-            _write_at(descriptor, view, offset)
-            offset += _aligned(view.nbytes)
-        message = _HEAD.pack(kind, _MAPPED, len(views), len(sizes)) + sizes
-        sent = socket.send_fds(channel, [message], [descriptor])
+    with blocks.take(sum(map(_aligned, sizes_bytes))) as block:
+        block.write(views)
+        message = _HEAD.pack(kind, _MAPPED, block.number, len(views), len(sizes)) + sizes
+        sent = socket.send_fds(channel, [message], [block.descriptor])
         channel.sendall(message[sent:], NO_SIGNAL)
     return total_bytes
 
@@ -68,6 +138,7 @@ class Inbox:
         self._data = b""
         self._at = 0
         self._descriptors: deque[int] = deque()
+        self._released: deque[int] = deque()
 
     def fill(self) -> bool:
         """Read what has arrived, without waiting; returns False if there is nothing.
@@ -97,11 +168,11 @@ class Inbox:
     def ready(self) -> bool:
         """Whether a whole object has arrived."""
         left_bytes = len(self._data) - self._at - _HEAD.size
-        return left_bytes >= 0 and left_bytes >= _HEAD.unpack_from(self._data, self._at)[3]
+        return left_bytes >= 0 and left_bytes >= _HEAD.unpack_from(self._data, self._at)[-1]
 
     def take(self) -> tuple[bytes, Any, int]:
         """Returns the next object, which must have arrived: kind, object, and the bytes that it takes."""
-        kind, way, parts, follows_bytes = _HEAD.unpack_from(self._data, self._at)
+        kind, way, number, parts, follows_bytes = _HEAD.unpack_from(self._data, self._at)
         begin = self._at + _HEAD.size
         self._at = begin + follows_bytes
         body = memoryview(self._data)[begin + 8 * parts : self._at]
@@ -113,9 +184,14 @@ class Inbox:
             views = [body[end - size : end] for end, size in zip(ends, sizes_bytes, strict=True)]
             buffers: list[Any] = [bytearray(view) for view in views[1:]]  # the receiver's own, to write to
         else:
-            views = _mapped(self._descriptors.popleft(), sizes_bytes)
+            unmapped = partial(_release, number, _FORKS[0], self._released) if number else None
+            views = _mapped(self._descriptors.popleft(), sizes_bytes, unmapped)
             buffers = views[1:]
         return kind, pickle.loads(views[0], buffers=buffers), sum(sizes_bytes)  # noqa: S301  our own process sent it
+
+    def released(self) -> list[int]:
+        """Numbers of the blocks that are mapped no more, for their sender; each is given once."""
+        return [self._released.popleft() for _ in range(len(self._released))]
 
     def close(self) -> None:
         """Release the messages that were not taken."""
@@ -144,9 +220,26 @@ def _reduce_tensor(tensor: Any) -> Any:
     return tensor.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
 
 
-def _mapped(descriptor: int, sizes_bytes: Sequence[int]) -> list[memoryview]:
+_FORKS = [0]
+"""How often this process was forked, as its pid a fact of the process."""
+
+
+def _forking() -> None:
+    _FORKS[0] += 1
+
+
+os.register_at_fork(before=_forking)
+
+
+def _release(number: int, forks: int, released: deque[int]) -> None:
+    # What a process that was forked since sees of the block is what stands in it: it stays as it is.
+    if forks == _FORKS[0]:
+        released.append(number)
+
+
+def _mapped(descriptor: int, sizes_bytes: Sequence[int], unmapped: Callable[[], None] | None) -> list[memoryview]:
     try:
-        memory = np.asarray(_mapping(descriptor, sum(map(_aligned, sizes_bytes)))).data
+        memory = np.asarray(_mapping(descriptor, sum(map(_aligned, sizes_bytes)), unmapped)).data
     finally:
         os.close(descriptor)
     ends = accumulate(map(_aligned, sizes_bytes))
@@ -155,10 +248,10 @@ def _mapped(descriptor: int, sizes_bytes: Sequence[int]) -> list[memoryview]:
     ]
 
 
-def _mapping(descriptor: int, size_bytes: int) -> Mapping:
+def _mapping(descriptor: int, size_bytes: int, unmapped: Callable[[], None] | None) -> Mapping:
     try:
         # Private: what a forked process writes to its batch is its own.
-        return Mapping(descriptor, size_bytes, private=True)
+        return Mapping(descriptor, size_bytes, private=True, unmapped=unmapped)
     except OSError as error:
         what = f"a batch of {size_bytes} bytes from a worker process can't be mapped"
         raise OSError(error.errno, f"{what}: {error.strerror}") from None
@@ -168,8 +261,7 @@ def _aligned(size_bytes: int) -> int:
     return -(-size_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
 
 
-@contextlib.contextmanager
-def _anonymous_file(size_bytes: int) -> Generator[int]:
+def _anonymous_file(size_bytes: int) -> int:
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("penstock", os.MFD_CLOEXEC)
     else:
@@ -177,9 +269,10 @@ def _anonymous_file(size_bytes: int) -> Generator[int]:
             descriptor = os.dup(file.fileno())
     try:
         os.ftruncate(descriptor, size_bytes)
-        yield descriptor
-    finally:
+    except OSError:
         os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _write_at(descriptor: int, view: memoryview, offset_bytes: int) -> None:

@@ -24,15 +24,16 @@ from typing import Any
 from penstock._ending import close_at_end
 from penstock.errors import ConfigError, PenstockError
 from penstock.load.credits import AHEAD_BYTES, LEAST_BYTES, CreditWindow
-from penstock.load.messages import NO_SIGNAL, Inbox, send
+from penstock.load.messages import NO_SIGNAL, Blocks, Inbox, send
 from penstock.load.workers import Producer, too_slow
 
 _START_WAIT_S = 120.0
 _CLOSE_WAIT_S = 1.0
 _READY, _RESULT, _ERROR, _END = b"R", b"V", b"E", b"Z"
 
-# What the parent reports to a worker: how many more results were consumed, and their bytes.
-_CONSUMED = struct.Struct("=IQ")
+# What the parent reports to a worker: how many more results were consumed, their bytes, and the number of a block of
+# memory that it maps no more (0: none).
+_CONSUMED = struct.Struct("=IQI")
 
 _WHY = {
     "signal SIGKILL": "Mostly the kernel was out of memory: use fewer workers or less prefetch",
@@ -43,8 +44,8 @@ _WHY = {
 class ProcessWorkers:
     """Worker processes; see `Workers`.
 
-    Memory: `workers · prefetch` results, in anonymous memory, besides those that the caller keeps; of small ones up to
-    256 KiB a worker, and one more.
+    Memory: `workers · (prefetch + 2)` results, in anonymous memory that is written to again, besides those that the
+    caller keeps; of small ones up to 256 KiB a worker, and one more.
 
     Args:
         producer: makes the results; pickled once.
@@ -174,7 +175,10 @@ class _WorkerChannel:
                 self._has_reported = True
                 # A worker that has ended has sent what it had: that is found when it is taken.
                 with contextlib.suppress(OSError):
-                    self._channel.sendall(_CONSUMED.pack(self._taken, self._taken_bytes), NO_SIGNAL)
+                    numbers = self.inbox.released() or [0]
+                    reports = [_CONSUMED.pack(0, 0, number) for number in numbers[:-1]]
+                    reports.append(_CONSUMED.pack(self._taken, self._taken_bytes, numbers[-1]))
+                    self._channel.sendall(b"".join(reports), NO_SIGNAL)
                 self._taken = self._taken_bytes = 0
         return kind, value
 
@@ -247,24 +251,25 @@ def _work(pipe: Connection, pickled: bytes, worker: int, prefetch: int, parent: 
     # Ctrl-C reaches the whole group: the parent decides, and the closed pipe ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel, credits = _socket_of(pipe), CreditWindow(prefetch)
-    threading.Thread(target=_listen, args=(channel, credits), daemon=True).start()
+    blocks = Blocks(prefetch + 2)  # one is being written, and one the caller has
+    threading.Thread(target=_listen, args=(channel, credits, blocks), daemon=True).start()
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     try:
         producer = _loaded(pickled)
         made = producer(worker, lambda seconds: time.sleep(seconds))
-        send(channel, _READY, None)
+        send(channel, _READY, None, blocks)
         while credits.wait():
             try:
                 result = next(made)
             except StopIteration:
-                send(channel, _END, None)
+                send(channel, _END, None, blocks)
                 return
-            credits.produced(send(channel, _RESULT, result))
+            credits.produced(send(channel, _RESULT, result, blocks))
     except (BrokenPipeError, ConnectionError):
         os._exit(0)
     except BaseException as error:
         with contextlib.suppress(OSError):
-            send(channel, _ERROR, _portable(error, worker))
+            send(channel, _ERROR, _portable(error, worker), blocks)
 
 
 def _loaded(pickled: bytes) -> Producer:
@@ -287,11 +292,14 @@ def _end_with(parent: int) -> None:
         os._exit(0)
 
 
-def _listen(channel: socket.socket, credits: CreditWindow) -> None:
-    """Receive reports of consumed results; end the process with its parent, whatever it is doing."""
+def _listen(channel: socket.socket, credits: CreditWindow, blocks: Blocks) -> None:
+    """Receive what was consumed and released; end the process with its parent, whatever it is doing."""
     try:
         while report := channel.recv(_CONSUMED.size, socket.MSG_WAITALL):
-            credits.consumed(*_CONSUMED.unpack(report))
+            results, result_bytes, number = _CONSUMED.unpack(report)
+            if number:
+                blocks.released(number)
+            credits.consumed(results, result_bytes)
     except (OSError, struct.error):
         pass
     os._exit(0)

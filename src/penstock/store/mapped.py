@@ -12,6 +12,7 @@ import errno
 import functools
 import mmap
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,14 +31,17 @@ class Mapping:
         descriptor: of the file; it may be closed afterwards.
         size_bytes: 1 or more, and no more than the file has.
         private: writable, and what is written is this process's own; else read-only, and shared.
+        unmapped: called when the bytes are mapped no more, from whatever thread dropped the last array over them.
 
     Raises:
         OSError: the system refuses.
     """
 
-    __slots__ = ("__array_interface__", "__weakref__", "_place", "_unmap")
+    __slots__ = ("__array_interface__", "__weakref__", "_place", "_unmap", "_unmapped")
 
-    def __init__(self, descriptor: int, size_bytes: int, *, private: bool = False) -> None:
+    def __init__(
+        self, descriptor: int, size_bytes: int, *, private: bool = False, unmapped: Callable[[], None] | None = None
+    ) -> None:
         libc = _libc()
         how = (mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE) if private else (mmap.PROT_READ, mmap.MAP_SHARED)
         address = libc.mmap(None, size_bytes, *how, descriptor, 0)
@@ -46,7 +50,7 @@ class Mapping:
             raise OSError(
                 number, f"{size_bytes:,} bytes of a file can't be mapped: {os.strerror(number)}{_limit(number)}"
             )
-        self._unmap, self._place = libc.munmap, (address, size_bytes)
+        self._unmap, self._place, self._unmapped = libc.munmap, (address, size_bytes), unmapped
         self.__array_interface__ = {
             "data": (address, not private), "shape": (size_bytes,), "typestr": "|u1", "version": 3,
         }  # fmt: skip
@@ -54,6 +58,8 @@ class Mapping:
     def __del__(self) -> None:
         if hasattr(self, "_place"):
             self._unmap(*self._place)
+            if self._unmapped is not None:
+                self._unmapped()
 
     def madvise(self, option: int, start_bytes: int = 0, length_bytes: int | None = None) -> None:
         """What the system is to do with a range that begins at a page's border, such as `mmap.MADV_WILLNEED`."""
