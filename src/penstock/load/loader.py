@@ -51,7 +51,7 @@ class Loader:
     A lane stream (packing on the fly) has no positions to start at: its state holds a place for each of the rank's
     lanes, `merge_states` joins those of all ranks, and a world size must divide its lanes.
 
-    Memory: `workers · prefetch + 1` batches (by processes `workers · (prefetch + 2)`), or where they are small 256 KiB of
+    Memory: `workers · prefetch + 1` batches, of processes `workers · (prefetch + 2)`; where they are small 256 KiB of
     them a worker; and 1 MiB of orders a worker.
 
     Args:
