@@ -53,7 +53,7 @@ TABLES: tuple[Kind, ...] = ("parquet", "arrow")
 STDIN = "-"
 
 COMPRESSED = (".gz", ".zst")
-SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
+SUFFIXES = tuple(plain + packed for packed in ("", *COMPRESSED) for plain in (".jsonl", ".ndjson"))
 """What is taken from a folder. A path or a glob may name anything."""
 
 SUFFIXES_OF: Mapping[InputFormat, tuple[str, ...]] = MappingProxyType(
@@ -62,7 +62,7 @@ SUFFIXES_OF: Mapping[InputFormat, tuple[str, ...]] = MappingProxyType(
 """The same for each format; where a folder has no JSONL, `"auto"` takes its Parquet files."""
 
 _PARQUET_MAGIC = b"PAR1"
-_OF_FILES = (".jsonl", ".gz", ".zst", ".txt", ".parquet", ".arrow", ".json")
+_OF_FILES = (".jsonl", ".ndjson", ".gz", ".zst", ".txt", ".parquet", ".arrow", ".json")
 _ARROW_MAGICS = (b"\xff\xff\xff\xff", b"ARRO")  # of streams and of files; no text begins so
 
 WHOLE_DIGEST_BYTES = 1 << 32
