@@ -72,7 +72,7 @@ def command(
 
     On a terminal it shows what it found and asks questions; otherwise options decide. Shards are only read.
 
-    Many machines share the shards by --part, where all of them see DIR; --finish makes the index of all.
+    Many machines share the shards by --part, where all of them see PATH; --finish makes the index of all.
     """
     from penstock.store.local import not_found
     from penstock.store.place import place_of
