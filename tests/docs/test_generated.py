@@ -20,7 +20,7 @@ def test_generated_pages_are_up_to_date() -> None:
 
 def test_formats_that_were_read_in_a_store_are_remote_in_the_table() -> None:
     page = (ROOT / "docs/urls.md").read_text()
-    tried = {found for found in re.findall(r"^\| convert from \| (\S+) \| tried \| tried \| tried ", page, re.M)}
+    tried = set(re.findall(r"^\| convert from \| (\S+) \| tried \| tried \| tried ", page, re.M))
     assert tried & set(BUILT_IN) > {"raw-tokens", "pbin"}
     assert [name for name in sorted(tried & set(BUILT_IN)) if not get_format(name).traits.remote] == []
 
