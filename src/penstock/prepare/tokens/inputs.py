@@ -25,6 +25,7 @@ from penstock._pool import Pool
 from penstock._printable import recordable
 from penstock._resolved import excluded_of
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
+from penstock.formats import SUFFIXES as OF_FORMATS
 from penstock.formats import get_format
 from penstock.formats._door import open_at
 from penstock.formats._excluded import require_no_list_above
@@ -53,7 +54,7 @@ TABLES: tuple[Kind, ...] = ("parquet", "arrow")
 STDIN = "-"
 
 COMPRESSED = (".gz", ".zst")
-SUFFIXES = tuple(plain + packed for packed in ("", *COMPRESSED) for plain in (".jsonl", ".ndjson"))
+SUFFIXES = OF_FORMATS["jsonl"]
 """What is taken from a folder. A path or a glob may name anything."""
 
 SUFFIXES_OF: Mapping[InputFormat, tuple[str, ...]] = MappingProxyType(
