@@ -323,3 +323,55 @@ def test_csv_of_each_plot(shelf: Path, pages: Ask) -> None:
 def test_what_is_vendored_is_what_was_published() -> None:
     folder = resources.files("penstock.view.pages") / "static" / "vendor"
     assert {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in folder.iterdir()} == VENDORED
+
+
+def test_when_a_sample_is_read_is_told_of_its_own_dataset(tmp_path: Path, pages: Ask) -> None:
+    for name, sizes in (("a", range(4, 40)), ("b", range(3, 30))):
+        with ps.create(tmp_path / f"{name}.pbin", format="pbin", token_bytes=2, eos_id=0) as writer:
+            for size in sizes:
+                writer.write({"tokens": np.array([*range(1, size), 0], "u2")})
+    with ps.create(tmp_path / "t", format="webdataset") as writer:
+        for number in range(6):
+            writer.write({"__key__": f"k{number}", "txt": b"x"})
+    windows = ps.Chunk(8, labels="shift")
+    joined = ps.Concat([ps.open(tmp_path / "a.pbin"), ps.open(tmp_path / "b.pbin")])
+    runs = {
+        "both": "penstock: 1\nbatch: {global_batch: 4}\nstream: {blend: [{path: a.pbin, weight: 1}, {path: b.pbin, weight: 1}],\n"
+        "  window: {chunk: {length: 8, labels: shift}}, seed: 5}\n",
+        "tars": "penstock: 1\nbatch: {global_batch: 4}\nstream: {path: t, shuffle: {seed: 5}}\n",
+        "joined": json.dumps(ps.Shuffle(windows(joined), seed=3).recipe()),
+    }
+    for name, text in runs.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    client = pages(tmp_path)
+    for dataset in ("a.pbin", "b.pbin", "t"):
+        page = client.get(f"/d/{dataset}/sample/2").text
+        there = [html.unescape(one) for one in re.findall(r'href="([^"]*reads[^"]*)"', page)]
+        assert len(there) == len(runs)
+        for link in there:
+            address = urljoin(f"http://localhost/d/{dataset}/sample/2", link)
+            answer = client.get(address)
+            assert answer.status_code == 200
+            run = re.search(r"/r/([a-z]+)\.yaml/", address)
+            assert run is not None
+            if (run[1] == "tars") != (dataset == "t"):
+                assert "does not read this dataset" in answer.text
+                continue
+            steps = [int(one) for one in re.findall(r"step\?step=(\d+)", answer.text)]
+            stream = ps.open_recipe(tmp_path / f"{run[1]}.yaml")
+            size = 1 if run[1] == "joined" else 4  # its recipe says nothing of a batch
+            wanted = [
+                one // size for one in range(size * (max(steps) + 1)) if reads(stream, one, tmp_path / dataset, 2)
+            ]
+            assert steps == wanted
+
+
+def reads(stream: ps.Stream, position: int, dataset: Path, index: int) -> bool:
+    """Whether a position reads bytes of a sample, by the files and bytes of both."""
+    [mine] = ps.open(dataset).place_of(index).extents  # type: ignore[attr-defined]
+    begin, end = mine.offset_bytes, mine.offset_bytes + mine.length_bytes
+    found = stream.locate(position).extents or ()
+    return any(
+        one.path == mine.path and one.offset_bytes < end and one.offset_bytes + one.length_bytes > begin
+        for one in found
+    )
