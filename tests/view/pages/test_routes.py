@@ -7,10 +7,12 @@ import html
 import json
 import re
 import shlex
+import shutil
 import time
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import numpy as np
@@ -336,7 +338,8 @@ def test_when_a_sample_is_read_is_told_of_its_own_dataset(tmp_path: Path, pages:
     windows = ps.Chunk(8, labels="shift")
     joined = ps.Concat([ps.open(tmp_path / "a.pbin"), ps.open(tmp_path / "b.pbin")])
     runs = {
-        "both": "penstock: 1\nbatch: {global_batch: 4}\nstream: {blend: [{path: a.pbin, weight: 1}, {path: b.pbin, weight: 1}],\n"
+        "both": "penstock: 1\nbatch: {global_batch: 4}\n"
+        "stream: {blend: [{path: a.pbin, weight: 1}, {path: b.pbin, weight: 1}],\n"
         "  window: {chunk: {length: 8, labels: shift}}, seed: 5}\n",
         "tars": "penstock: 1\nbatch: {global_batch: 4}\nstream: {path: t, shuffle: {seed: 5}}\n",
         "joined": json.dumps(ps.Shuffle(windows(joined), seed=3).recipe()),
@@ -375,3 +378,38 @@ def reads(stream: ps.Stream, position: int, dataset: Path, index: int) -> bool:
         one.path == mine.path and one.offset_bytes < end and one.offset_bytes + one.length_bytes > begin
         for one in found
     )
+
+
+def test_folders_that_might_be_splits_are_a_shelf(tmp_path: Path, pages: Ask) -> None:
+    for name in ("rows", "texts"):
+        with ps.create(tmp_path / "both" / name, format="mds", columns={"n": "int"}) as writer:
+            writer.write({"n": 1})
+    page = pages(tmp_path / "both").get("/").text
+    assert all(f"/d/{name}/" in page for name in ("rows", "texts"))
+
+
+def test_a_picture_does_not_make_a_dataset_of_a_shelf(tmp_path: Path, pages: Ask) -> None:
+    (tmp_path / "logo.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "one.jpg").write_bytes(b"\xff\xd8\xff")
+    with ps.create(tmp_path / "tars", format="webdataset") as writer:
+        writer.write({"__key__": "a", "txt": b"x"})
+    (tmp_path / "notes.json").write_text('{"loss": [1, 2]}')
+    (tmp_path / "run.json").write_text(json.dumps(ps.Shuffle(ps.open(tmp_path / "tars"), seed=1).recipe()))
+    client = pages(tmp_path)
+    targets = client.app.state.site.targets  # type: ignore[attr-defined]
+    rows: dict[str, Any] = {one.title: targets.described().get(one.name) for one in targets}
+    assert set(rows) == {tmp_path.name, "more", "run.json", "tars"}
+    assert rows[tmp_path.name].format == rows["more"].format == "folder"
+    assert rows["tars"].samples == 1
+    assert client.get(f"/d/{tmp_path.name[:40]}/samples").status_code == 200
+
+
+def test_tars_that_nobody_prepared_are_one_thing_on_a_shelf(shelf: Path, pages: Ask) -> None:
+    with ps.create(shelf / "tars", format="webdataset", maxcount=1) as writer:
+        for name in "ab":
+            writer.write({"__key__": name, "txt": b"x"})
+    shutil.rmtree(shelf / "tars" / ".nv-meta")
+    page = text_of(pages(shelf).get("/").text)
+    assert page.count("this folder was never prepared") == 1
+    assert "tars/" not in page

@@ -114,13 +114,13 @@ def of_dataset(opened: Opened, index: int) -> OneOf:
     def index_in(source: Any) -> int | None:
         if mine is None or _identity(source.recipe()) != mine:
             return None
-        keyed = source if isinstance(source, SupportsKeys) else None
-        if key is None or keyed is None or len(source) == len(opened):
+        is_whole, keyed = len(source) == len(opened), source if isinstance(source, SupportsKeys) else None
+        if key is None or keyed is None or is_whole:
             return index
         try:
             return keyed.index_of(key)
         except NotFound:
-            return len(source)  # it is left out there
+            return None  # it is left out there
 
     return OneOf(f"{opened.name}, {index:,}", index_in)
 

@@ -243,16 +243,23 @@ class Targets:
         if isinstance(error, NotFound | Unsupported) or not isinstance(error, FormatError | OSError | None):
             raise error  # others, of what is damaged, or far away and silent, are told on its page
 
-    def _turn_to_shelf(self, target: Target) -> bool:
-        """Take a folder that is no dataset for a shelf, where there are datasets in it."""
+    def _turn_to_shelf(self, target: Target, *, must_open: bool = False, itself: OnShelf | None = None) -> bool:
+        """Take a folder for a shelf, where there are datasets in it; `must_open`: one of a format that is known.
+
+        `itself`: the folder stands on the shelf too, as this.
+        """
         place = target.place
         if not place.is_folder():
             return False
         found = shelf(place)
-        if not found.datasets:
+        known = [one for one in found.datasets if one.format not in (None, "recipe", "folder")]
+        if not (known if must_open else found.datasets):
             return False
         with self._lock:
-            del self._targets[target.name]
+            if itself is None:
+                del self._targets[target.name]
+            else:
+                self._on_shelf[target.name] = itself
             self._add_shelf(place, found)
         return True
 
@@ -272,10 +279,18 @@ class Targets:
 
         def opening() -> Opened:
             try:
-                return self._open_dataset(target.place, self.settings.split)
+                found = self._open_dataset(target.place, self.settings.split)
             except (Unsupported, NotFound):  # who waits for it sees that, and then the shelf
                 self._turn_to_shelf(target)
                 raise
+            except ConfigError:  # folders that might be splits of one dataset, and none of them is the usual one
+                if self.settings.split is None:
+                    self._turn_to_shelf(target, must_open=True)
+                raise
+            if found.format == "folder" and self.settings.format is None:  # any folder with a picture in it
+                itself = OnShelf(target.title, found.format, len(found))
+                self._turn_to_shelf(target, must_open=True, itself=itself)
+            return found
 
         made = target.patience.begin(("open", None), ask)
         made.add_done_callback(lambda _: is_known.set())
