@@ -377,3 +377,14 @@ def test_what_find_and_diff_found(tmp_path: Path) -> None:
     assert shown.differences[0].rows == (("id", "2", "3"),)
     found = facts.found(ps.find(tmp_path / "a.jsonl", where="id == 2"))
     assert ([one.index for one in found.hits], found.count, found.of) == ([1], 1, 2)
+
+
+def test_rows_of_a_block_have_no_length_of_their_own(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table({"text": ["a" * size for size in range(400)]})
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=100)
+    found = facts.overview(facts.open_target(tmp_path / "rows.parquet"))
+    assert found.lengths is None
+    assert found.unknown == ("how long samples are: no index tells it",)
