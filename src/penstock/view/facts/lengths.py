@@ -24,6 +24,7 @@ RUNS, IN_A_RUN = 512, 8
 PLACES, REMOTE_PLACES = 1024, 16
 """Samples whose places are asked for one by one."""
 
+
 @dataclass(frozen=True, slots=True)
 class Bin:
     """Samples whose length is in `[start, stop]`."""
@@ -103,16 +104,19 @@ def _of_lines(ranges: Any, size_bytes: int | None) -> Lengths | None:
 
 def _of_places(source: Any, count: int, most: int) -> Lengths | None:
     """By the places of all samples, else of pairs of neighbours; None where two lie together in a block."""
-    at = np.arange(count)
     if count > most:
         at = np.unique(np.linspace(0, count - 2, most // 2).astype(np.int64)[:, None] + np.arange(2))
+    else:
+        at = np.arange(count)
     found: list[int] = []
     before: tuple[Extent, ...] | None = None
     for index in at.tolist():
         extents = _extents(source, index)
-        if extents is None or (extents and extents == before):
+        if extents is None:
             return None
         found.append(sum(one.length_bytes for one in extents))
+        if found[-1] and extents == before:
+            return None
         before = extents
     return _summed(np.array(found, np.int64), "bytes", "places of samples", count)
 
