@@ -413,3 +413,15 @@ def test_tars_that_nobody_prepared_are_one_thing_on_a_shelf(shelf: Path, pages: 
     page = text_of(pages(shelf).get("/").text)
     assert page.count("this folder was never prepared") == 1
     assert "tars/" not in page
+
+
+def test_a_page_says_that_its_tokenizer_is_another(tmp_path: Path, pages: Ask) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "the water of the mill"}\n' * 9)
+    ps.pack(tmp_path / "a.jsonl", tmp_path / "a.pbin", tokenizer=TOKENIZER, executor="inline")
+    (tmp_path / "run.yaml").write_text(RECIPE)
+    addresses = ("/d/a.pbin/samples", "/d/a.pbin/sample/0", "/d/a.pbin/tokens", "/r/run.yaml/step")
+    for tokenizer, is_other in ((TOKENIZER, False), (str(Path(TOKENIZER).parent / "small1"), True)):
+        client = pages(tmp_path, tokenizer=tokenizer)
+        for address in addresses:
+            assert ("another, " in client.get(address).text) is is_other, (address, tokenizer)
+    assert pages(tmp_path, tokenizer=str(tmp_path / "none")).get("/d/a.pbin/tokens").status_code == 404
