@@ -388,3 +388,17 @@ def test_rows_of_a_block_have_no_length_of_their_own(tmp_path: Path) -> None:
     found = facts.overview(facts.open_target(tmp_path / "rows.parquet"))
     assert found.lengths is None
     assert found.unknown == ("how long samples are: no index tells it",)
+
+
+def test_a_plan_and_its_curves_are_of_the_same_samples(tmp_path: Path) -> None:
+    make_pbin(tmp_path / "a.pbin", [3] * 70)
+    (tmp_path / "run.yaml").write_text("path: a.pbin\nshuffle: {seed: 1}\n")
+    run = facts.open_run(tmp_path / "run.yaml", global_batch=8)
+    plan, drawn = facts.plan_of(run), facts.curves(run)
+    assert plan.samples % 8
+    assert [one.samples[-1] for one in drawn.curves] == [one.reads for one in plan.sources] == [70]
+    assert plan.estimated == "estimated from 32 samples a source"
+    (tmp_path / "a.pbin").unlink()
+    (tmp_path / "a.pbin.penstock").unlink()
+    make_pbin(tmp_path / "a.pbin", [3] * 20)
+    assert facts.plan_of(facts.open_run(tmp_path / "run.yaml", global_batch=8)).estimated is None
