@@ -12,8 +12,8 @@ from penstock.view.facts.json_tree import json_lines
 from penstock.view.facts.panel import Panel, Panels
 from penstock.view.facts.token_run import Token, TokenRun
 
-Thumbnails = Mapping[str, bytes]
-"""Name of a part → a small JPEG of it."""
+Thumbnails = Mapping[str, bytes | str]
+"""Name of a part → a small JPEG of it, or why there is none."""
 
 
 def sample(
@@ -54,11 +54,11 @@ def sample(
     return tag("article", tag("header", head), parts, class_="sample wide" if width > 1 else "sample")
 
 
-def panel(one: Panel, thumbnail: bytes | None = None) -> Markup:
-    """One part of a sample."""
+def panel(one: Panel, thumbnail: bytes | str | None = None) -> Markup:
+    """One part of a sample; `thumbnail`: a small JPEG of it, or why there is none."""
     label = tag("div", tag("b", one.name), tag("span", about(one)), class_="label")
     body: list[Child] = []
-    if thumbnail is not None:
+    if isinstance(thumbnail, bytes):
         url = "data:image/jpeg;base64," + base64.b64encode(thumbnail).decode()
         body.append(tag("img", src=url, alt=f"{one.name}, {about(one)}"))
     if one.tree is not None and one.tree.kind in ("object", "array"):
@@ -70,6 +70,8 @@ def panel(one: Panel, thumbnail: bytes | None = None) -> Markup:
         body.append(tag("div", one.text, class_="text") if one.text else tag("pre", numbers or "no tokens"))
     elif one.text:
         body.append(tag("pre", one.text + (" …" if one.is_cut else "")))
+    if isinstance(thumbnail, str):
+        body.append(tag("p", thumbnail, class_="muted"))
     if one.note and one.kind in ("error", "audio", "video"):
         body.append(tag("p", one.note, class_="muted"))
     return tag("div", label, body, class_="panel error" if one.kind == "error" else "panel")

@@ -251,7 +251,10 @@ class Targets:
         place = target.place
         if not place.is_folder():
             return False
-        found = shelf(place)
+        try:
+            found = shelf(place)
+        except (Unsupported, NotFound):  # a web server lists nothing
+            return False
         known = [one for one in found.datasets if one.format not in (None, "recipe", "folder")]
         if not (known if must_open else found.datasets):
             return False
@@ -288,7 +291,7 @@ class Targets:
                     self._turn_to_shelf(target, must_open=True)
                 raise
             if found.format == "folder" and self.settings.format is None:  # any folder with a picture in it
-                itself = OnShelf(target.title, found.format, len(found))
+                itself = OnShelf(target.title, found.format)
                 self._turn_to_shelf(target, must_open=True, itself=itself)
             return found
 
