@@ -15,7 +15,6 @@ from typing import Any, Literal, TypeAlias
 import xxhash
 
 from penstock import __version__
-from penstock._borders import borders_of
 from penstock._secrets import redacted_repr
 from penstock.check import verify
 from penstock.errors import ConfigError, PenstockError
@@ -32,6 +31,7 @@ from penstock.view.draw.words import count, plural, share
 from penstock.view.facts.batches import BatchFacts, batch, eos_id_of, sample_of
 from penstock.view.facts.bounds import Bounds
 from penstock.view.facts.dataset import Overview, overview
+from penstock.view.facts.documents import document_tokens
 from penstock.view.facts.figures import is_of_the_disk
 from penstock.view.facts.findings import health
 from penstock.view.facts.media import drawn
@@ -51,7 +51,7 @@ CheckDepth: TypeAlias = Depth | Literal["none"]
 _Example: TypeAlias = tuple[Panels, dict[str, bytes | str], TokenRun | None]
 
 _BOUNDS = Bounds(panels=12, characters=800, nodes=40, deep=6, items=64, shown_bytes=64)
-_TOKENS, _FIRST_TOKENS = 256, 192
+_FIRST_TOKENS = 192
 _NAMES = (".html", ".htm")
 _MARK = b"<!doctype html>\n<!-- penstock report -->"
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -236,11 +236,8 @@ def _thumbnail(opened: Opened, index: int, part: str) -> bytes | str:
 
 
 def _document(opened: Opened, index: int) -> TokenRun | None:
-    source: Any = opened.source
-    start, stop = borders_of(source, index, index + 1).tolist()
-    ids = source.tokens(start, min(stop, start + _TOKENS))
     try:
-        return tokens({"tokens": ids}, texts=opened.vocabulary, eos_id=source.eos_id, most=_FIRST_TOKENS)
+        return document_tokens(opened, index, 0, _FIRST_TOKENS)[0]
     except PenstockError:
         return None
 

@@ -477,7 +477,13 @@ def test_a_damaged_picture_says_so_and_controls_are_seen(tmp_path: Path, pages: 
     out = io.BytesIO()
     PIL.Image.effect_noise((40, 30), 90).save(out, "JPEG")
     with ps.create(tmp_path / "tars", format="webdataset") as writer:
-        writer.write({"__key__": "a", "jpg": out.getvalue()[:-200], "txt": "NUL\0 and \u202eturned\u202c, and more words".encode()})
+        writer.write(
+            {
+                "__key__": "a",
+                "jpg": out.getvalue()[:-200],
+                "txt": "NUL\0 and \u202eturned\u202c, and more words".encode(),
+            }
+        )
         writer.write({"__key__": "b", "jpg": out.getvalue(), "json": b'{"x": "\\u0000\\u202e"}'})
     client = pages(tmp_path / "tars")
     assert "damaged" in client.get("/d/tars/small/0/jpg").text

@@ -15,6 +15,9 @@ from penstock.view.facts.token_run import Token, TokenRun
 Thumbnails = Mapping[str, bytes | str]
 """Name of a part → a small JPEG of it, or why there is none."""
 
+GOES_ON = "‥"
+"""In the place of a token that is a part of the character before."""
+
 
 def sample(
     shown: Panels,
@@ -127,7 +130,9 @@ def token_key(runs: Iterable[TokenRun]) -> Markup | None:
         words.append((tag("span", "EOS", class_="a eos"), "ends a document"))
     if any(one.segment == 0 for one in ones):
         words.append((tag("span", "·", class_="pad"), "padding"))
-    if any(not one.is_text for one in ones):
+    if any(one.whole for one in ones):
+        words.append((tag("span", f"é{GOES_ON}", class_="a raw"), "a character of several tokens"))
+    if any(not one.is_text and one.whole is None for one in ones):
         words.append((tag("span", r"\xe2", class_="a raw"), "a byte that is no UTF-8 on its own"))
     if any(not run.has_texts for run in shown):
         words.append((tag("span", "17", class_="a id"), "an id: no tokenizer was named"))
@@ -144,12 +149,15 @@ def _token(one: Token, shade: str, run: TokenRun) -> Markup:
         text, kinds = text.strip() or "EOS", [*kinds, "eos"]
     elif not run.has_texts or not one.is_known:
         text, kinds = str(one.id), [*kinds, "id"]
+    elif one.whole is not None:
+        text, kinds = one.whole or GOES_ON, [*kinds, "raw"]
     elif not one.is_text:
         kinds.append("raw")
     elif is_padding:
         text = "·"
     told = f"place {one.place}, id {one.id}" + ("" if one.position is None else f", position {one.position}")
     told += "" if one.target is None else f", target {one.target}"
+    told += "" if one.is_text else f", bytes {one.text}"
     return tag("span", text.replace("\n", "↵\n"), class_=" ".join(kinds), title=told)
 
 
