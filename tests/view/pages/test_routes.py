@@ -425,3 +425,30 @@ def test_a_page_says_that_its_tokenizer_is_another(tmp_path: Path, pages: Ask) -
         for address in addresses:
             assert ("another, " in client.get(address).text) is is_other, (address, tokenizer)
     assert pages(tmp_path, tokenizer=str(tmp_path / "none")).get("/d/a.pbin/tokens").status_code == 404
+
+
+def test_an_overview_says_which_split_it_is_of(tmp_path: Path, pages: Ask) -> None:
+    with ps.create(tmp_path / "tars", format="webdataset", maxcount=2) as writer:
+        for number in range(10):
+            writer.write({"__key__": f"k{number}", "txt": b"x"})
+    ps.prepare(tmp_path / "tars", split_ratio=(3, 1, 1), overwrite=True)
+    client = pages(tmp_path / "tars")
+    page = text_of(client.get("/").text)
+    assert "split train" in page
+    assert "size of all splits" in page
+    other = text_of(client.get("/d/tars/?split=val").text)
+    assert "split val" in other
+    assert other.count("shown here") == page.count("shown here") == 1
+
+
+def test_a_shelf_says_what_became_of_its_datasets(shelf: Path, pages: Ask) -> None:
+    client = pages(shelf)
+    before = text_of(client.get("/").text)
+    assert "no longer there" not in before
+    assert "changed since" not in before
+    with (shelf / "a.jsonl").open("a") as out:
+        out.write("{}\n")
+    (shelf / "a.pbin").unlink()
+    page = text_of(client.get("/shelf").text)
+    assert page.count("no longer there") == 1
+    assert page.count("changed since this shelf was made") == 1

@@ -15,9 +15,6 @@ from penstock.view.facts.token_run import Token, TokenRun
 Thumbnails = Mapping[str, bytes | str]
 """Name of a part → a small JPEG of it, or why there is none."""
 
-GOES_ON = "‥"
-"""In the place of a token that is a part of the character before."""
-
 
 def sample(
     shown: Panels,
@@ -123,7 +120,7 @@ def token_key(runs: Iterable[TokenRun]) -> Markup | None:
     ones = [one for run in shown for one in run.tokens]
     if not ones:
         return None
-    words = [(tag("span", "text", class_="a begins"), "a document begins")]
+    words: list[tuple[Child, str]] = [(tag("span", "text", class_="a begins"), "a document begins")]
     if any(run.counted is not None for run in shown):
         words.append((tag("span", "text", class_="a off"), "no part of the loss"))
     if any(one.is_eos for one in ones):
@@ -131,7 +128,9 @@ def token_key(runs: Iterable[TokenRun]) -> Markup | None:
     if any(one.segment == 0 for one in ones):
         words.append((tag("span", "·", class_="pad"), "padding"))
     if any(one.whole for one in ones):
-        words.append((tag("span", f"é{GOES_ON}", class_="a raw"), "a character of several tokens"))
+        words.append(
+            ([tag("span", "é", class_="a whole"), tag("span", "", class_="b goes")], "a character of several tokens")
+        )
     if any(not one.is_text and one.whole is None for one in ones):
         words.append((tag("span", r"\xe2", class_="a raw"), "a byte that is no UTF-8 on its own"))
     if any(not run.has_texts for run in shown):
@@ -150,7 +149,7 @@ def _token(one: Token, shade: str, run: TokenRun) -> Markup:
     elif not run.has_texts or not one.is_known:
         text, kinds = str(one.id), [*kinds, "id"]
     elif one.whole is not None:
-        text, kinds = one.whole or GOES_ON, [*kinds, "raw"]
+        text, kinds = one.whole, [*kinds, "whole" if one.whole else "goes"]
     elif not one.is_text:
         kinds.append("raw")
     elif is_padding:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from penstock.errors import ConfigError, FormatError, NotFound, Unsupported
@@ -36,6 +36,7 @@ MOST_AT_ONCE = 1000
 MOST_OPEN = 32
 """Datasets that are open at once; those that nobody looked at for the longest time are closed."""
 
+_GONE, _CHANGED = "no longer there", "changed since this shelf was made"
 _NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _MOST_NAME = 48
 
@@ -116,6 +117,7 @@ class Targets:
         self._targets: dict[str, Target] = {}
         self.shelves: list[Shelf] = []  # the folders of several datasets among what was given
         self._on_shelf: dict[str, OnShelf] = {}
+        self._marks: dict[str, object] = {}
         self._opened: dict[tuple[str, str | None], tuple[Any, object]] = {}
         self._opening: dict[tuple[str, str | None], _Opening] = {}
         self._beginnings: dict[str, Opened | None] = {}
@@ -137,8 +139,17 @@ class Targets:
             raise ConfigError(what, found=", ".join(of_one), hint="Give one dataset, or leave them out")
 
     def described(self) -> Mapping[str, OnShelf]:
-        """Name → what a shelf tells of it."""
-        return self._on_shelf
+        """Name → what a shelf tells of it, and what became of it since."""
+        with self._lock:
+            return {name: self._now(name, told) for name, told in self._on_shelf.items()}
+
+    def _now(self, name: str, told: OnShelf) -> OnShelf:
+        mark = self._marks.get(name)
+        if mark is None or (now := _mark(self._targets[name].place)) == mark:
+            return told
+        if now is None:
+            return OnShelf(told.path, told.format, warnings=(_GONE,))
+        return replace(told, warnings=(*told.warnings, _CHANGED))
 
     def is_one(self) -> bool:
         """Whether there is one dataset or run, and no shelf."""
@@ -307,6 +318,7 @@ class Targets:
             kind: Kind = "run" if one.format == "recipe" else "dataset"
             name = self._put(place.child(one.path), one.path, kind)
             self._on_shelf[name] = one
+            self._marks[name] = _mark(place.child(one.path))
         self.shelves.append(found)
 
     def _put(self, place: Place, title: str, kind: Kind) -> str:
