@@ -101,6 +101,12 @@ class TestMerge:
         assert Path("merged.pbin").read_bytes() == PARTS[0].read_bytes()
         assert not done.differences
 
+    def test_a_target_that_exists_is_the_originals_error(self, workplace: Path) -> None:
+        Path("merged.pbin").write_bytes(b"old")
+        with pytest.raises(FileExistsError, match="the output exists"):
+            merge_packed_data_files(PARTS, Path("merged.pbin"))
+        assert Path("merged.pbin").read_bytes() == b"old"
+
     def test_folders_are_searched_in_order(self, workplace: Path) -> None:
         Path("parts/a").mkdir()
         write_tokens(Path("parts/a/z.pbin"), [[1]])

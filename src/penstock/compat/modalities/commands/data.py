@@ -187,14 +187,21 @@ def create_raw_data_index(
 # --- merge_packed_data ---------------------------------------------------------------------------------------------
 
 
+class TargetExists(ConfigError, FileExistsError):
+    """A target that is there: the original's `FileExistsError`."""
+
+
 def merge_packed_data_files(src_paths: Sequence[Path], target_path: Path, *, progress: Progress | None = None) -> Done:
     """Join packed files in the order given; of a folder all `*.pbin` inside, in byte order of their paths.
 
     Raises:
-        ConfigError: nothing to merge, different token widths or tokenizers, or a target that exists.
+        ConfigError: nothing to merge, different token widths or tokenizers.
+        TargetExists: the target exists.
         FormatError: a file is damaged.
     """
     src_paths, target_path = [_here(path) for path in src_paths], _here(target_path)
+    if os.path.lexists(target_path):
+        raise TargetExists("the output exists", path=target_path, hint="Delete it, or name another one")
     files = [file for path in src_paths for file in _packed_files(path)]
     if not files:
         raise ConfigError("no packed file in there", path=src_paths[0] if src_paths else None, expected="*.pbin")
