@@ -151,6 +151,8 @@ def test_errors_are_of_the_types_that_the_original_raises(small: Path, tmp_path:
     for place in ("a", 1.0):
         with pytest.raises(ValueError, match="integer"):
             dataset[place]
+    with pytest.raises(KeyError, match="no state"):
+        dataset.load_state_dict({"epoch": 0})
     for option in ("shuffle_algo", "partition_algo"):
         options: dict[str, Any] = {option: "nothing"}
         with pytest.raises(KeyError, match=f"no such {option}"):
