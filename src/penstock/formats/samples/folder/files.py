@@ -18,7 +18,7 @@ NV_META = ".nv-meta"
 INDEX = f"{NV_META}/index.sqlite"
 SIDE_SUFFIX = ".penstock"
 MEDIA = tuple(f".{name}" for name in sorted(IMAGE_SUFFIXES | AV_SUFFIXES | {"aac", "m4a", "m4v", "ogg"}))
-"""What files of media are called."""
+"""How names of media files end."""
 
 
 def list_files(store: Store, root: str) -> list[str]:
