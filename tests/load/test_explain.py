@@ -324,7 +324,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_plan_advises_no_blocks_where_they_are_what_is_read(tmp_path: Path, own_cache: None) -> None:
-    with ps.create(tmp_path / "a.pbin", token_bytes=2, eos_id=0) as writer:
+    with ps.create(tmp_path / "a.pbin", format="pbin", token_bytes=2, eos_id=0) as writer:
         writer.write({"tokens": np.arange(1, 400, dtype=np.uint16)})
     with FileServer({path.name: path.read_bytes() for path in tmp_path.glob("a.*")}) as server:
         windows = ps.Chunk(8, labels="shift")(ps.open(f"{server.url}/a.pbin"))
