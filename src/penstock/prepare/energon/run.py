@@ -23,7 +23,7 @@ from penstock.abc import Executor, Staged
 from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats.samples.media_index import MediaFilter
-from penstock.formats.samples.webdataset.check_keys import are_as_indexed
+from penstock.formats.samples.webdataset.find import are_as_indexed
 from penstock.formats.samples.webdataset.nvmeta import (
     DONE,
     ENERGON_VERSION,

@@ -1,4 +1,4 @@
-"""Checking `index.keys`, and whether shards are those of which it speaks."""
+"""Checking and making again `index.keys`."""
 
 from __future__ import annotations
 
@@ -6,22 +6,18 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from penstock._pool import Pool
 from penstock.abc import Store
 from penstock.errors import Corrupt, PenstockError
 from penstock.formats._problems import Problem
-from penstock.formats.samples.webdataset.key_index import KEYS, KeyIndex, KeyPlace, stored_keys
-from penstock.formats.samples.webdataset.names import split_name
+from penstock.formats.samples.webdataset.key_index import KEYS, KeyPlace, stored_keys
 from penstock.formats.samples.webdataset.nvmeta import meta_path
-from penstock.formats.samples.webdataset.shards import ShardTable, index_path
-from penstock.formats.samples.webdataset.tar import Member, next_member, reading
+from penstock.formats.samples.webdataset.shards import ShardTable
 from penstock.types import Depth
 
 CODE = "webdataset.keys"
 _FIX = "Make it again: `penstock prepare --tar-index-only`"
 _LOOKED_UP = 8
 """Keys of a shard that are looked up."""
-_AT_ONCE = 16
 
 
 def check_stored_keys(store: Store, root: str, counts: Mapping[str, int], depth: Depth) -> Iterator[Problem]:
@@ -65,28 +61,3 @@ def check_keys_of(
                 return
     except PenstockError as error:
         yield Problem(CODE, Corrupt, meta_path(root, KEYS), "this is no index of keys", _FIX, found=str(error))
-
-
-def are_as_indexed(store: Store, root: str, counts: Mapping[str, int]) -> bool:
-    """Whether shards have the ends, and the last samples, that their indexes say: a handful of small reads of each."""
-    try:
-        keys = stored_keys(store, root, counts)
-        with Pool(_AT_ONCE, "penstock-shards") as pool:
-            shards = ((number, f"{root}/{name}", count) for number, (name, count) in enumerate(counts.items()))
-            return all(pool.map(lambda one: _is_as_indexed(store, keys, *one), shards))
-    except PenstockError:
-        return False
-
-
-def _is_as_indexed(store: Store, keys: KeyIndex | None, number: int, path: str, count: int) -> bool:
-    ends = store.get(index_path(path), max(0, count - 1) * 8, 24)
-    if len(ends) != 16:
-        return False  # the index is of another number of samples
-    start, stop = np.frombuffer(ends, "<i8").tolist()
-    with reading(store, path) as (read, size_bytes, _):
-        if not 0 <= start < stop <= size_bytes or next_member(read, stop, size_bytes, path) is not None:
-            return False
-        last = next_member(read, start, size_bytes, path)
-    if not isinstance(last, Member) or (named := split_name(last.name)) is None:
-        return False
-    return keys is None or KeyPlace(number, count - 1, start, stop) in keys.find(named[0])
