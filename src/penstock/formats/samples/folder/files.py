@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
+from penstock._pool import Pool
 from penstock.abc import Store
 from penstock.codec.parts import AV_SUFFIXES, IMAGE_SUFFIXES
 from penstock.errors import ConfigError, NotFound, UnsafeData
