@@ -1,6 +1,6 @@
 """JAX over a mesh: a batch is one array over all devices, and a step is one compiled function.
 
-    XLA_FLAGS=--xla_force_host_platform_device_count=4 python examples/jax_mesh.py tokens.pbin checkpoints 200
+XLA_FLAGS=--xla_force_host_platform_device_count=4 python examples/jax_mesh.py tokens.pbin checkpoints 200
 """
 
 from __future__ import annotations
