@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
+from penstock._pool import Pool
 from penstock.abc import Store
 from penstock.codec.parts import AV_SUFFIXES, IMAGE_SUFFIXES
 from penstock.errors import ConfigError, NotFound, UnsafeData
@@ -18,6 +20,7 @@ NV_META = ".nv-meta"
 INDEX = f"{NV_META}/index.sqlite"
 SIDE_SUFFIX = ".penstock"
 MEDIA = tuple(f".{name}" for name in sorted(IMAGE_SUFFIXES | AV_SUFFIXES | {"aac", "m4a", "m4v", "ogg"}))
+"""How names of media files end."""
 
 
 def list_files(store: Store, root: str) -> list[str]:
