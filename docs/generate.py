@@ -170,7 +170,7 @@ def errors_page() -> str:
         lines += [f"| `{name}` | [`{code}`](#{code}) | {status} |"] if name else []
         described += [f"\n### {code}\n", f"{f'`{name}`, exit' if name else 'Exit'} status {status}. {text}"]
     lines += ["\n## Exit codes\n", "| status | meaning |", "|---|---|"]
-    lines += [f"| {status} | {what} |" for status, what in exit_codes()]
+    lines += [f"| {status} | {what} |" for status, what in sorted(exit_codes())]
     lines += ["\n## What is promised\n", "| promise | held by |", "|---|---|"]
     lines += [f"| {promise} | `{test}` |" for promise, test in PROMISES.items()]
     return "\n".join([*lines, *described]) + "\n"

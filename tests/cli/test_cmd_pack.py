@@ -38,7 +38,7 @@ def test_skipped_lines_are_listed(path: Path, tmp_path: Path, tokenizer: Path) -
     assert done.returncode == 0
     assert done.stderr == "left out: a.jsonl line 2: a blank line\n"
     assert "2 documents" in done.stdout
-    assert "1 lines left out" in done.stdout
+    assert "1 line left out" in done.stdout
 
 
 def test_one_json_document(path: Path, tmp_path: Path, tokenizer: Path) -> None:

@@ -188,6 +188,15 @@ def test_about_how_many_tokens_there_will_be(home: Path, capsys: pytest.CaptureF
         assert abs(foreseen[name] - made[name]) < made[name] / 10
 
 
+def test_about_how_many_tokens_of_long_lines(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lengths = [100, 300, 1000, 40_000, 100, 5000] * 10  # most bytes lie in lines that are longer than what is looked at
+    Path("long.jsonl").write_text("".join(json.dumps({"text": "word " * length}) + "\n" for length in lengths))
+    line = f"pack long.jsonl -o long.pbin --tokenizer {TOKENIZER} --executor inline --engine tokenizers --json"
+    foreseen, made = (json.loads(run(one, capsys)[1]) for one in (f"{line} --dry-run", line))
+    assert abs(foreseen["tokens"] - made["tokens"]) < made["tokens"] / 10
+    assert abs(foreseen["documents"] - made["documents"]) < made["documents"] / 2
+
+
 @pytest.mark.parametrize(
     "line",
     [

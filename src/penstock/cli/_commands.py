@@ -63,7 +63,7 @@ EXAMPLES: dict[str, str] = {
     "doctor": "penstock doctor --json",
     "completion": "penstock completion bash >> ~/.bashrc",
     "index": "penstock index raw/",
-    "pack": "penstock pack raw/ -o tokens/ --tokenizer tokenizer.json",
+    "pack": "penstock pack raw/ -o tokens/ --tokenizer tokenizer.json --eos '<|endoftext|>'",
     "convert": "penstock convert corpus.pbin shards/ --to mds",
     "prepare": "penstock prepare tars/ --split-ratio 8,1,1",
     "prepare-media": "penstock prepare-media photos/",

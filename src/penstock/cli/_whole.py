@@ -11,7 +11,7 @@ import click
 
 from penstock.cli._dry import foreseen, said
 from penstock.cli._opening import opening_options
-from penstock.cli._output import emit, follow_links_option, human_bytes, json_option
+from penstock.cli._output import counted, emit, follow_links_option, human_bytes, json_option
 from penstock.cli._sharing import end_unfinished, keeping, missing_text, restart_option, sharing_options
 
 if TYPE_CHECKING:
@@ -144,6 +144,6 @@ def describe(written: Written) -> str:
         return whole.replace(": ", f": part {index} of {count}: ", 1)
     size = human_bytes(written.size_bytes) + left_out(written.excluded)
     if written.tokens is None:
-        unit = "lines" if written.format == "jsonl" else "samples"
-        return f"{written.path}: {written.samples:,} {unit}, {size}"
-    return f"{written.path}: {written.samples:,} documents, {written.tokens:,} tokens, {size}"
+        unit = "line" if written.format == "jsonl" else "sample"
+        return f"{written.path}: {counted(written.samples, unit)}, {size}"
+    return f"{written.path}: {counted(written.samples, 'document')}, {counted(written.tokens, 'token')}, {size}"

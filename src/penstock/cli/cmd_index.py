@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli._executors import modest_executor_options
-from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
+from penstock.cli._output import counted, emit, follow_links_option, human_bytes, json_option, note, progress
 from penstock.cli._sharing import end_unfinished, part_option
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _list_dropped(report: IndexReport) -> None:
 def _text(made: IndexReport | IndexSummary) -> str:
     from penstock.prepare.raw import IndexReport
 
-    lines = f"{made.num_lines:,} lines of {human_bytes(made.size_bytes)}"
+    lines = f"{counted(made.num_lines, 'line')} of {human_bytes(made.size_bytes)}"
     dropped = f", {made.num_dropped:,} faulty ones left out" if made.num_dropped else ""
     if isinstance(made, IndexReport):
         return f"{made.index_path}: {lines}{dropped}"
@@ -81,4 +81,5 @@ def _text(made: IndexReport | IndexSummary) -> str:
         count = len(made.missing) + len(made.indexes)
         return "\n".join([*names, f"{len(made.missing):,} of {count:,} files have no index: make them by --finish"])
     part = "" if made.part is None else f"part {made.part[0]} of {made.part[1]}: "
-    return f"{part}{len(made.indexes):,} indexes: {lines}{dropped}{reused}"
+    indexes = f"{len(made.indexes):,} index{'' if len(made.indexes) == 1 else 'es'}"
+    return f"{part}{indexes}: {lines}{dropped}{reused}"

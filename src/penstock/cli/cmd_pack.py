@@ -8,7 +8,7 @@ import click
 
 from penstock.cli._dry import dry_run_option, foreseen, said
 from penstock.cli._executors import executor_options
-from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
+from penstock.cli._output import counted, emit, follow_links_option, human_bytes, json_option, note, progress
 from penstock.cli._sharing import end_unfinished, keeping, missing_text, restart_option, sharing_options
 from penstock.cli._whole import keep_excluded_option
 
@@ -135,7 +135,8 @@ def command(
     seconds = time.perf_counter() - started
     if options["dry_run"]:
         found = foreseen(inputs, [output], replaces=options["overwrite"])
-        line = f"{output}: about {report.documents:,} documents, {report.tokens:,} tokens, by {report.engine}"
+        about = f"{counted(report.documents, 'document')}, {counted(report.tokens or 0, 'token')}"
+        line = f"{output}: about {about}, by {report.engine}"
         emit(msgspec.to_builtins(report) | found, as_json=as_json, text=lambda: said(found, [line]))
         return
     if not as_json:
@@ -160,12 +161,13 @@ def _list_unmasked(report: PackReport) -> None:
 
 
 def _summary(report: PackReport, seconds: float) -> str:
-    left_out = f", {report.num_dropped:,} lines left out" if report.num_dropped else ""
+    left_out = f", {counted(report.num_dropped, 'line')} left out" if report.num_dropped else ""
     left_out += f", {report.excluded:,} excluded left out" if report.excluded else ""
-    tokens = "" if report.tokens is None else f"{report.tokens:,} tokens, "
+    tokens = "" if report.tokens is None else f"{counted(report.tokens, 'token')}, "
+    documents = counted(report.documents, "document")
     if report.was_complete:
         size = human_bytes(report.manifest.size_bytes if report.manifest else 0)
-        return f"{report.output}: complete already: {report.documents:,} documents, {tokens}{size}"
+        return f"{report.output}: complete already: {documents}, {tokens}{size}"
     size = "" if report.manifest is None else human_bytes(report.manifest.size_bytes)
     if report.missing:
         return missing_text(report.output, report.missing)
@@ -176,6 +178,6 @@ def _summary(report: PackReport, seconds: float) -> str:
     # What was read before has no rate now.
     rate = "" if report.reused_tasks else f", {human_bytes(report.input_bytes / seconds)}/s"
     return (
-        f"{report.output}: {report.documents:,} documents, {tokens}{size}{left_out}\n"
+        f"{report.output}: {documents}, {tokens}{size}{left_out}\n"
         f"  {human_bytes(report.input_bytes)} in {seconds:.2f} s{rate}, by {report.engine}{reused}"
     )

@@ -40,24 +40,35 @@ def sample_texts(inputs: Sequence[InputFile], field: Selection | str, sample_byt
 def estimate(
     inputs: Sequence[InputFile], selection: Selection, encode: Callable[[Sequence[bytes]], Encoded]
 ) -> tuple[int, int]:
-    """About how many documents inputs hold, and tokens, the EOS of each included, by lines of the same places."""
+    """About how many documents inputs hold, and tokens, the EOS of each included, by lines of the same places.
+
+    Where no line ends in 64 KiB, the raw bytes there stand for its text.
+    """
     reader = make_reader(selection)
     windows = [*_plain_windows(inputs), *_stream_windows(inputs), *_table_windows(inputs, selection)]
-    seen_bytes, documents, tokens = 0, 0, 0
+    share_bytes = _LOOKED_AT_BYTES // max(1, len(windows))
+    seen_bytes, documents, encoded_bytes, tokens = 0, 0, 0, 0
     for at_line, data in windows:
+        if b"\n" not in data and (len(data) >= _WINDOW_BYTES or not at_line):
+            if len(data) >= _WINDOW_BYTES:  # else the rest of a file's last line
+                seen_bytes += len(data)
+                encoded_bytes += min(share_bytes, len(data))
+                tokens += int(encode([data[:share_bytes].decode(errors="replace").encode()])[1].sum())
+            continue
         start = 0 if at_line else data.find(b"\n") + 1
-        stop = data.find(b"\n", start + _LOOKED_AT_BYTES // len(windows)) + 1 or data.rfind(b"\n") + 1 or len(data)
+        stop = data.find(b"\n", start + share_bytes) + 1 or data.rfind(b"\n") + 1 or len(data)
         texts = reader.read(data[start:stop]).texts if stop > start else []
         seen_bytes += max(0, stop - start)
+        encoded_bytes += max(0, stop - start)
         documents += len(texts)
-        tokens += int(encode(texts)[1].sum()) + len(texts) if texts else 0
+        tokens += int(encode(texts)[1].sum()) if texts else 0
     rows = sum(count_rows(one.place, one.kind) for one in inputs if one.kind in TABLES)
-    whole = sum(one.kind == "whole" for one in inputs)
-    lines_bytes = sum(text_bytes(one.name, one.size_bytes) for one in inputs if one.kind not in TABLES)
-    share = lines_bytes / max(1, seen_bytes)
     if rows:
-        return rows, rows * tokens // max(1, documents)
-    return whole or round(documents * share), round(tokens * share)
+        return rows, rows * (tokens + documents) // max(1, documents)
+    lines_bytes = sum(text_bytes(one.name, one.size_bytes) for one in inputs)
+    whole = sum(one.kind == "whole" for one in inputs)
+    found = whole or round(documents * lines_bytes / max(1, seen_bytes))
+    return found, round(tokens * lines_bytes / max(1, encoded_bytes)) + found
 
 
 def _plain_windows(inputs: Sequence[InputFile]) -> Iterator[tuple[bool, bytes]]:
