@@ -39,6 +39,15 @@ def saved(path: Path, docs: Any, arrow_type: Any) -> Path:
     return path
 
 
+def arrow(path: Path, make: str) -> Path:
+    """One Arrow file, in the file or the stream format."""
+    path = path.with_suffix(".arrow")
+    rows = pa.table({"input_ids": pa.array(DOCS, pa.list_(pa.int32()))})
+    with getattr(pa.ipc, make)(path, rows.schema) as writer:
+        writer.write_table(rows, max_chunksize=2)
+    return path
+
+
 def shards(path: Path, encoding: str, dtype: Any) -> Path:
     with ps.create(path, format="mds", columns={"tokens": encoding, "id": "int"}) as writer:
         for number, doc in enumerate(FULL):
@@ -63,6 +72,8 @@ TABLES: dict[str, Callable[[Path], Path]] = {
     "list of uint16": lambda path: table(path, DOCS, pa.list_(pa.uint16())),
     "uint64, called tokens": lambda path: table(path, DOCS, pa.list_(pa.uint64()), "tokens"),
     "hf": lambda path: saved(path, DOCS, pa.list_(pa.int32())),
+    "an Arrow file": lambda path: arrow(path, "new_file"),
+    "an Arrow stream": lambda path: arrow(path, "new_stream"),
 }
 
 
