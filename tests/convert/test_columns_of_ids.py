@@ -234,3 +234,17 @@ def test_excluded_rows_are_left_out_of_documents(tmp_path: Path) -> None:
     assert documents(tmp_path / "out.pbin") == [doc for index, doc in enumerate(DOCS) if index != 2]
     with pytest.raises(ConfigError, match="one document has no rows"):
         ps.open(source, tokens_column="input_ids", one_document=True)
+
+
+@pytest.mark.parametrize("options", [{}, {"workers": 2}, {"file_tokens": 2}])
+def test_an_eos_that_rows_do_not_end_in_is_not_recorded(tmp_path: Path, options: dict[str, Any]) -> None:
+    path = lines(tmp_path / "a.jsonl", {"ids": [5, 0]}, {"ids": [6, 7]})
+    with pytest.raises(ConfigError, match="document 1 does not end in the EOS that --eos-id"):
+        ps.convert(path, tmp_path / "a", to="pbin", tokens_column="ids", eos_id=0, **options)
+    with pytest.raises(PenstockError):
+        ps.open(tmp_path / "a")
+    ps.convert(path, tmp_path / "b.pbin", tokens_column="ids", eos_id=0, one_document=True)
+    assert documents(tmp_path / "b.pbin") == [[5, 0], [6, 7]]
+    ps.convert(path, tmp_path / "c.pbin", tokens_column="ids")
+    bare: Any = ps.open(tmp_path / "c.pbin")
+    assert bare.eos_id is None

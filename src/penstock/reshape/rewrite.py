@@ -15,6 +15,7 @@ from penstock.abc import SupportsRuns, Writer
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats import files_at, finish_replacement, formats_of_name, get_format
 from penstock.formats._kept import whole_of
+from penstock.formats.tokens.folder.side import NAME as FOLDER
 from penstock.reshape.once import once_dataset
 from penstock.reshape.origins import Along, Rows, Seen, recorded
 from penstock.reshape.pieces import Groups, Range, Segment, sweep_pieces
@@ -250,6 +251,10 @@ def writer_options(output: Output, sources: Sequence[AnyRows], made_by: Mapping[
         what = "documents of tokens" if documents else "lines"
         packs = chosen.traits.tokens and not documents
         instead = "`penstock pack` makes tokens of text" if packs else "Name one with --to (to=)"
+        if documents and chosen.name == FOLDER:
+            what = "this makes one dataset, and no folder of token files"
+            hint = "Name a file, such as OUT.pbin; `penstock convert FILE FOLDER/ --file-tokens N` makes a folder of it"
+            raise Unsupported(what, path=output.place.path, hint=hint)
         raise Unsupported(f"the format {chosen.name!r} can't hold {what}", path=output.place.path, hint=instead)
     require_other_dataset(sources, output.place, chosen.name, output.reads)
     if planes := planes_in(sources):
