@@ -33,7 +33,7 @@ TUTORIALS = ("text-to-model", "images", "resume", "take-out", "come-from")
 GUIDES: dict[str, tuple[str, ...]] = {
     "Prepare": ("pack", "verbs", "convert", "clusters"),
     "Train": ("loader", "frameworks", "mixing", "recipes", "remote"),
-    "Look": ("seeing", "looking", "limits"),
+    "Look": ("seeing", "looking", "reports", "taking-out", "limits"),
     "Come from": ("modalities", "modalities-commands", "streaming", "energon", "energon-training"),
 }
 """Guides in the order of the navigation; one that is not named here comes last."""

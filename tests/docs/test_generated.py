@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from penstock.formats import BUILT_IN, get_format
+
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -14,6 +16,13 @@ def test_generated_pages_are_up_to_date() -> None:
     command = [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_formats_that_were_read_in_a_store_are_remote_in_the_table() -> None:
+    page = (ROOT / "docs/urls.md").read_text()
+    tried = set(re.findall(r"^\| convert from \| (\S+) \| tried \| tried \| tried ", page, re.M))
+    assert tried & set(BUILT_IN) > {"raw-tokens", "pbin"}
+    assert [name for name in sorted(tried & set(BUILT_IN)) if not get_format(name).traits.remote] == []
 
 
 def test_readme_stays_short() -> None:

@@ -19,7 +19,7 @@ from penstock.cli._output import counted, emit, follow_links_option, json_option
 @click.option("--list", "list_path", help="File of the list, instead of the one beside the data.")
 @click.option("--undo", is_flag=True, help="Take them, or all, off the list.")
 @click.option("--show", is_flag=True, help="What is excluded, and why.")
-@click.option("--also", multiple=True, metavar="TOKENS", help="Also their documents in what was packed from TARGET.")
+@click.option("--also", multiple=True, metavar="MADE", help="Also in what was made of TARGET, in one step or several.")
 @click.option("--key-field", help="Field that holds the key, where it is not __key__, key, id, doc_id or url.")
 @click.option("--format", help="Format of the target, instead of finding it out.")
 @click.option("--split", help="Split of the target, for formats that have splits.")

@@ -19,7 +19,7 @@ _SHOWN = 10
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="INPUT...")
-@click.option("--flavor", default="modalities", show_default=True, help="Whose index to make.")
+@click.option("--flavor", default="modalities", show_default=True, help="Whose index to make: also energon.")
 @click.option("--index-path", help="Where it goes, instead of beside the file; of one file alone.")
 @click.option(
     "--on-error",
@@ -39,8 +39,8 @@ _SHOWN = 10
 def command(paths: tuple[str, ...], no_validate: bool, as_json: bool, **options: Any) -> None:
     """Make the raw index of JSONL files: where each line begins, and how long it is.
 
-    An INPUT is a file, a folder, which is searched for .jsonl, or a glob. Of several files, an index that is there and
-    fits is done, and what fails keeps none of the others from its index: the first error comes at the end.
+    An INPUT is a file, a folder, which is searched for .jsonl and .ndjson, or a glob. Of several files, an index that
+    is there and fits is done, and what fails keeps none of the others from its index: the first error comes at the end.
     """
     import msgspec
 

@@ -48,7 +48,7 @@ _OF_SHARDS = (
 @click.option("--field-map", metavar="JSON", help='Where fields come from, such as \'{"image": "jpg"}\'.')
 @click.option("--dataset-yaml-name", default="dataset.yaml", show_default=True, help="Name of that file.")
 @click.option("--skip-dataset-yaml", is_flag=True, help="Leave dataset.yaml as it is.")
-@click.option("--tar-index-only", is_flag=True, help="Make the indexes of the shards in the list again, nothing else.")
+@click.option("--tar-index-only", is_flag=True, help="Make the indexes of the prepared shards again, nothing else.")
 @click.option(
     "--no-sqlite", is_flag=True, help="No index.sqlite, which Energon looks files up in; keys are found in index.keys."
 )
@@ -72,7 +72,7 @@ def command(
 
     On a terminal it shows what it found and asks questions; otherwise options decide. Shards are only read.
 
-    Many machines share the shards by --part, where all of them see DIR; --finish makes the index of all.
+    Many machines share the shards by --part, where all of them see PATH; --finish makes the index of all.
     """
     from penstock.store.local import not_found
     from penstock.store.place import place_of

@@ -34,7 +34,7 @@ from penstock.cli._whole import describe, emit_shared, kept, known, shares_optio
 def command(source: str, output: str, ratio: str, names: str | None, as_json: bool, **options: Any) -> None:
     """Assign documents, lines or samples to parts: each goes to exactly one, and keeps its order there.
 
-    Many machines share the work by --part, with DIR where all of them see it; --finish commits it.
+    Many machines share the work by --part, with the folder where all of them see it; --finish commits it.
     """
     import msgspec
 

@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @dataset_argument("path")
-@click.option("--depth", type=click.Choice(["quick", "sample", "full"]), default="sample", show_default=True)
+@click.option(
+    "--depth",
+    type=click.Choice(["quick", "sample", "full"]),
+    default="sample",
+    show_default=True,
+    help="Indexes and sizes; also some of the data; or every byte.",
+)
 @click.option("--format", "format_name", help="Format name, instead of finding it out.")
 @click.option("--layout", help="Historical layout, where it is ambiguous.")
 @click.option("--vocab-size", type=int, help="Ids from here on are an error.")

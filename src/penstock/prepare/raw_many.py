@@ -94,7 +94,7 @@ def index(
 
     Args:
         paths: a file, whose report is given; or a folder, a glob, or several of all these. Folders are searched at any
-            depth for `.jsonl`.
+            depth for `.jsonl` and `.ndjson`.
         index_path: where the index of one file goes, instead of beside it.
         flavor: whose index it is.
         on_error: at a line that is no JSON: `"raise"`, or `"skip"` it and count it.

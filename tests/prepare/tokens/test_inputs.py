@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 from penstock.errors import ConfigError, Corrupt, Denied, NotFound, PenstockError, Unreachable
+from penstock.formats.jsonl.several import SUFFIXES
 from penstock.prepare.tokens import inputs as module
 from penstock.prepare.tokens.inputs import InputFile, changed_since, describe_inputs, find_paths
 from penstock.store import find as search
+from penstock.store.find import find_files
 from penstock.store.place import place_of
 from penstock.testing import FileServer
 
@@ -49,6 +51,14 @@ def relative(tree: Path, *given: str) -> list[str]:
 
 def test_a_folder_in_byte_order(tree: Path) -> None:
     assert relative(tree, ".") == ["a.jsonl", "a/b/c.jsonl.zst", "a/x.jsonl.gz", "a/z.jsonl", "b.jsonl"]
+
+
+def test_a_folder_has_the_files_that_every_verb_reads_there(tree: Path) -> None:
+    (tree / "a" / "n.ndjson").write_bytes(b'{"text":"a"}\n')
+    (tree / "c.ndjson.gz").write_bytes(b"\x1f\x8b")
+    found = [os.path.relpath(path, tree) for path in find_files(str(tree), [SUFFIXES], "JSONL", follow_links=False)]
+    assert sorted(found) == sorted(relative(tree, "."))
+    assert {"a/n.ndjson", "c.ndjson.gz"} <= set(found)
 
 
 def test_the_order_given_does_not_count(tree: Path) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.prepare.conftest import EOS, TEXTS, expected_tokens, names_in, stored_tokens, with_changes, write_lines
 from tests.prepare.tokens.test_tokenizer import TEMPLATE
 
-from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError, Truncated
+from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError, Truncated, Unsupported
 from penstock.formats import get_format, open_source
 from penstock.prepare import Dropped, PackProgress, PackReport, pack
 from penstock.prepare.raw import build_index
@@ -337,6 +337,13 @@ class TestRefusals:
         ("options", "error", "words"),
         [
             ({"to": "csvx"}, ConfigError, "unknown format"),
+            (
+                {"to": "jsonl"},
+                ConfigError,
+                "no format that tokens are packed into.*flat-tokens . mds . megatron . pbin",
+            ),
+            ({"to": "webdataset"}, ConfigError, "no format that tokens are packed into"),
+            ({"to": "parquet"}, Unsupported, "read-only"),
             ({"output": "out.xyz"}, ConfigError, "does not tell its format"),
             ({"output": "folder.pbin"}, ConfigError, "the output"),
             ({"output": "corpus.jsonl", "to": "pbin", "overwrite": True}, ConfigError, "would replace an input"),

@@ -235,6 +235,7 @@ def test_a_shelf(tmp_path: Path) -> None:
     (tmp_path / "deep" / "er").mkdir(parents=True)
     make_pbin(tmp_path / "deep" / "er" / "a.pbin", [3, 4])
     (tmp_path / "b.jsonl").write_text('{"a": 1}\n')
+    (tmp_path / "c.ndjson").write_text('{"a": 1}\n')
     (tmp_path / "mix.yaml").write_text("path: b.jsonl\n")
     (tmp_path / "left").mkdir()
     (tmp_path / "left" / ".work").mkdir()
@@ -247,7 +248,9 @@ def test_a_shelf(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/")
     shown = facts.shelf(tmp_path)
     found = {one.path: one for one in shown.datasets}
-    assert list(found) == [*("b.jsonl", "broken.pbin", "deep/er/a.pbin", "killed; ls.pbin", "left", "mix.yaml", "tars")]
+    assert list(found) == [
+        *("b.jsonl", "broken.pbin", "c.ndjson", "deep/er/a.pbin", "killed; ls.pbin", "left", "mix.yaml", "tars")
+    ]
     assert (found["deep/er/a.pbin"].samples, found["deep/er/a.pbin"].tokens) == (2, 7)
     assert found["mix.yaml"].format == "recipe"
     assert "unfinished" in found["left"].warnings[0]

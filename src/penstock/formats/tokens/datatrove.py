@@ -181,7 +181,7 @@ def _problem(
 
 class _Datatrove:
     name = "datatrove"
-    traits = Traits(tokens=True, layouts=True, verify=True, suffixes=(".ds",), made_by="datatrove")
+    traits = Traits(tokens=True, layouts=True, remote=True, verify=True, suffixes=(".ds",), made_by="datatrove")
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
         """By the name of the index beside it, and their sizes."""

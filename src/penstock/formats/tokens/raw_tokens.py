@@ -219,7 +219,7 @@ def _headerless(path: str, size_bytes: int, layout: str | None) -> Geometry | Pr
 class _RawTokens:
     name = "raw-tokens"
     traits = Traits(
-        tokens=True, layouts=True, verify=True, borderless=True,
+        tokens=True, layouts=True, remote=True, verify=True, borderless=True,
         suffixes=(".bin", ".npy"), made_by="nanoGPT, llm.c, OLMo",
     )  # fmt: skip
 

@@ -25,6 +25,7 @@ from penstock._pool import Pool
 from penstock._printable import recordable
 from penstock._resolved import excluded_of
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
+from penstock.formats import SUFFIXES as OF_FORMATS
 from penstock.formats import get_format
 from penstock.formats._door import open_at
 from penstock.formats._excluded import require_no_list_above
@@ -53,7 +54,7 @@ TABLES: tuple[Kind, ...] = ("parquet", "arrow")
 STDIN = "-"
 
 COMPRESSED = (".gz", ".zst")
-SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
+SUFFIXES = OF_FORMATS["jsonl"]
 """What is taken from a folder. A path or a glob may name anything."""
 
 SUFFIXES_OF: Mapping[InputFormat, tuple[str, ...]] = MappingProxyType(
@@ -62,7 +63,7 @@ SUFFIXES_OF: Mapping[InputFormat, tuple[str, ...]] = MappingProxyType(
 """The same for each format; where a folder has no JSONL, `"auto"` takes its Parquet files."""
 
 _PARQUET_MAGIC = b"PAR1"
-_OF_FILES = (".jsonl", ".gz", ".zst", ".txt", ".parquet", ".arrow", ".json")
+_OF_FILES = (".jsonl", ".ndjson", ".gz", ".zst", ".txt", ".parquet", ".arrow", ".json")
 _ARROW_MAGICS = (b"\xff\xff\xff\xff", b"ARRO")  # of streams and of files; no text begins so
 
 WHOLE_DIGEST_BYTES = 1 << 32

@@ -7,7 +7,7 @@ import os
 from penstock.abc import Store
 from penstock.errors import ConfigError
 from penstock.formats.tokens.folder.index import SUFFIXES
-from penstock.prepare.tokens.understand import format_of, no_format
+from penstock.prepare.tokens.understand import format_of, no_format, require_packed
 from penstock.store.outputs import output_path
 from penstock.store.place import Given, Place, place_of
 
@@ -28,6 +28,8 @@ def understand_output(given: Given, to: str | None, file_tokens: int | None, sto
     place = place_of(given, None if _is_elsewhere(given) else store)
     slash = not isinstance(given, Place) and os.fspath(given).endswith("/")
     place = Place(place.store, output_path(place.store, place.absolute))
+    if to is not None:
+        require_packed(to, place)
     known = format_of(place)
     if file_tokens is None and known is not None:
         return place, to or known, False

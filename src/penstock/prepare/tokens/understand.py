@@ -13,7 +13,7 @@ from typing import Any
 from penstock.abc import Format
 from penstock.errors import ConfigError, Corrupt, FormatError
 from penstock.executors import HERE, AnyExecutor
-from penstock.formats import BUILT_IN, SUFFIXES, files_at, format_names, usable_format
+from penstock.formats import BUILT_IN, SUFFIXES, files_at, format_names, get_format, usable_format
 from penstock.formats._unrecognised import UNKNOWN, is_tokenizer, of_binary, of_text
 from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.index import is_megatrons, load_lines
@@ -314,6 +314,14 @@ def no_format(output: Place) -> ConfigError:
         expected=suffixes,
         hint=f"End it with a slash for a folder of token files, or name the format with to= (--to): {names}",
     )
+
+
+def require_packed(to: str, output: Place) -> None:
+    """That a format which is written holds tokens; raises `ConfigError`. Others say themselves why they can't."""
+    traits = get_format(to).traits
+    if traits.write and not traits.tokens and to != "mds":
+        names = " | ".join(sorted({one.name for one in _packed()} | {"mds"}))
+        raise ConfigError("no format that tokens are packed into", path=output.path, found=to, expected=names)
 
 
 def _packed() -> Iterator[Format]:

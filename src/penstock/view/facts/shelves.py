@@ -12,7 +12,7 @@ from penstock._pool import Pool
 from penstock._secrets import redact
 from penstock.check.summary import manifest_of
 from penstock.errors import NotFound, PenstockError
-from penstock.formats import sniff
+from penstock.formats import SUFFIXES, sniff
 from penstock.formats._excluding import stored
 from penstock.store.derived import NotAtHand, at_hand_only
 from penstock.store.find import peek_names
@@ -35,7 +35,7 @@ MOST_FAR_FOLDERS = 64
 
 _AT_ONCE = 16
 _PARTS = (".idx", ".penstock", ".jsonl.idx", ".tar.idx", ".exclude.jsonl", ".certificate.json", ".next")
-_SUFFIXES = (".pbin", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".arrow", ".bin", ".ds", ".zarr", ".npy", ".tar")
+_SUFFIXES = (".pbin", *SUFFIXES["jsonl"], ".parquet", ".arrow", ".bin", ".ds", ".zarr", ".npy", ".tar")
 _OTHERS = ("index.json", ".nv-meta", "state.json", "dataset_dict.json", ".zgroup", "zarr.json")
 _MARKS = (*_OTHERS, ".penstock", INSIDE, OF_METADATA)
 _WORK = "work"
