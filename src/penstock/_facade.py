@@ -9,13 +9,14 @@ from functools import cache
 from typing import Any
 
 
-def facade(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def facade(package: str, *, modules: bool = False) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package, by PEP 562: `__getattr__, __dir__ = facade(__name__)`.
 
     Its names are those that it imports under `if TYPE_CHECKING:`. `__all__` has them sorted.
 
     Args:
         package: dotted name.
+        modules: its modules are attributes too, as of a package that imports them all.
     """
 
     @cache
@@ -25,6 +26,8 @@ def facade(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]
     def find(name: str) -> Any:
         if name == "__all__":
             return sorted(where())
+        if modules and not name.startswith("_") and name not in where() and (module := _module(package, name)):
+            return module
         if name.startswith("__") or name not in where():  # what the import system asks for is not worth a look
             from penstock._naming import nearest  # 5 ms, as the others below
 
@@ -40,6 +43,28 @@ def facade(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]
         return found
 
     return find, lambda: sorted(where())
+
+
+def modules_of(package: str) -> Callable[[str], Any]:
+    """`__getattr__` of a package whose modules are attributes, imported at first use: `modules_of(__name__)`."""
+
+    def find(name: str) -> Any:
+        module = None if name.startswith("_") else _module(package, name)
+        if module is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=None)
+        return module
+
+    return find
+
+
+def _module(package: str, name: str) -> Any:
+    """The package's module of that name; None where there is none."""
+    try:
+        return importlib.import_module(f"{package}.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"{package}.{name}":
+            raise
+        return None
 
 
 def names_of(package: str) -> dict[str, tuple[str, str]]:

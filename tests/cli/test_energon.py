@@ -326,6 +326,21 @@ def test_answers_that_are_piped_in(
     assert made["field_map"] == {"image": "jpg", "caption": "json[caption]"}
 
 
+def test_samples_without_fields_need_no_field_map(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Energon's type 6, whose fields nobody is asked for."""
+    monkeypatch.setattr("sys.stdin", io.StringIO("3,1,0\ny\n6\ny\n"))
+    assert "\nDone\n" in run("energon", "prepare", folder)
+    assert yaml.safe_load((folder / ".nv-meta/dataset.yaml").read_text()) == {
+        "sample_type": {"__module__": "megatron.energon", "__class__": "Sample"},
+        "field_map": {},
+    }
+    assert set(ps.open(str(folder), split="train")[0]) >= {"__key__", "__sources__"}
+
+
+def test_the_version_is_energons(run: Run) -> None:
+    assert run("energon", "--version").splitlines()[0] == "megatron-energon 7.4.1"
+
+
 def test_answers_that_end_too_early_end_it_as_energons_command(
     folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

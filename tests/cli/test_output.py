@@ -9,7 +9,9 @@ from pathlib import Path
 
 import click
 import pytest
+from tests.cli.called import report, run
 
+import penstock as ps
 from penstock._naming import nearest
 from penstock._secrets import logger
 from penstock.cli._common import add_common
@@ -186,3 +188,17 @@ def test_a_command_that_reports_nothing_says_what_it_has_read(
     else:
         assert said[0].startswith("verify: ")
         assert said[0].endswith(" so far")
+
+
+def test_info_of_samples_of_very_many_parts_stays_short(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with ps.create(tmp_path / "tars", format="webdataset") as writer:
+        writer.write({"__key__": "a", **{f"p{number}.txt": b"x" for number in range(3000)}})
+        writer.write({"__key__": "b", "txt": b"xyz"})
+    out, _ = run(capsys, "info", tmp_path / "tars")
+    assert len(out) < 10_000
+    assert "and 2,961 more of the first 2" in out
+    assert "more parts" in out
+    assert "sample lengths in stored bytes, of all 2 samples" in out
+    found = report(capsys, "info", tmp_path / "tars")
+    assert (len(found["first_samples"]["fields"]), found["first_samples"]["more_fields"]) == (1000, 2001)
+    assert found["sample_lengths"]["quantiles"][-1][1] == 3000 * 1024

@@ -170,3 +170,59 @@ def test_a_step_is_read_as_text(capsys: pytest.CaptureFixture[str], place: Path)
     one, _ = run(capsys, "explain", "windows.yaml", "--step", "0", "--show", "--index", stream.locate(7).index)
     assert "\n7: " in one
     assert "\n6: " not in one
+
+
+def test_a_broken_sample_of_a_step_stands_in_its_place(capsys: pytest.CaptureFixture[str], place: Path) -> None:
+    with ps.create(place / "tars", format="webdataset") as writer:
+        for number in range(4):
+            writer.write({"__key__": f"k{number}", "json": b"{" if number == 1 else b'{"n": 7}'})
+    (place / "tars.yaml").write_text(
+        "penstock: 1\nbatch: {global_batch: 4}\nstream: {path: tars, shuffle: {seed: 1}}\n"
+    )
+    out, err = run(capsys, "explain", "tars.yaml", "--step", "0", "--show", status=6)
+    lines = [one for one in out.splitlines() if one.partition(":")[0] in "0123" and ":" in one]
+    assert [one[0] for one in lines] == list("0123")
+    assert sum('"n": 7' in one for one in lines) == 3
+    [broken] = (one for one in lines if "broken: " in one)
+    assert "k1" in broken
+    assert "k1" in err
+    found, _ = run(capsys, "explain", "tars.yaml", "--step", "0", "--show", "--json", status=6)
+    shown = json.loads(found)["shown"]
+    assert [one["position"] for one in shown] == [0, 1, 2, 3]
+    assert sum("broken" in one for one in shown) == 1
+
+
+def test_samples_of_a_step_that_are_not_there_are_an_error(capsys: pytest.CaptureFixture[str], place: Path) -> None:
+    (place / "windows.yaml").write_text(
+        "penstock: 1\nbatch: {global_batch: 4}\n"
+        "stream: {path: a.pbin, window: {chunk: {length: 16}}, shuffle: {seed: 5}}\n"
+    )
+    given = ("explain", "windows.yaml", "--step", "0")
+    index = report(capsys, *given)["samples"][0]["index"]
+    out, _ = run(capsys, *given, "--show", "--index", index)
+    assert "tokens" in out
+    _, err = run(capsys, *given, "--show", "--index", "999999", status=9)
+    assert "--index 999999" in err
+    run(capsys, *given, "--show", "--key", "nobody", status=9)
+    cut = report(capsys, *given, "--limit", "3")
+    assert (len(cut["samples"]), cut["of"]) == (3, 4)
+    out, _ = run(capsys, *given, "--limit", "3")
+    assert "4 samples, all ranks, the first 3" in out
+
+
+def test_a_tokenizer_that_does_not_fit_is_said(capsys: pytest.CaptureFixture[str], place: Path) -> None:
+    golden = Path(__file__).parent.parent / "golden" / "modalities" / "tokenizers"
+    (place / "texts.jsonl").write_text('{"text": "the water of the mill, and the river"}\n' * 3)
+    ps.pack(place / "texts.jsonl", place / "texts.pbin", tokenizer=str(golden / "bpe2"), executor="inline")
+    for command in (
+        ["head", "texts.pbin", "-n", "1"],
+        ["preview", "texts.pbin"],
+        ["find", "texts.pbin", "--text", "q"],
+    ):
+        status = 1 if command[0] == "find" else 0
+        _, err = run(capsys, *command, "--tokenizer", golden / "bpe2", status=status)
+        assert "another" not in err
+        out, err = run(capsys, *command, "--tokenizer", golden / "small1", status=status)
+        assert "bpe2" in err and "another" in err and "small1" in err  # noqa: PT018
+        largest = max(ps.open(place / "texts.pbin")[0]["tokens"])
+        assert f"⟨{largest}⟩" in out or status

@@ -27,6 +27,7 @@ from penstock.types import IntArray, Manifest, Sample
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 
 _SAMPLED_DOCS = 1024
+_MOST_FIELDS = 1000
 _FIRST_SAMPLES = 100
 _FIRST_BYTES = 1 << 26
 _OPEN = {"webdataset": {"raw": True}, "jsonl": {}, "jsonl-files": {}}
@@ -52,7 +53,8 @@ def summarise(path: str | os.PathLike[str], *, format: str | None = None, **opti
 
     Of tokens with planes also `planes`, name → dtype. Where samples are excluded also `excluded, exclude_list`. Where
     each sample has fields of its own also
-    `first_samples`: how many of the first 100 were read, and the share of them that has each field.
+    `first_samples`: how many of the first 100 were read, and the share of them that has each field, of the 1,000 fields
+    that most have; how many others there are is `more_fields`.
 
     Raises:
         NotFound: nothing is at `path`.
@@ -127,8 +129,9 @@ def _first_samples(source: Source[Sample]) -> dict[str, Any]:
     except (PenstockError, ValueError):
         samples = [sample for index in range(stop) for sample in _readable(source, index)]
     counts = Counter(name for sample in samples for name in sample if not name.startswith("__"))
-    fields = {name: count / len(samples) for name, count in counts.most_common()}
-    return {"samples": len(samples), "fields": fields}
+    fields = {name: count / len(samples) for name, count in counts.most_common(_MOST_FIELDS)}
+    more = {"more_fields": len(counts) - len(fields)} if len(counts) > len(fields) else {}
+    return {"samples": len(samples), "fields": fields, **more}
 
 
 def _size_of(source: Source[Sample], index: int) -> int:

@@ -10,6 +10,7 @@ import click
 
 from penstock._numbers import count_in
 from penstock.cli._energon import refuse_given
+from penstock.cli._output import note
 
 _JSON_TOKENS = 4096
 
@@ -37,6 +38,12 @@ def require_one() -> None:
     for name, others in (("key", ("index", "start")), ("index", ("start",))):
         if context.params.get(name) is not None:
             refuse_given(context, others, f"--{name} says which sample")
+
+
+def warn_of(what: str | None) -> None:
+    """A warning, if there is one."""
+    if what is not None:
+        note(f"warning: {what}")
 
 
 def first_of(source: Any, start: int | None, index: int | None, key: str | None) -> int:

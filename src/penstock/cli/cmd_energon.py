@@ -6,6 +6,9 @@ import importlib
 
 import click
 
+from penstock import __version__
+from penstock.compat import energon
+
 COMMANDS: dict[str, str] = {
     "prepare": "Metadata for tar shards; the index of a JSONL file.",
     "prepare-media": "What the headers of media say, as an index.",
@@ -51,6 +54,7 @@ def _not_needed(name: str) -> click.Command:
 
 
 @click.group(cls=_Commands)
+@click.version_option(energon.__version__, message=f"megatron-energon %(version)s\nby penstock {__version__}")
 @click.pass_context
 def command(context: click.Context) -> None:
     """The commands of Energon: same options, same files, same statuses. Wrong usage ends with 2, never with 0."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -13,7 +12,7 @@ from penstock.cli._energon import refuse_given
 from penstock.cli._output import emit, json_option, say, table
 from penstock.cli._pictures import decoded_pictures, pictures_option, way_of
 from penstock.cli._recipes import open_run, recipe_options
-from penstock.cli._samples import require_one, sample_options
+from penstock.cli._samples import require_one, sample_options, warn_of
 
 _DOCUMENT = "The inverse: where the sample of this key, or document of this number or FILE[INDEX] (--keep-map), came."
 
@@ -38,7 +37,7 @@ def command(
     """What a step of a run read: from the recipe and the state's history, exact, without logs."""
     from penstock.load.excluded import explain_excluded
     from penstock.load.explain import explain_document, explain_step, run_of
-    from penstock.view.facts.opening import vocabulary_of
+    from penstock.view.facts.opening import OpenedRun
 
     require_one()
     if not show:
@@ -57,30 +56,77 @@ def command(
         return
     if document is None:
         found = explain_step(run, step or 0, rank, batch.get("world"))
+        if click.get_current_context().get_parameter_source("limit") is not click.core.ParameterSource.DEFAULT:
+            found |= {"of": len(found["samples"]), "samples": found["samples"][:limit]}
     else:
         found = explain_document(run, document, _stop_step(run, step), limit, batch.get("world"))
         if rank is not None:
             found["samples"] = [one for one in found["samples"] if one["rank"] == rank]
-    chosen = _chosen(run.data, found["samples"], (start, index, key)) if show else iter(())
-    vocabulary, way = vocabulary_of(tokenizer), way_of(pictures, as_json=as_json)
-    if show and as_json:
+    if not show:
+        emit(found, as_json=as_json, text=lambda: _text(found))
+        return
+    chosen = _chosen(found["samples"], {"start": start, "index": index, "key": key})
+    opened, way = OpenedRun(recipe, run.data, None, None, tokenizer), way_of(pictures, as_json=as_json)
+    vocabulary = opened.vocabulary
+    warn_of(opened.other_tokenizer)
+    failed: list[Exception] = []
+    if as_json:
         decode = None if vocabulary is None else vocabulary.decode
-        found["shown"] = [{"position": one["position"], "sample": _line(one, decode, show_all)} for one in chosen]
-    emit(found, as_json=as_json, text=lambda: _text(found))
+        read = ((one, _sample(opened, one, failed)) for one in chosen)
+        found["shown"] = [_as_json(one, sample, decode, show_all=show_all) for one, sample in read]
+        emit(found, as_json=True, text="")
+        if failed:
+            click.get_current_context().exit(getattr(failed[0], "exit_status", 1))
+        return
+    emit(found, as_json=False, text=lambda: _text(found))
     for one in chosen:  # one is in memory at a time
-        _read_out(run.data, one, vocabulary, way, show_all=show_all)
+        sample = _sample(opened, one, failed)
+        if isinstance(sample, str):
+            say(f"{one['position']:,}: broken: {sample}")
+        else:
+            _read_out(run.data, {**one, "sample": sample}, vocabulary, way, show_all=show_all)
+    if failed:
+        raise failed[0]
 
 
-def _chosen(data: Any, rows: list[dict[str, Any]], chosen: Any) -> Iterator[dict[str, Any]]:
-    """The rows that were asked for, with their samples."""
-    from penstock.errors import ConfigError
+def _chosen(rows: list[dict[str, Any]], asked: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows that were asked for.
 
-    start, index, key = chosen
-    for row in rows:
-        if "inputs" in row:
-            raise ConfigError("windows that are packed on the fly are not shown", hint="Leave out --show")
-        if (start or 0) <= row["index"] and index in (None, row["index"]) and key in (None, row["key"]):
-            yield {**row, "sample": data[row["position"]]}
+    Raises:
+        NotFound: something was asked for, and none of these is it.
+        ConfigError: windows that are packed on the fly.
+    """
+    from penstock.errors import ConfigError, NotFound
+
+    if any("inputs" in row for row in rows):
+        raise ConfigError("windows that are packed on the fly are not shown", hint="Leave out --show")
+    start, index, key = asked["start"] or 0, asked["index"], asked["key"]
+    chosen = [
+        one for one in rows if start <= one["index"] and index in (None, one["index"]) and key in (None, one["key"])
+    ]
+    given = [f"--{name} {value}" for name, value in asked.items() if value is not None]
+    if given and not chosen:
+        hint = "The table without --show has the index and the key of each"
+        raise NotFound("none of these samples is the one to show", found=", ".join(given), hint=hint)
+    return chosen
+
+
+def _sample(opened: Any, row: dict[str, Any], failed: list[Exception]) -> Any:
+    """A sample of the run; what is wrong with it, in a line, where it can't be read: the others are shown."""
+    from penstock.view.facts.batches import sample_of
+    from penstock.view.facts.panel import describe_error
+
+    try:
+        return sample_of(opened, row["position"])
+    except Exception as error:
+        failed.append(error)
+        return describe_error(error)
+
+
+def _as_json(one: dict[str, Any], sample: Any, decode: Any, *, show_all: bool) -> dict[str, Any]:
+    if isinstance(sample, str):
+        return {"position": one["position"], "broken": sample}
+    return {"position": one["position"], "sample": _line({**one, "sample": sample}, decode, show_all)}
 
 
 def _line(one: dict[str, Any], decode: Any, show_all: bool) -> str:
@@ -180,7 +226,8 @@ def _packed(row: dict[str, Any]) -> tuple[str, ...]:
 
 def _title(found: dict[str, Any]) -> str:
     whose = "all ranks" if found["rank"] is None else f"rank {found['rank']} of {found['world']}"
-    return f"step {found['step']:,}: {len(found['samples']):,} samples, {whose}"
+    first = f", the first {len(found['samples']):,} of them" if found.get("of", 0) > len(found["samples"]) else ""
+    return f"step {found['step']:,}: {found.get('of', len(found['samples'])):,} samples, {whose}{first}"
 
 
 def _key(row: dict[str, Any]) -> str:

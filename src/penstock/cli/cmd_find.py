@@ -9,6 +9,7 @@ import click
 from penstock.cli._executors import optional_executor_options
 from penstock.cli._opening import excludes_option, opening_options
 from penstock.cli._output import emit, follow_links_option, json_option, progress, table
+from penstock.cli._samples import warn_of
 
 
 @click.command()
@@ -33,6 +34,8 @@ def command(target: tuple[str, ...], as_json: bool, **options: Any) -> int:
 
     with progress("find", total=None, unit="samples") as advance:
         report = find(target[0] if len(target) == 1 else target, progress=advance, **options)
+    if options["tokenizer"] is not None and len(target) == 1:
+        _warn_of_tokenizer(target[0], options)
 
     def text() -> str:
         rows = [
@@ -45,3 +48,10 @@ def command(target: tuple[str, ...], as_json: bool, **options: Any) -> int:
 
     emit(msgspec.to_builtins(report), as_json=as_json, text=text)
     return 0 if report.found else 1
+
+
+def _warn_of_tokenizer(target: str, options: dict[str, Any]) -> None:
+    from penstock.view.facts.opening import open_target
+
+    names = ("format", "split", "layout", "eos_id", "tokenizer", "follow_links")
+    warn_of(open_target(target, **{name: options[name] for name in names}).other_tokenizer)

@@ -11,7 +11,7 @@ import click
 from penstock.cli._opening import dataset_argument, excludes_option, flavor_option, opening_options
 from penstock.cli._output import emit, follow_links_option, json_option, say
 from penstock.cli._pictures import ROWS_OF_A_LINE, pictures_option, show_pictures, stored_pictures, way_of
-from penstock.cli._samples import decoder, first_of, plain_at, require_one, sample_options
+from penstock.cli._samples import decoder, first_of, plain_at, require_one, sample_options, warn_of
 
 _LOOKED_AT = 100
 
@@ -57,6 +57,7 @@ def command(
         return
     opened = open_target(path, tokenizer=tokenizer, **options)
     _ = opened.vocabulary  # one that is not there is an error before anything is read
+    warn_of(opened.other_tokenizer)
     indices = _indices(opened.source, (start, index, key), count)
     failed: list[Exception] = []
     width = shutil.get_terminal_size().columns - 2

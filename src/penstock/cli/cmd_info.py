@@ -11,6 +11,8 @@ from penstock.cli._opening import dataset_argument, excludes_option, opening_opt
 from penstock.cli._output import counted, emit, follow_links_option, human_bytes, json_option, table
 
 _BAR = 40
+_MOST_SHOWN = 40
+"""Parts, fields or columns that are named in the text for people; JSON has them all."""
 
 
 @click.command()
@@ -24,22 +26,26 @@ def command(path: str, as_json: bool, **options: Any) -> None:
     from penstock.check import summarise
 
     found = summarise(path, **options)
-    if found["format"] == "webdataset":
-        found |= _parts(path, found["samples"], options)
+    if "tokens" not in found:
+        found |= _of_samples(path, found, options)
     emit(found, as_json=as_json, text=lambda: _text(found))
 
 
-def _parts(path: str, samples: int, options: dict[str, Any]) -> dict[str, Any]:
-    """The parts of samples, by the headers of some of them."""
+def _of_samples(path: str, found: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """How long samples are, and of tars their parts, by the headers of some of them."""
     import msgspec
 
     from penstock._keywords import were_given
+    from penstock.view.facts.lengths import lengths_of
     from penstock.view.facts.opening import open_target
     from penstock.view.facts.parts import parts_of_samples
 
     opened = open_target(path, **were_given(options))
-    parts = parts_of_samples(opened, samples)
-    return {} if parts is None else {"parts": msgspec.to_builtins(parts)}
+    is_local = opened.place is None or opened.place.is_local
+    lengths = lengths_of(opened.source, found["samples"], size_bytes=found["size_bytes"], is_local=is_local)
+    parts = parts_of_samples(opened, found["samples"]) if found["format"] == "webdataset" else None
+    told = {"sample_lengths": lengths, "parts": parts}
+    return {name: msgspec.to_builtins(one) for name, one in told.items() if one is not None}
 
 
 def _text(found: dict[str, Any]) -> str:
@@ -56,11 +62,11 @@ def _text(found: dict[str, Any]) -> str:
         rows += [("largest id", recorded), ("EOS", found["eos_rule"])]
     rows += _details(found.get("details", {}))
     if "columns" not in found.get("details", {}):
-        fields = ", ".join(f"{field['name']} ({field['kind']})" for field in found["schema"])
+        fields = _few([f"{field['name']} ({field['kind']})" for field in found["schema"]])
         first = found.get("first_samples", {"samples": 0})
         if first["samples"]:
-            fields = ", ".join(f"{name} ({share:.0%})" for name, share in first["fields"].items())
-            fields += f" of the first {first['samples']:,}"
+            shares = [f"{name} ({share:.0%})" for name, share in first["fields"].items()]
+            fields = f"{_few(shares, first.get('more_fields', 0))} of the first {first['samples']:,}"
         rows += [("fields", fields or "as each line")]
     rows += [("fingerprint", found["fingerprint"])]
     for name in ("tokenizer", "digest", "tool"):
@@ -72,7 +78,9 @@ def _text(found: dict[str, Any]) -> str:
     if found.get("parts"):
         lines += ["", *_of_parts(found["parts"])]
     if found.get("lengths"):
-        lines += ["", *_lengths(found["lengths"])]
+        lines += ["", "  document lengths in tokens", *_lengths(found["lengths"])]
+    if found.get("sample_lengths"):
+        lines += ["", *_sample_lengths(found["sample_lengths"])]
     return "\n".join(lines)
 
 
@@ -80,12 +88,32 @@ def _of_parts(parts: dict[str, Any]) -> list[str]:
     """Each part: how many samples have it, how large it is, and what of the contents it is."""
     rows = [
         (one["name"], f"{one['share']:.1%}", human_bytes(one["mean_bytes"]), f"{one['share_of_bytes']:.1%}")
-        for one in parts["parts"]
+        for one in parts["parts"][:_MOST_SHOWN]
     ]
+    from penstock.view.facts.parts import MOST_KINDS
+
     looked_at = parts["estimated_from"]
     how = f"from {looked_at:,} of {parts['of']:,} samples" if looked_at else f"of all {parts['of']:,} samples"
     head = table(rows, header=("part", "in samples", "mean size", "of contents")).splitlines()
-    return [f"  parts, {how}", *(f"  {line}" for line in head)]
+    more = len(parts["parts"]) - len(rows)
+    cut = [f"  and {'at least ' if len(parts['parts']) >= MOST_KINDS else ''}{more:,} more parts"] if more else []
+    return [f"  parts, {how}", *(f"  {line}" for line in head), *cut]
+
+
+def _sample_lengths(found: dict[str, Any]) -> list[str]:
+    """Lengths of samples in bytes, with how they were found."""
+    looked_at = found["estimated_from"]
+    how = f"from {looked_at:,} of {found['of']:,} samples" if looked_at else f"of all {found['of']:,} samples"
+    quantiles = {f"{share:g}": value for share, value in found["quantiles"]}
+    bins = [(one["start"], one["stop"], one["count"]) for one in found["bins"]]
+    title = f"  sample lengths in stored bytes, {how}, by the {found['how']}"
+    return [title, *_lengths({"quantiles": quantiles, "mean": found["mean"], "histogram": bins})]
+
+
+def _few(words: list[str], more: int = 0) -> str:
+    """The first of many, and how many others there are."""
+    more += max(0, len(words) - _MOST_SHOWN)
+    return ", ".join(words[:_MOST_SHOWN]) + (f" and {more:,} more" if more else "")
 
 
 def _details(details: dict[str, Any]) -> list[tuple[str, str]]:
@@ -103,9 +131,9 @@ def _details(details: dict[str, Any]) -> list[tuple[str, str]]:
             number = counted(value, unit[:-1]) if unit.endswith("s") else f"{value:,} {unit}"
             rows.append((label, number) if label else (unit, f"{value:,}"))
         elif isinstance(value, dict):
-            rows.append((name.replace("_", " "), ", ".join(f"{one} ({text})" for one, text in value.items())))
+            rows.append((name.replace("_", " "), _few([f"{one} ({text})" for one, text in value.items()])))
         else:
-            rows.append((name.replace("_", " "), ", ".join(value) or "none"))
+            rows.append((name.replace("_", " "), _few(list(value)) or "none"))
     return rows
 
 
@@ -113,7 +141,7 @@ def _lengths(lengths: dict[str, Any]) -> list[str]:
     """Quantiles and a histogram of document lengths."""
     named = {"0": "shortest", "0.5": "median", "1": "longest"}
     quantiles = [(named.get(q, f"{float(q):.0%}"), f"{value:,}") for q, value in lengths["quantiles"].items()]
-    lines = ["  document lengths in tokens", "  " + "  ".join(f"{label} {value}" for label, value in quantiles)]
+    lines = ["  " + "  ".join(f"{label} {value}" for label, value in quantiles)]
     lines.append(f"  mean {lengths['mean']:,.1f}")
     most = max(count for _, _, count in lengths["histogram"])
     bars = [

@@ -68,6 +68,8 @@ def _measured(data: Any, batch: dict[str, Any], steps: int, workers: int) -> Met
 
 
 def _text(recipe: str, found: dict[str, Any]) -> str:
+    from penstock.view.facts.run import estimated
+
     rows = [
         (
             one["path"],
@@ -87,4 +89,6 @@ def _text(recipe: str, found: dict[str, Any]) -> str:
     tokens = "" if found["tokens"] is None else f", {found['tokens']:,} tokens"
     cache = f"cache for remote data: {human_bytes(found['cache_bytes'])}"
     start = f"first batch after about {found['start_up_seconds']:.2f} s"
-    return f"{recipe}: {found['samples']:,} samples{steps}{tokens}\n{table(rows, header=head)}\n{cache}; {start}"
+    known = f"\npadding, bytes and requests are {how}" if (how := estimated(found["sources"])) else ""
+    told = f"{table(rows, header=head)}{known}\n{cache}; {start}"
+    return f"{recipe}: {found['samples']:,} samples{steps}{tokens}\n{told}"

@@ -11,7 +11,7 @@ from penstock.cli._energon import as_energon, fields_of
 from penstock.cli._opening import dataset_argument, excludes_option, flavor_option
 from penstock.cli._output import emit, follow_links_option, json_option, note
 from penstock.cli._pictures import pictures_option, stored_pictures, way_of
-from penstock.cli._samples import decoder, first_of, plain_at, require_one, sample_options
+from penstock.cli._samples import decoder, first_of, plain_at, require_one, sample_options, warn_of
 
 
 @click.command()
@@ -94,4 +94,5 @@ def _open(path: str, split: str | None, tokenizer: str | None, options: dict[str
             raise click.UsageError(f"{path} has no splits: leave out --split.")
     opened = open_target(path, split=split, tokenizer=tokenizer, **options)
     _ = opened.vocabulary  # one that is not there is an error before anything is read
+    warn_of(opened.other_tokenizer)
     return opened

@@ -50,11 +50,12 @@ class Lazy:
             NotFound: no such file.
             FormatError: it can't be decoded.
         """
-        data = None if self.ahead is None else self.ahead.take()
-        if data is None:
+        taken = None if self.ahead is None else self.ahead.take()
+        if taken is None:
             return self.store.get(self.name, sample)
+        data, shard = taken
         if sample is not None:
-            add_source(sample, self.store.info(self.name))
+            add_source(sample, self.store.info(self.name, shard))
         return data if self.store.decode is None else decode_part(self.name, data, self.store.decode)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -121,12 +122,12 @@ class Prefetch:
 class _Fetch:
     """One fetch: the bytes are delivered once, and dropped with the handle at the latest."""
 
-    __slots__ = ("_bytes", "_future", "_lock", "_owner", "_wanted")
+    __slots__ = ("_future", "_lock", "_owner", "_read", "_wanted")
 
     def __init__(self, owner: Prefetch) -> None:
         self._owner = owner
         self._lock = threading.Lock()
-        self._bytes: bytes | None = None
+        self._read: tuple[bytes, str | None] | None = None
         self._wanted = True
         self._future: Future[None] | None = None
 
@@ -139,15 +140,15 @@ class _Fetch:
         """Whether another file may be fetched ahead."""
         return self._owner.has_room()
 
-    def keep(self, data: bytes) -> None:
-        """The bytes are here."""
+    def keep(self, read: tuple[bytes, str | None]) -> None:
+        """The bytes are here, and the shard that they are of."""
         with self._lock:
             if self._wanted:
-                self._bytes = data
-                self._owner.hold(len(data))
+                self._read = read
+                self._owner.hold(len(read[0]))
 
-    def take(self) -> bytes | None:
-        """The bytes; None where they were taken before, or are to be fetched by the caller."""
+    def take(self) -> tuple[bytes, str | None] | None:
+        """The bytes and their shard; None where they were taken before, or are to be fetched by the caller."""
         future = self._future
         if future is not None and not future.cancel():
             future.exception()  # waits; an error comes again, and better, when the caller fetches
@@ -157,14 +158,14 @@ class _Fetch:
     def __del__(self) -> None:
         self._drop()
 
-    def _drop(self) -> bytes | None:
-        data, self._bytes, self._wanted = self._bytes, None, False
-        if data is not None:
-            self._owner.hold(-len(data))
-        return data
+    def _drop(self) -> tuple[bytes, str | None] | None:
+        read, self._read, self._wanted = self._read, None, False
+        if read is not None:
+            self._owner.hold(-len(read[0]))
+        return read
 
 
 def _run(fetch: _Fetch, store: FileStore, name: str) -> None:
     # Asked again: many may have been begun before the first was there.
     if fetch.has_room():
-        fetch.keep(store.source.get(store.whole(name)))
+        fetch.keep(store.read(name))

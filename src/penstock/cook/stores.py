@@ -42,13 +42,18 @@ class FileStore:
 
     def __getitem__(self, name: str, /) -> tuple[Any, SourceInfo]:
         """The value of one file, and where it is from."""
-        data = self.source.get(self.whole(name))
-        return (data if self.decode is None else decode_part(name, data, self.decode)), self.info(name)
+        data, shard = self.read(name)
+        return (data if self.decode is None else decode_part(name, data, self.decode)), self.info(name, shard)
 
-    def info(self, name: str) -> SourceInfo:
-        """Where a file is from."""
+    def read(self, name: str) -> tuple[bytes, str | None]:
+        """The stored bytes of one file, and the shard that it is in, where the dataset has shards."""
+        name, with_shard = self.whole(name), getattr(self.source, "get_with_shard", None)
+        return (self.source.get(name), None) if with_shard is None else with_shard(name)
+
+    def info(self, name: str, shard: str | None = None) -> SourceInfo:
+        """Where a file is from; without a shard, the dataset's own name stands for it."""
         name, path = self.whole(name), self.get_path()
-        return SourceInfo(path, name, path.rstrip("/").rpartition("/")[2], (name,))
+        return SourceInfo(path, name, path.rstrip("/").rpartition("/")[2] if shard is None else shard, (name,))
 
     def get_media_metadata(self, name: str, /) -> MediaMetadata:
         """What the media index knows of one file; raises `NotFound`."""

@@ -41,7 +41,7 @@ _NOT_ONLY_NO = ("jsonl-files: JSONL files and", "token-files: token files and", 
 """How the reasons of a format begin that has seen something of its own."""
 
 _RECIPE = re.compile(
-    rb"^[\s{\"]*(penstock|path|blend|blend_epochized|concat|join|stages|__class__|__module__)\"?\s*:", re.MULTILINE
+    rb"^[\s{\"]*(penstock|path|blend|blend_epochized|concat|join|stages|kind|__class__|__module__)\"?\s*:", re.MULTILINE
 )
 
 
@@ -75,6 +75,11 @@ def holds_datasets(store: Store, path: str) -> Unsupported:
     """The error for a folder whose datasets lie in folders below, so that none of them is its own."""
     found, hint = _of_folder(store, path)
     return Unsupported("no format recognises this", path=path, found=found, hint=hint)
+
+
+def looks_like_recipe(head: bytes) -> bool:
+    """Whether the first bytes of a YAML or JSON file are those of a recipe or metadataset."""
+    return looks_like_text(head) and _RECIPE.search(head) is not None
 
 
 def looks_like_text(head: bytes) -> bool:

@@ -15,7 +15,7 @@ from penstock.load import history as runs
 from penstock.load import state as states
 from penstock.load.describe import describe
 from penstock.load.explain_lanes import Output, outputs_at, outputs_of
-from penstock.load.inverse import has_document, positions_of
+from penstock.load.inverse import OneOf, Wanted, has_document, positions_of
 from penstock.load.lanes import Places
 from penstock.load.origins import Origins
 from penstock.types import Location
@@ -112,13 +112,13 @@ def explain_step(run: Run, step: int, rank: int | None = None, world: int | None
     }
 
 
-def explain_document(run: Run, key: str, stop_step: int, limit: int, world: int | None = None) -> dict[str, Any]:
+def explain_document(run: Run, key: Wanted, stop_step: int, limit: int, world: int | None = None) -> dict[str, Any]:
     """Where a document came: its positions in the steps before `stop_step`, each with its step and rank.
 
     Args:
         run: see `run_of`.
         key: of the sample, or number of a document in token windows; `NAME[INDEX]`, the row it was made of, where the
-            tokens were packed with `keep_map`.
+            tokens were packed with `keep_map`; or the sample of one dataset.
         stop_step: the first step that is not looked at.
         limit: at most so many.
         world: number of ranks; by default that of the run at each step.
@@ -132,18 +132,22 @@ def explain_document(run: Run, key: str, stop_step: int, limit: int, world: int 
         outputs = [one for one in outputs_of(run.data, key, stop) if one.position >= first][:limit]
         rows = [_with_step(run, _output_row(run.data, one), world) for one in outputs]
         _require_known(run, key, rows)
-        return {"document": key, "steps": stop_step, "from_position": first, "samples": rows}
+        return {"document": _name(key), "steps": stop_step, "from_position": first, "samples": rows}
     found = (position for position in positions_of(run.data, key, stop) if position >= first)
     positions = list(islice(found, limit))
     origins = Origins(run.data)
     rows = [_with_step(run, _row(run.data, position, origins), world) for position in positions]
     _require_known(run, key, rows)
-    return {"document": key, "steps": stop_step, "from_position": first, "samples": rows}
+    return {"document": _name(key), "steps": stop_step, "from_position": first, "samples": rows}
 
 
-def _require_known(run: Run, key: str, rows: Sized) -> None:
+def _name(key: Wanted) -> str:
+    return key.name if isinstance(key, OneOf) else key
+
+
+def _require_known(run: Run, key: Wanted, rows: Sized) -> None:
     """Refuse a document that no source has: one that is misspelt must not look like one that was never read."""
-    if not rows and not has_document(run.data, key):
+    if isinstance(key, str) and not rows and not has_document(run.data, key):
         hint = "Documents of tokens go by number, samples without keys by index: `penstock find` tells it"
         raise NotFound("no source of this run has such a document", found=key, hint=hint)
 

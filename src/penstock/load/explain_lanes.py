@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from penstock._kinds import LaneStream
 from penstock.abc import Stream
 from penstock.errors import ConfigError
-from penstock.load.inverse import positions_of
+from penstock.load.inverse import Wanted, positions_of
 from penstock.load.lanes import Places, require_outputs
 
 
@@ -61,7 +61,7 @@ def outputs_at(data: LaneStream[Any], positions: Iterable[int], places: Places, 
     return sorted(found)
 
 
-def outputs_of(data: LaneStream[Any], key: str, stop: int) -> list[Output]:
+def outputs_of(data: LaneStream[Any], key: Wanted, stop: int) -> list[Output]:
     """The outputs below the global position `stop` that were made of a sample with this key, in order.
 
     Memory: what is found, and the positions at which the key comes.

@@ -2,12 +2,14 @@
 
 Each stage inverts its own arithmetic; only an order that has no inverse (`StreamingOrder`, a seqax pass) is searched,
 65,536 positions at a time. A document is named by its key; in token windows by its number, as `Location.documents`
-has it, or by the row it was made of (`origins`); a sample without a key by its index.
+has it, or by the row it was made of (`origins`); a sample without a key by its index. Several sources of a run may have
+what such a name says: `OneOf` means the sample of one of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from heapq import merge
 from typing import Any, TypeAlias, cast
 
@@ -34,7 +36,25 @@ _RUN = 1 << 16
 Positions: TypeAlias = Iterator[int]
 
 
-def positions_of(data: Any, key: str, stop: int) -> Positions:
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """A sample of one dataset, whatever else has its name.
+
+    Attributes:
+        name: for people.
+        index_in: the index that it has in a source; None for the source of another dataset, and for what is made of
+            sources.
+    """
+
+    name: str
+    index_in: Callable[[Any], int | None]
+
+
+Wanted: TypeAlias = str | OneOf
+"""A document or sample: key, number or row, as any source has it; or that of one dataset."""
+
+
+def positions_of(data: Any, key: Wanted, stop: int) -> Positions:
     """The positions below `stop` of a stream, or a source read once, whose sample is or holds a document; rising.
 
     Args:
@@ -50,14 +70,14 @@ def positions_of(data: Any, key: str, stop: int) -> Positions:
     return _of_stream(data if is_stream(data) else Sequential(data), key, stop)
 
 
-def has_document(node: Any, key: str) -> bool:
+def has_document(node: Any, key: Wanted) -> bool:
     """Whether a stream or a source draws from one that has a document, wherever it comes or is left out."""
     if not (is_stream(node) or is_lane_stream(node)) and len(indices_of(node, key)):
         return True
     return any(has_document(child, key) for child in node.children().values())
 
 
-def _of_stream(node: Any, key: str, stop: int) -> Positions:
+def _of_stream(node: Any, key: Wanted, stop: int) -> Positions:
     if stop <= 0:
         return iter(())
     if isinstance(node, OrderedStream):
@@ -72,7 +92,7 @@ def _of_stream(node: Any, key: str, stop: int) -> Positions:
     return _searched(node, key, stop)
 
 
-def _of_blend(node: Blend, key: str, stop: int) -> Positions:
+def _of_blend(node: Blend, key: Wanted, stop: int) -> Positions:
     def of_child(name: str, child: Any, reads: int) -> Positions:
         found = (node.position_of(name, inner) for inner in _of_stream(child, key, reads))
         return _below(stop, found)
@@ -83,7 +103,7 @@ def _of_blend(node: Blend, key: str, stop: int) -> Positions:
     return merge(*parts) if node.lanes == 1 else iter(sorted(one for part in parts for one in part))
 
 
-def _of_stages(node: Stages, key: str, stop: int) -> Positions:
+def _of_stages(node: Stages, key: Wanted, stop: int) -> Positions:
     starts, ends = [0, *node.borders], [*node.borders, stop]
     for (name, child), start, end in zip(node.children().items(), starts, ends, strict=True):
         for inner in _of_stream(child, key, min(end, stop) - start):
@@ -92,14 +112,14 @@ def _of_stages(node: Stages, key: str, stop: int) -> Positions:
                 yield position
 
 
-def _of_skip(node: Skip[Any], key: str, stop: int) -> Positions:
+def _of_skip(node: Skip[Any], key: Wanted, stop: int) -> Positions:
     for inner in _of_stream(node.stream, key, node.inner_one(stop - 1) + 1):
         position = node.position_of(inner)
         if position is not None:
             yield position
 
 
-def _of_balance(node: Balance[Any], key: str, stop: int) -> Positions:
+def _of_balance(node: Balance[Any], key: Wanted, stop: int) -> Positions:
     size = node.world * node.steps
     places = np.arange(size, dtype=np.int64)
     found: list[int] = []
@@ -109,7 +129,7 @@ def _of_balance(node: Balance[Any], key: str, stop: int) -> Positions:
     return _below(stop, iter(sorted(found)))
 
 
-_INVERSES: Mapping[type, Callable[[Any, str, int], Positions]] = {
+_INVERSES: Mapping[type, Callable[[Any, Wanted, int], Positions]] = {
     Blend: _of_blend,
     Stages: _of_stages,
     Skip: _of_skip,
@@ -117,7 +137,7 @@ _INVERSES: Mapping[type, Callable[[Any, str, int], Positions]] = {
 }
 
 
-def _of_order(node: OrderedStream[Any], key: str, stop: int) -> Positions:
+def _of_order(node: OrderedStream[Any], key: Wanted, stop: int) -> Positions:
     source: Any = node.source
     passes = source if isinstance(source, Epochs) else None
     indices = indices_of(source, key) if passes is None else np.empty(0, dtype=np.int64)
@@ -129,7 +149,7 @@ def _of_order(node: OrderedStream[Any], key: str, stop: int) -> Positions:
         yield from (one for one in np.sort(node.inverse(indices, epoch)).tolist() if one < stop)
 
 
-def _searched(node: Any, key: str, stop: int) -> Positions:
+def _searched(node: Any, key: Wanted, stop: int) -> Positions:
     """By the index of each position: for orders without an inverse."""
     [source] = node.children().values()
     indices = indices_of(source, key)
@@ -145,8 +165,10 @@ def _below(stop: int, positions: Iterator[int]) -> Positions:
 # --- sources -------------------------------------------------------------------------------------------------------
 
 
-def indices_of(source: Any, key: str) -> IntArray:
+def indices_of(source: Any, key: Wanted) -> IntArray:
     """int64[k], rising: the samples of a source that are or hold a document."""
+    if isinstance(key, OneOf) and (index := key.index_in(source)) is not None:
+        return np.array([index] if index < len(source) else [], dtype=np.int64)
     if isinstance(source, Epochs):
         return _in_pass(source, key, 0)
     if isinstance(source, (Windows, MegatronWindows, WholeDocuments, PackedWindows)):
@@ -155,23 +177,32 @@ def indices_of(source: Any, key: str) -> IntArray:
         members = indices_of(source.source, key)
         groups = [np.isin(source.members(index), members).any() for index in range(len(source) if len(members) else 0)]
         return np.flatnonzero(groups).astype(np.int64)
+    if _by_its_own_numbers(source, key):
+        return _by_number(source, key)
     if isinstance(source, (TakenSource, TakenTokens)):
         return _taken(source, key)
-    if isinstance(source, (ConcatSource, ConcatTokens)) and not is_token_source(source):
+    if isinstance(source, (ConcatSource, ConcatTokens)):
         return _concatenated(source, key)
     children = source.children()
-    if "source" in children and len(children["source"]) == len(source) and not is_token_source(source):
+    if "source" in children and len(children["source"]) == len(source):
         return _through(source, indices_of(children["source"], key), key)
     if isinstance(source, SupportsKeys):
         return _by_key(source, key)
     return _by_number(source, key)
 
 
-def _through(source: Any, below: IntArray, key: str) -> IntArray:
+def _by_its_own_numbers(source: Any, key: Wanted) -> bool:
+    """Whether a name is the number of a document in this source, not in one that it is made of."""
+    return is_token_source(source) and isinstance(key, str)
+
+
+def _through(source: Any, below: IntArray, key: Wanted) -> IntArray:
     """The same samples of a source that may apply a function to those below, or put them into another order."""
     if not len(below):
         return below
     place = place_of(source, int(below[0]))
+    if isinstance(key, OneOf):
+        return _same_sample(source, int(below[0]), place)
     if _holds(place, key):
         return below
     if place.key is None and place.documents is None:
@@ -180,11 +211,28 @@ def _through(source: Any, below: IntArray, key: str) -> IntArray:
     return np.array(found, dtype=np.int64)
 
 
+def _same_sample(source: Any, index: int, place: Place) -> IntArray:
+    """Where a sample of the source below stands, which may be in another order here."""
+    [below] = (one for name, one in source.children().items() if name == "source")
+    wanted = place_of(below, index)
+    if not _differ(place, wanted):
+        return np.array([index], dtype=np.int64)
+    found = [one for one in range(len(source)) if not _differ(place_of(source, one), wanted)]
+    return np.array(found, dtype=np.int64)
+
+
+def _differ(a: Place, b: Place) -> bool:
+    """Whether what both know says that they are of two samples."""
+    if a.extents and b.extents:
+        return a.extents != b.extents
+    return None not in (a.key, b.key) and a.key != b.key
+
+
 def _holds(place: Place, key: str) -> bool:
     return key == place.key or any(key == str(document) for document, _, _ in place.documents or ())
 
 
-def _in_pass(source: Epochs, key: str, number: int) -> IntArray:
+def _in_pass(source: Epochs, key: Wanted, number: int) -> IntArray:
     """int64[k]: the samples of one pass, counted from its beginning."""
     found: list[int] = []
     begin = 0
@@ -198,28 +246,30 @@ def _in_pass(source: Epochs, key: str, number: int) -> IntArray:
     return np.array(sorted(found), dtype=np.int64)
 
 
-def _by_key(source: Any, key: str) -> IntArray:
+def _by_key(source: Any, key: Wanted) -> IntArray:
+    if isinstance(key, OneOf):
+        return np.empty(0, dtype=np.int64)
     try:
         return np.array([source.index_of(key)], dtype=np.int64)
     except NotFound:
         return np.empty(0, dtype=np.int64)
 
 
-def _by_number(source: Any, key: str) -> IntArray:
+def _by_number(source: Any, key: Wanted) -> IntArray:
+    if isinstance(key, OneOf):
+        return np.empty(0, dtype=np.int64)
     number = count_in(key)
     numbers = documents_of(source, key) if is_token_source(source) else [] if number is None else [number]
     return np.array([number for number in numbers if number < len(source)], dtype=np.int64)
 
 
-def _taken(source: Any, key: str) -> IntArray:
-    if is_token_source(source):
-        return _by_number(source, key)
+def _taken(source: Any, key: Wanted) -> IntArray:
     start = int(source.start)
     below = indices_of(source.source, key)
     return below[(below >= start) & (below < int(source.stop))] - start
 
 
-def _concatenated(source: Any, key: str) -> IntArray:
+def _concatenated(source: Any, key: Wanted) -> IntArray:
     parts: list[IntArray] = []
     begin = 0
     for child in source.sources:
@@ -228,10 +278,14 @@ def _concatenated(source: Any, key: str) -> IntArray:
     return np.concatenate(parts)
 
 
-def _windows(source: Any, key: str) -> IntArray:
+def _windows(source: Any, key: Wanted) -> IntArray:
     """The windows that hold tokens of a document."""
-    found = [_windows_with(source, document) for document in documents_of(source.source, key)]
+    found = [_windows_with(source, document) for document in _documents_named(source.source, key)]
     return np.unique(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
+
+
+def _documents_named(source: Any, key: Wanted) -> list[int]:
+    return documents_of(source, key) if isinstance(key, str) else indices_of(source, key).tolist()
 
 
 def _windows_with(source: Any, document: int) -> IntArray:

@@ -43,6 +43,7 @@ class SourcePlan:
         requests: reads of files or ranges, one for each block where blocks are read whole.
         distinct_bytes: bytes that are read at least once: what a cache of remote data has to hold.
         is_remote: whether the data are read over a network.
+        looked_at: samples by which padding, bytes and requests are estimated; all of them where these are few.
     """
 
     path: str
@@ -57,6 +58,7 @@ class SourcePlan:
     requests: int
     distinct_bytes: int | None
     is_remote: bool
+    looked_at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,7 @@ def _planned(one: _Found, stop: int) -> SourcePlan:
         requests=requests,
         distinct_bytes=None if each is None else round(each * min(one.reads, size)),
         is_remote=_is_remote(source),
+        looked_at=len(looked_at),
     )
 
 

@@ -176,6 +176,7 @@ class TakenTokens:
 
     def __init__(self, source: TokenSource, rows: TakenSource[Sample]) -> None:
         self.source = source
+        self.start, self.stop = rows.start, rows.stop
         self._rows = rows
         self._range: tuple[int, int] | None = None
         # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.

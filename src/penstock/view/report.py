@@ -15,7 +15,6 @@ from typing import Any, Literal, TypeAlias
 import xxhash
 
 from penstock import __version__
-from penstock._borders import borders_of
 from penstock._secrets import redacted_repr
 from penstock.check import verify
 from penstock.errors import ConfigError, PenstockError
@@ -32,9 +31,10 @@ from penstock.view.draw.words import count, plural, share
 from penstock.view.facts.batches import BatchFacts, batch, eos_id_of, sample_of
 from penstock.view.facts.bounds import Bounds
 from penstock.view.facts.dataset import Overview, overview
+from penstock.view.facts.documents import document_tokens
 from penstock.view.facts.figures import is_of_the_disk
 from penstock.view.facts.findings import health
-from penstock.view.facts.media import thumbnail
+from penstock.view.facts.media import drawn
 from penstock.view.facts.opening import Opened, OpenedRun, is_recipe, open_run, open_target
 from penstock.view.facts.panel import Panels, describe_error
 from penstock.view.facts.run import Curves, curves, plan_of, tree
@@ -48,9 +48,10 @@ THUMBNAIL_SIDE, THUMBNAIL_BYTES, MOST_THUMBNAILS = 320, 16_384, 48
 """The longer side of a picture in pixels, bytes of its JPEG, and pictures of a report."""
 
 CheckDepth: TypeAlias = Depth | Literal["none"]
+_Example: TypeAlias = tuple[Panels, dict[str, bytes | str], TokenRun | None]
 
 _BOUNDS = Bounds(panels=12, characters=800, nodes=40, deep=6, items=64, shown_bytes=64)
-_TOKENS, _FIRST_TOKENS = 256, 192
+_FIRST_TOKENS = 192
 _NAMES = (".html", ".htm")
 _MARK = b"<!doctype html>\n<!-- penstock report -->"
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -208,40 +209,40 @@ def chosen(seed: str, size: int, count: int) -> list[int]:
     return sorted(found)
 
 
-def _examples(opened: Opened, facts: Overview, count: int) -> list[tuple[Panels, dict[str, bytes], TokenRun | None]]:
-    left, made = MOST_THUMBNAILS, list[tuple[Panels, dict[str, bytes], TokenRun | None]]()
+def _examples(
+    opened: Opened, facts: Overview, count: int
+) -> list[tuple[Panels, dict[str, bytes | str], TokenRun | None]]:
+    left, made = MOST_THUMBNAILS, list[tuple[Panels, dict[str, bytes | str], TokenRun | None]]()
     for index in chosen(str(facts.fingerprint.value), int(facts.samples.value), count):
         shown = sample_at(opened, index, bounds=_BOUNDS, strict=True)
-        small: dict[str, bytes] = {}
+        small: dict[str, bytes | str] = {}
         for one in shown.panels:
             if one.kind == "image" and one.media_type and len(small) < left:
-                found = _thumbnail(opened, index, one.name)
-                small |= {} if found is None else {one.name: found}
+                small[one.name] = _thumbnail(opened, index, one.name)
         left -= len(small)
         made.append((shown, small, _document(opened, index) if opened.is_tokens and shown.error is None else None))
     return made
 
 
-def _thumbnail(opened: Opened, index: int, part: str) -> bytes | None:
+def _thumbnail(opened: Opened, index: int, part: str) -> bytes | str:
+    """A small picture, or why there is none."""
     try:
         data = media_of(opened, index, part).data
-        whole = data.read(0, data.size_bytes) if data.size_bytes <= 1 << 26 else b""
-        return thumbnail(whole, THUMBNAIL_SIDE, THUMBNAIL_BYTES) if whole else None
-    except PenstockError:  # its panel says what is wrong
-        return None
+        if data.size_bytes > 1 << 26:
+            return "a file too large to be drawn here"
+        return drawn(data.read(0, data.size_bytes), THUMBNAIL_SIDE, THUMBNAIL_BYTES)
+    except (PenstockError, ImportError) as error:
+        return describe_error(error)
 
 
 def _document(opened: Opened, index: int) -> TokenRun | None:
-    source: Any = opened.source
-    start, stop = borders_of(source, index, index + 1).tolist()
-    ids = source.tokens(start, min(stop, start + _TOKENS))
     try:
-        return tokens({"tokens": ids}, texts=opened.vocabulary, eos_id=source.eos_id, most=_FIRST_TOKENS)
+        return document_tokens(opened, index, 0, _FIRST_TOKENS)[0]
     except PenstockError:
         return None
 
 
-def _cards_of(shown: list[tuple[Panels, dict[str, bytes], TokenRun | None]], facts: Overview) -> Child:
+def _cards_of(shown: list[_Example], facts: Overview) -> Child:
     if not shown:
         return tag("div", "no samples to show", class_="empty") if facts.samples.value == 0 else None
     cards = [draw_sample(one, thumbnails=small, tokens=run, width=1 if run is None else 2) for one, small, run in shown]

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from penstock.compat import energon as en
+from penstock.compat.energon import source_info
 
 DTYPES = [torch.uint8, torch.bool, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.complex64]
 
@@ -51,3 +52,63 @@ def test_tensors_of_one_shape_are_copied_once(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch.Tensor, "new_zeros", refuse)
     found = en.generic_batch([{"image": one} for one in batch])["image"]
     assert found.sum((1, 2, 3)).tolist() == [0, 192, 384, 576]
+
+
+@en.edataclass
+class Pictures(en.Batch):
+    image: Any
+    caption: Any
+
+
+def pictures(*subflavors: dict[str, Any] | None) -> list[Any]:
+    return [
+        en.CaptioningSample(
+            __key__=str(number),
+            __restore_key__=(number,),
+            __subflavors__=given,
+            __sources__=(en.SourceInfo("set", number, "a.tar", (f"{number}.jpg",)),),
+            image=torch.zeros(3, number + 1),
+            caption=f"caption {number}",
+        )
+        for number, given in enumerate(subflavors)
+    ]
+
+
+def test_from_samples_makes_lists() -> None:
+    """Of tensors too: a program that pads them itself must find their own lengths."""
+    batch = Pictures.from_samples(pictures({"a": 1}, {}, None))
+    assert [tuple(one.shape) for one in batch.image] == [(3, 1), (3, 2), (3, 3)]
+    assert batch.__subflavors__ == [{"a": 1}]
+    assert [one.index for one in batch.__sources__ or ()] == [0, 1, 2]
+    assert Pictures.from_samples(pictures({}, {})).__subflavors__ == []
+    assert Pictures.from_samples(pictures(None)).__subflavors__ is None
+    stacked = Pictures.from_samples(pictures(None, None), image=en.batch_pad_stack([torch.ones(1), torch.ones(2)]))
+    assert stacked.image.shape == (2, 2)
+
+
+def test_default_batches_say_the_sources_of_each_sample() -> None:
+    batch = en.DefaultTaskEncoder[Any, Any, Any, Any]().batch(pictures({}, {}))
+    assert [one[0].index for one in batch.__sources__] == [0, 1]
+    assert batch.image.shape == (2, 3, 2)
+    assert [one.index for one in source_info.get_source_info(batch) or ()] == [0, 1]
+    assert [one.index for one in source_info.get_source_info(pictures({}, {})) or ()] == [0, 1]
+    assert source_info.get_source_info({"text": "a"}) is None
+
+
+def test_dicts_out_of_typed_samples() -> None:
+    class Dicts(en.TaskEncoder[Any, Any, Any, Any]):
+        def batch(self, samples: list[Any]) -> Any:
+            return self._batch(samples, dict, {"caption": " ".join})
+
+    made = Dicts().batch(pictures({}, {}))
+    assert type(made) is dict
+    assert (made["caption"], made["image"].shape) == ("caption 0 caption 1", (2, 3, 2))
+
+
+def test_errors_of_samples_are_the_originals() -> None:
+    from penstock.compat.energon.errors import FatalSampleError, SampleException
+
+    error = FatalSampleError.from_sample(pictures({})[0], "no room")
+    assert isinstance(error, (SampleException, ValueError))
+    assert str(error) == "Sample 0 failed: no room"
+    assert str(SampleException.from_sample_key("k")) == "Sample k failed"

@@ -109,7 +109,8 @@ def test_typed_samples_are_dataclasses() -> None:
     assert isinstance(batch, en.TextSample)
     assert isinstance(batch.text, list)
     assert {one[:7] for one in batch.text} == {"text-a "}
-    assert all(isinstance(one, en.SourceInfo) for one in batch.__sources__)
+    assert [len(one) for one in batch.__sources__] == [1, 1, 1]  # of each sample, as in the original
+    assert all(isinstance(source, en.SourceInfo) for one in batch.__sources__ for source in one)
 
 
 def test_images_are_what_the_decoder_says() -> None:
@@ -154,7 +155,7 @@ def test_stores_and_cache_of_a_cooker() -> None:
     expected = CASES["aux"]["rows"]
     assert {key: one.text[0] for key, one in found.items()} == {key: row["media"]["sha256"] for key, row, _ in expected}
     for key, _, sources in expected:
-        told = [[str(one.index), list(one.file_names)] for one in found[key].__sources__]
+        told = [[str(one.index), list(one.file_names)] for one in found[key].__sources__[0]]
         assert told == [[index, names] for _, index, _, names in sources]
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from penstock.compat.modalities import LargeFileLinesReader, MemMapDataset
+from penstock.compat.modalities import LargeFileLinesReader, MemMapDataset, create_raw_data_index
+from penstock.compat.modalities.dataloader.create_index import IndexGenerator
 from penstock.errors import Corrupt, FormatError, MissingExtra, NotFound, UnsafeData
 from penstock.prepare.raw import build_index
 
@@ -195,3 +196,31 @@ def test_patterns_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert list(MemMapDataset(path, Characters(), "x")) == [[97]]
     with pytest.raises(MissingExtra, match="jq"):
         MemMapDataset(path, Characters(), "x", jq_pattern=".text | ltrimstr(1)")
+
+
+# --- indexes ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_generator_of_indexes(tmp_path: Path) -> None:
+    lines = tmp_path / "a.jsonl"
+    lines.write_text('{"text": "a"}\n{bad\n{"text": "b"}\n')
+    index = tmp_path / "x.idx"
+    with pytest.raises(ValueError, match="line 2 is not valid JSON"):
+        IndexGenerator(lines).create_index(index)
+    assert not index.exists()
+    with pytest.warns(UserWarning, match="1 faulty lines left out: 2"):
+        IndexGenerator(lines, drop_faulty_entries=True).create_index(index)
+    assert pickle.loads(index.read_bytes()) == [(0, 13), (19, 13)]
+    lines.write_text('{"text": "new"}\n')
+    IndexGenerator(lines).create_index(index)
+    assert pickle.loads(index.read_bytes()) == [(0, 15)]
+    with pytest.raises(FileNotFoundError):
+        IndexGenerator(tmp_path / "missing.jsonl")
+
+
+def test_a_faulty_line_is_the_originals_error(tmp_path: Path) -> None:
+    lines = tmp_path / "a.jsonl"
+    lines.write_text("{bad\n")
+    with pytest.raises(ValueError, match="line 1 is not valid JSON") as caught:
+        create_raw_data_index(lines, tmp_path / "x.idx")
+    assert isinstance(caught.value, Corrupt)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import importlib
 import subprocess
 import sys
 import types
@@ -135,6 +136,22 @@ def test_public_names() -> None:
     assert all(getattr(modalities, name).__name__ == name for name in modalities.__all__)
     with pytest.raises(AttributeError):
         modalities.NoSuchName  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "instead"),
+    [
+        ("api", "generate_text", "that of modalities.api"),
+        ("batch", "InferenceResultBatch", "that of modalities.batch"),
+        ("dataloader.dataset", "DummyDataset", "that of modalities.dataloader.dataset"),
+        ("dataloader.create_packed_data", "PackedDataGenerator", "pack_encoded_data"),
+    ],
+)
+def test_a_name_that_is_not_here_says_what_to_use(module: str, name: str, instead: str) -> None:
+    found = importlib.import_module(f"penstock.compat.modalities.{module}")
+    with pytest.raises(ImportError, match=instead):
+        getattr(found, name)
+    assert not hasattr(found, "no_such_name")
 
 
 def test_filters_and_readers_work_without_torch() -> None:

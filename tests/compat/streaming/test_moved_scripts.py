@@ -54,18 +54,33 @@ MODULES = {
     "base": "CSVWriter JSONWriter LocalDataset MDSWriter Stream StreamingDataLoader StreamingDataset TSVWriter",
     "base.dataloader": "StreamingDataLoader",
     "base.dataset": "StreamingDataset",
+    "base.distributed": "get_local_rank get_local_world_size get_rank get_world_size",
     "base.format": "CSVWriter FileInfo JSONWriter MDSWriter Reader TSVWriter XSVWriter get_index_basename",
     "base.format.index": "get_index_basename",
     "base.format.mds": "MDSWriter",
     "base.format.mds.encodings": "Encoding _encodings get_mds_encoded_size get_mds_encodings is_mds_encoding "
     "is_mds_encoding_safe mds_decode mds_encode",
+    "base.format.base.writer": "Writer",
+    "base.format.json.writer": "JSONWriter",
+    "base.format.mds.writer": "MDSWriter",
+    "base.format.xsv.writer": "CSVWriter TSVWriter XSVWriter",
     "base.local": "LocalDataset",
     "base.stream": "Stream streams_registry",
     "base.util": "bytes_to_int clean_stale_shared_memory get_import_exception_message get_list_arg merge_index "
     "number_abbrev_to_int retry wait_for_file_to_exist",
+    "base.world": "World",
     "multimodal": "StreamingInsideWebVid StreamingOutsideDTWebVid StreamingOutsideGIWebVid",
+    "multimodal.webvid": "StreamingInsideWebVid StreamingOutsideDTWebVid StreamingOutsideGIWebVid",
     "text": "StreamingC4 StreamingEnWiki StreamingPile",
+    "text.c4": "StreamingC4",
+    "text.enwiki": "StreamingEnWiki",
+    "text.pile": "StreamingPile",
     "vision": "StreamingADE20K StreamingCIFAR10 StreamingCOCO StreamingImageNet",
+    "vision.ade20k": "StreamingADE20K",
+    "vision.base": "StreamingVisionDataset",
+    "vision.cifar10": "StreamingCIFAR10",
+    "vision.coco": "StreamingCOCO",
+    "vision.imagenet": "StreamingImageNet",
 }
 """Submodule of the original → its public names."""
 
@@ -80,6 +95,68 @@ def test_modules_are_names_of_the_package() -> None:
     streaming: Any = importlib.import_module("penstock.compat.streaming")
     assert streaming.text.StreamingC4
     assert streaming.base.util.merge_index is merge_index
+
+
+@pytest.mark.parametrize(
+    "used",
+    [
+        "streaming.base.util.clean_stale_shared_memory",
+        "streaming.base.format.mds.encodings.Encoding",
+        "streaming.vision.base.StreamingVisionDataset",
+        "energon.epathlib.EPath",
+        "energon.flavors.webdataset.sample_decoder.SampleDecoder",
+        "energon.task_encoder.base.TaskEncoder",
+        "energon.wrappers.batch_dataset.BatchDataset",
+    ],
+)
+def test_modules_are_there_without_an_import_of_their_own(used: str) -> None:
+    """In a fresh interpreter: whatever imports a module makes it an attribute of its package."""
+    peer = used.partition(".")[0]
+    code = f"from penstock.compat import {peer}; {used}; assert not hasattr({peer}, 'no_such_name')"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("name", ["streaming.base.spanner", "energon.savable", "modalities.conversion.gpt2"])
+def test_modules_that_are_not_here_say_where_to_look(name: str) -> None:
+    with pytest.raises(ModuleNotFoundError, match="no counterpart here"):
+        importlib.import_module(f"penstock.compat.{name}")
+
+
+def test_the_world_of_ranks_and_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock.compat.streaming.base.world import World
+
+    for name, value in (("RANK", "5"), ("WORLD_SIZE", "8"), ("LOCAL_WORLD_SIZE", "4")):
+        monkeypatch.setenv(name, value)
+    world = World.detect()
+    assert (world.node, world.num_nodes, world.rank_of_node, world.is_multinode) == (1, 2, 1, True)
+    halves = World(2, 4, 3, 17).replicate(2)
+    assert (halves.rank, halves.num_ranks, halves.num_nodes, halves.worker, halves.worker_of_rank) == (2, 4, 1, 8, 2)
+    assert (World(1, 1, 2, 1).is_leader, halves.copy().to_json()) == (False, halves.to_json())
+    with pytest.raises(ValueError, match="divide"):
+        world.replicate(3)
+
+
+def test_errors_are_of_the_types_that_the_original_raises(small: Path, tmp_path: Path) -> None:
+    def write(columns: dict[str, str], sample: dict[str, Any]) -> None:
+        with MDSWriter(out=str(tmp_path / "out"), columns=columns) as writer:
+            writer.write(sample)
+
+    with pytest.raises(KeyError, match="without its column 'a'"):
+        write({"a": "int"}, {})
+    with pytest.raises(TypeError, match="no such encoding"):
+        write({"a": "nothing"}, {"a": 1})
+    with pytest.raises(OverflowError, match="int32"):
+        write({"a": "int32"}, {"a": 1 << 40})
+    dataset = StreamingDataset(local=str(small / "a"), batch_size=1)
+    for place in ("a", 1.0):
+        with pytest.raises(ValueError, match="integer"):
+            dataset[place]
+    with pytest.raises(KeyError, match="no state"):
+        dataset.load_state_dict({"epoch": 0})
+    for option in ("shuffle_algo", "partition_algo"):
+        options: dict[str, Any] = {option: "nothing"}
+        with pytest.raises(KeyError, match=f"no such {option}"):
+            iter(StreamingDataset(local=str(small / "a"), batch_size=1, shuffle=True, **options)).__next__()
 
 
 def test_converters_without_spark_say_what_to_install() -> None:

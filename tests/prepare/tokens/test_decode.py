@@ -36,3 +36,7 @@ def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(Corrupt, match="tokenizer"):
         load_decoder(tmp_path)
+
+
+def test_an_id_that_the_tokenizer_lacks_is_shown(folder: Path) -> None:
+    assert load_decoder(folder)([1, 99, 2, 7, 2**40]) == "hello⟨99⟩world⟨7⟩⟨1099511627776⟩"

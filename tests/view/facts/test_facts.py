@@ -22,6 +22,7 @@ from penstock.types import Finding
 from penstock.view import facts
 from penstock.view.facts.batches import eos_id_of, origins_of, sample_of
 from penstock.view.facts.bounds import Bounds
+from penstock.view.facts.documents import document_tokens
 from penstock.view.facts.json_tree import json_lines, json_tree
 from penstock.view.facts.lengths import EXACT, chosen, lengths_of
 from penstock.view.facts.media import sniff_media
@@ -380,3 +381,68 @@ def test_what_find_and_diff_found(tmp_path: Path) -> None:
     assert shown.differences[0].rows == (("id", "2", "3"),)
     found = facts.found(ps.find(tmp_path / "a.jsonl", where="id == 2"))
     assert ([one.index for one in found.hits], found.count, found.of) == ([1], 1, 2)
+
+
+def test_rows_of_a_block_have_no_length_of_their_own(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table({"text": ["a" * size for size in range(400)]})
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=100)
+    found = facts.overview(facts.open_target(tmp_path / "rows.parquet"))
+    assert found.lengths is None
+    assert found.unknown == ("how long samples are: no index tells it",)
+
+
+def test_a_plan_and_its_curves_are_of_the_same_samples(tmp_path: Path) -> None:
+    make_pbin(tmp_path / "a.pbin", [3] * 70)
+    (tmp_path / "run.yaml").write_text("path: a.pbin\nshuffle: {seed: 1}\n")
+    run = facts.open_run(tmp_path / "run.yaml", global_batch=8)
+    plan, drawn = facts.plan_of(run), facts.curves(run)
+    assert plan.samples % 8
+    assert [one.samples[-1] for one in drawn.curves] == [one.reads for one in plan.sources] == [70]
+    assert plan.estimated == "estimated from 32 samples a source"
+    (tmp_path / "a.pbin").unlink()
+    (tmp_path / "a.pbin.penstock").unlink()
+    make_pbin(tmp_path / "a.pbin", [3] * 20)
+    assert facts.plan_of(facts.open_run(tmp_path / "run.yaml", global_batch=8)).estimated is None
+
+
+def test_the_loss_mask_of_a_document_is_told(tmp_path: Path) -> None:
+    masks = [np.arange(size) % 3 == 0 for size in (4, 30)]
+    with ps.create(tmp_path / "a.pbin", format="pbin", token_bytes=2, eos_id=0, planes={"loss_mask": "bool"}) as writer:
+        for mask in masks:
+            writer.write({"tokens": np.arange(len(mask), dtype=np.uint16), "loss_mask": mask})
+    opened = facts.open_target(tmp_path / "a.pbin")
+    for index, mask in enumerate(masks):
+        run, _ = document_tokens(opened, index, 0)
+        assert [one.counts for one in run.tokens] == mask.tolist()
+        assert run.counted == mask.sum()
+    run, _ = document_tokens(opened, 1, 10, most=5)
+    assert [one.counts for one in run.tokens] == masks[1][10:15].tolist()
+    assert (run.counted, run.of) == (masks[1].sum(), 30)
+
+
+class Bytes:
+    """A vocabulary of the 256 bytes."""
+
+    def bytes_of(self, token: int, /) -> bytes | None:
+        return bytes([token]) if token < 256 else None
+
+
+@given(st.lists(st.one_of(st.text(max_size=3).map(str.encode), st.binary(max_size=2)), max_size=12))
+@settings(max_examples=200)
+def test_tokens_read_as_their_text(pieces: list[bytes]) -> None:
+    data = b"".join(pieces)
+    run = facts.tokens({"tokens": np.frombuffer(data, np.uint8)}, texts=Bytes())
+    read = "".join(one.reads for one in run.tokens)
+    assert read == data.decode(errors="backslashreplace")
+
+
+def test_a_character_of_several_tokens_ends_with_its_document() -> None:
+    data = np.frombuffer("é😀".encode(), np.uint8)
+    run = facts.tokens({"tokens": data}, texts=Bytes())
+    assert [one.whole for one in run.tokens] == ["é", "", "😀", "", "", ""]
+    assert run.tokens[0].text == "\\xc3"
+    cut = facts.tokens({"tokens": data, "segment_ids": np.array([1, 2, 2, 2, 3, 3])}, texts=Bytes())
+    assert {one.whole for one in cut.tokens} == {None}

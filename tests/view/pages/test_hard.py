@@ -469,3 +469,30 @@ def test_a_look_ends_after_so_many_that_are_too_large(tmp_path: Path, monkeypatc
                 break
         assert [each.index for each in found] == list(range(40)), most
         assert [each.unread_bytes is None for each in found] == [number % 3 == 0 for number in range(40)]
+
+
+def test_a_damaged_picture_says_so_and_controls_are_seen(tmp_path: Path, pages: Ask) -> None:
+    import PIL.Image
+
+    out = io.BytesIO()
+    PIL.Image.effect_noise((40, 30), 90).save(out, "JPEG")
+    with ps.create(tmp_path / "tars", format="webdataset") as writer:
+        writer.write(
+            {
+                "__key__": "a",
+                "jpg": out.getvalue()[:-200],
+                "txt": "NUL\0 and \u202eturned\u202c, and more words".encode(),
+            }
+        )
+        writer.write({"__key__": "b", "jpg": out.getvalue(), "json": b'{"x": "\\u0000\\u202e"}'})
+    client = pages(tmp_path / "tars")
+    assert "damaged" in client.get("/d/tars/small/0/jpg").text
+    assert client.get("/d/tars/small/1/jpg").headers["content-type"] == "image/jpeg"
+    for way in ("samples", "sample/0", "samples?as=table", "samples?as=grid"):
+        page = client.get(f"/d/tars/{way}").text
+        assert "\0" not in page
+        assert "\u202e" not in page
+        assert "NUL\\x00 and \\u202eturned\\u202c" in page
+    assert "\\x00\\u202e" in client.get("/d/tars/sample/1").text
+    ps.report(tmp_path / "tars", tmp_path / "tars.html", examples=2)
+    assert "an image is damaged" in (tmp_path / "tars.html").read_text()

@@ -7,10 +7,12 @@ import html
 import json
 import re
 import shlex
+import shutil
 import time
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import numpy as np
@@ -323,3 +325,130 @@ def test_csv_of_each_plot(shelf: Path, pages: Ask) -> None:
 def test_what_is_vendored_is_what_was_published() -> None:
     folder = resources.files("penstock.view.pages") / "static" / "vendor"
     assert {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in folder.iterdir()} == VENDORED
+
+
+def test_when_a_sample_is_read_is_told_of_its_own_dataset(tmp_path: Path, pages: Ask) -> None:
+    for name, sizes in (("a", range(4, 40)), ("b", range(3, 30))):
+        with ps.create(tmp_path / f"{name}.pbin", format="pbin", token_bytes=2, eos_id=0) as writer:
+            for size in sizes:
+                writer.write({"tokens": np.array([*range(1, size), 0], "u2")})
+    with ps.create(tmp_path / "t", format="webdataset") as writer:
+        for number in range(6):
+            writer.write({"__key__": f"k{number}", "txt": b"x"})
+    windows = ps.Chunk(8, labels="shift")
+    joined = ps.Concat([ps.open(tmp_path / "a.pbin"), ps.open(tmp_path / "b.pbin")])
+    runs = {
+        "both": "penstock: 1\nbatch: {global_batch: 4}\n"
+        "stream: {blend: [{path: a.pbin, weight: 1}, {path: b.pbin, weight: 1}],\n"
+        "  window: {chunk: {length: 8, labels: shift}}, seed: 5}\n",
+        "tars": "penstock: 1\nbatch: {global_batch: 4}\nstream: {path: t, shuffle: {seed: 5}}\n",
+        "joined": json.dumps(ps.Shuffle(windows(joined), seed=3).recipe()),
+    }
+    for name, text in runs.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    client = pages(tmp_path)
+    for dataset in ("a.pbin", "b.pbin", "t"):
+        page = client.get(f"/d/{dataset}/sample/2").text
+        there = [html.unescape(one) for one in re.findall(r'href="([^"]*reads[^"]*)"', page)]
+        assert len(there) == len(runs)
+        for link in there:
+            address = urljoin(f"http://localhost/d/{dataset}/sample/2", link)
+            answer = client.get(address)
+            assert answer.status_code == 200
+            run = re.search(r"/r/([a-z]+)\.yaml/", address)
+            assert run is not None
+            if (run[1] == "tars") != (dataset == "t"):
+                assert "does not read this dataset" in answer.text
+                continue
+            steps = [int(one) for one in re.findall(r"step\?step=(\d+)", answer.text)]
+            stream = ps.open_recipe(tmp_path / f"{run[1]}.yaml")
+            size = 1 if run[1] == "joined" else 4  # its recipe says nothing of a batch
+            wanted = [
+                one // size for one in range(size * (max(steps) + 1)) if reads(stream, one, tmp_path / dataset, 2)
+            ]
+            assert steps == wanted
+
+
+def reads(stream: ps.Stream, position: int, dataset: Path, index: int) -> bool:
+    """Whether a position reads bytes of a sample, by the files and bytes of both."""
+    [mine] = ps.open(dataset).place_of(index).extents  # type: ignore[attr-defined]
+    begin, end = mine.offset_bytes, mine.offset_bytes + mine.length_bytes
+    found = stream.locate(position).extents or ()
+    return any(
+        one.path == mine.path and one.offset_bytes < end and one.offset_bytes + one.length_bytes > begin
+        for one in found
+    )
+
+
+def test_folders_that_might_be_splits_are_a_shelf(tmp_path: Path, pages: Ask) -> None:
+    for name in ("rows", "texts"):
+        with ps.create(tmp_path / "both" / name, format="mds", columns={"n": "int"}) as writer:
+            writer.write({"n": 1})
+    page = pages(tmp_path / "both").get("/").text
+    assert all(f"/d/{name}/" in page for name in ("rows", "texts"))
+
+
+def test_a_picture_does_not_make_a_dataset_of_a_shelf(tmp_path: Path, pages: Ask) -> None:
+    (tmp_path / "logo.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "one.jpg").write_bytes(b"\xff\xd8\xff")
+    with ps.create(tmp_path / "tars", format="webdataset") as writer:
+        writer.write({"__key__": "a", "txt": b"x"})
+    (tmp_path / "notes.json").write_text('{"loss": [1, 2]}')
+    (tmp_path / "run.json").write_text(json.dumps(ps.Shuffle(ps.open(tmp_path / "tars"), seed=1).recipe()))
+    client = pages(tmp_path)
+    targets = client.app.state.site.targets  # type: ignore[attr-defined]
+    rows: dict[str, Any] = {one.title: targets.described().get(one.name) for one in targets}
+    assert set(rows) == {tmp_path.name, "more", "run.json", "tars"}
+    assert rows[tmp_path.name].format == rows["more"].format == "folder"
+    assert rows["tars"].samples == 1
+    assert client.get(f"/d/{tmp_path.name[:40]}/samples").status_code == 200
+
+
+def test_tars_that_nobody_prepared_are_one_thing_on_a_shelf(shelf: Path, pages: Ask) -> None:
+    with ps.create(shelf / "tars", format="webdataset", maxcount=1) as writer:
+        for name in "ab":
+            writer.write({"__key__": name, "txt": b"x"})
+    shutil.rmtree(shelf / "tars" / ".nv-meta")
+    page = text_of(pages(shelf).get("/").text)
+    assert page.count("this folder was never prepared") == 1
+    assert "tars/" not in page
+
+
+def test_a_page_says_that_its_tokenizer_is_another(tmp_path: Path, pages: Ask) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "the water of the mill"}\n' * 9)
+    ps.pack(tmp_path / "a.jsonl", tmp_path / "a.pbin", tokenizer=TOKENIZER, executor="inline")
+    (tmp_path / "run.yaml").write_text(RECIPE)
+    addresses = ("/d/a.pbin/samples", "/d/a.pbin/sample/0", "/d/a.pbin/tokens", "/r/run.yaml/step")
+    for tokenizer, is_other in ((TOKENIZER, False), (str(Path(TOKENIZER).parent / "small1"), True)):
+        client = pages(tmp_path, tokenizer=tokenizer)
+        for address in addresses:
+            assert ("another, " in client.get(address).text) is is_other, (address, tokenizer)
+    assert pages(tmp_path, tokenizer=str(tmp_path / "none")).get("/d/a.pbin/tokens").status_code == 404
+
+
+def test_an_overview_says_which_split_it_is_of(tmp_path: Path, pages: Ask) -> None:
+    with ps.create(tmp_path / "tars", format="webdataset", maxcount=2) as writer:
+        for number in range(10):
+            writer.write({"__key__": f"k{number}", "txt": b"x"})
+    ps.prepare(tmp_path / "tars", split_ratio=(3, 1, 1), overwrite=True)
+    client = pages(tmp_path / "tars")
+    page = text_of(client.get("/").text)
+    assert "split train" in page
+    assert "size of all splits" in page
+    other = text_of(client.get("/d/tars/?split=val").text)
+    assert "split val" in other
+    assert other.count("shown here") == page.count("shown here") == 1
+
+
+def test_a_shelf_says_what_became_of_its_datasets(shelf: Path, pages: Ask) -> None:
+    client = pages(shelf)
+    before = text_of(client.get("/").text)
+    assert "no longer there" not in before
+    assert "changed since" not in before
+    with (shelf / "a.jsonl").open("a") as out:
+        out.write("{}\n")
+    (shelf / "a.pbin").unlink()
+    page = text_of(client.get("/shelf").text)
+    assert page.count("no longer there") == 1
+    assert page.count("changed since this shelf was made") == 1

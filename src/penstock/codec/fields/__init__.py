@@ -188,9 +188,13 @@ def _encode_or_pass(
     return value
 
 
-def _unknown(encoding: str, names: tuple[str, ...]) -> ConfigError:
+class UnknownEncoding(ConfigError, TypeError):
+    """An encoding that there is none of: `TypeError` for code that was written against the original."""
+
+
+def _unknown(encoding: str, names: tuple[str, ...]) -> UnknownEncoding:
     name = encoding.partition(":")[0]
     close = {"string": "str", "text": "str", "integer": "int"}.get(name) or nearest(name, names)
     hint = f"Did you mean {close!r}?" if close else _OF_YOUR_OWN
     expected = None if close else ", ".join(names)
-    return ConfigError("no such encoding", found=repr(encoding), expected=expected, hint=hint)
+    return UnknownEncoding("no such encoding", found=repr(encoding), expected=expected, hint=hint)

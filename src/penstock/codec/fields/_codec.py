@@ -40,16 +40,20 @@ class UnfitValue(ConfigError, TypeError, AttributeError):
     """A value that an encoding does not hold: `AttributeError` for code that was written against the original."""
 
 
+class UnfitNumber(TooLarge, OverflowError):
+    """A number that an encoding is too narrow for: `OverflowError` for code that was written against the original."""
+
+
 def bad_value(encoding: str, value: object, expected: str, hint: str | None = None) -> UnfitValue:
     """A value that this encoding does not hold."""
     found = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     return UnfitValue(f"a value does not fit the encoding {encoding!r}", found=found, expected=expected, hint=hint)
 
 
-def out_of_range(encoding: str, value: object, expected: str) -> TooLarge:
+def out_of_range(encoding: str, value: object, expected: str) -> UnfitNumber:
     """A number that this encoding can't hold."""
     text = str(value) if not isinstance(value, int) or value.bit_length() < 256 else "a number of many digits"
-    return TooLarge(f"a number does not fit the encoding {encoding!r}", found=text, expected=expected)
+    return UnfitNumber(f"a number does not fit the encoding {encoding!r}", found=text, expected=expected)
 
 
 def damaged(encoding: str, found: object, expected: str | None = None, offset_bytes: int = 0) -> Corrupt:

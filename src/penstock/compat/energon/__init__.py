@@ -120,7 +120,7 @@ from penstock.compat.energon.edataclass import edataclass as edataclass
 __version__ = "7.4.1"
 """Of Energon, whose names these are."""
 
-_find, __dir__ = facade(__name__)
+_find, __dir__ = facade(__name__, modules=True)
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from operator import attrgetter
 from types import MethodType
 from typing import Any, Generic, TypeVar, overload
@@ -342,11 +341,11 @@ def batch_of(
     if hasattr(kind, "from_samples"):
         return kind.from_samples(samples)
     actions = actions or {}
-    is_dict = kind is dict or isinstance(samples[0], dict)
+    is_dict = isinstance(kind, type) and issubclass(kind, dict)
     if not (is_dict or dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")):
         return default_action(samples)
     first = samples[0]
-    if is_dict:
+    if isinstance(first, dict):
         columns = {name: [one[name] for one in samples] for name in first}
     else:
         names = _names(type(first))
@@ -356,8 +355,6 @@ def batch_of(
     made = {name: how[name](values) for name, values in columns.items()}
     if "__restore_key__" in made:
         made["__restore_key__"] = tuple(made["__restore_key__"])
-    if "__sources__" in made:
-        made["__sources__"] = tuple(chain.from_iterable(filter(None, made["__sources__"])))
     return made if is_dict else kind(**made)
 
 

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from typing import Any
 
+from penstock.compat.energon.samples import sources_of
 from penstock.compat.energon.worker import FatalSampleError, WorkerConfig, said
 from penstock.cook import SkipSample
 from penstock.cook.cookers import as_cook_error
@@ -49,8 +50,7 @@ class Failures:
             self.counts[stage] += 1
             self.in_a_row[stage] += 1
             in_a_row = self.in_a_row[stage]
-        sources = sample.get("__sources__") if isinstance(sample, dict) else getattr(sample, "__sources__", None)
-        self._config.global_error_handler(error, sample, list(sources) if sources else None)
+        self._config.global_error_handler(error, sample, sources_of(sample))
         if tolerance and in_a_row >= tolerance:
             raise FatalSampleError(
                 f"{stage} failed {in_a_row} times in a row", found=said(error), hint="Look at the function or the data"

@@ -110,22 +110,26 @@ class Batch:
 
     @classmethod
     def from_samples(cls, samples: Sequence[Any], **fields: Any) -> Self:
-        """A batch whose fields are those of the samples: tensors padded and stacked, everything else lists."""
-        from penstock.compat.energon.batching import generic_batch
+        """A batch whose fields are lists of those of the samples, tensors too, as the original's are.
 
+        Of the sources it is one tuple, and of the subflavors those that are not empty. To pad and stack tensors, give
+        them: `image=batch_pad_stack([one.image for one in samples])`.
+        """
         made: dict[str, Any] = {}
         for field in dataclasses.fields(cls):
             if field.name in fields:
                 continue
             values = [_value(one, field.name) for one in samples if _has(one, field.name)]
+            if field.name in ("__sources__", "__subflavors__") and all(one is None for one in values):
+                continue
             if field.name == "__sources__":
-                made[field.name] = tuple(source for one in values for source in one or ()) or None
+                made[field.name] = tuple(source for one in values for source in one or ())
             elif field.name == "__subflavors__":
-                made[field.name] = values if any(values) else None
+                made[field.name] = [one for one in values if one]
             elif field.name == "__restore_key__":
                 made[field.name] = tuple(values)
             else:
-                made[field.name] = generic_batch(values)
+                made[field.name] = values
         return cls(**made, **fields)
 
     def pin_memory(self) -> Self:
@@ -277,6 +281,15 @@ def basic_sample_keys(crude_sample: Mapping[str, Any], additional_source_info: t
     if additional_source_info:
         found["__sources__"] = (*(found.get("__sources__") or ()), *additional_source_info)
     return found
+
+
+def sources_of(sample: Any) -> list[SourceInfo] | None:
+    """Where a sample, a list of them or a batch comes from; None where nothing says."""
+    found: list[SourceInfo] = []
+    for one in sample if isinstance(sample, list) else [sample]:
+        for source in _value(one, "__sources__") or ():
+            found += source if isinstance(source, (tuple, list)) else [source]  # in a batch, those of each sample
+    return found or None
 
 
 def _has(sample: Any, name: str) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from penstock._secrets import logger
 from penstock.compat.unused import say_unused
@@ -27,7 +27,22 @@ Handler = Callable[[Exception, Any, "list[Any] | None"], None]
 """Exception, sample, sources: what is done with a sample that fails; it raises to end the run."""
 
 
-class FatalSampleError(PenstockError):
+class SampleException(PenstockError, ValueError):
+    """A sample that fails."""
+
+    @classmethod
+    def from_sample_key(cls, sample_key: str) -> Self:
+        """One that names the sample."""
+        return cls(f"Sample {sample_key} failed")
+
+    @classmethod
+    def from_sample(cls, sample: Any, message: str = "") -> Self:
+        """One that names the sample by its key, and says why."""
+        key = sample.get("__key__") if isinstance(sample, dict) else getattr(sample, "__key__", type(sample).__name__)
+        return cls(f"Sample {key} failed" + (f": {message}" if message else ""))
+
+
+class FatalSampleError(SampleException):
     """A failure that ends the run, whatever the handler does."""
 
 

@@ -11,6 +11,7 @@ from penstock.compat.modalities import (
     shuffle_jsonl_data,
     shuffle_tokenized_data,
 )
+from penstock.compat.modalities.elsewhere import of_modalities
 
 __all__ = [
     "FileExistencePolicy",
@@ -23,3 +24,5 @@ __all__ = [
     "shuffle_jsonl_data",
     "shuffle_tokenized_data",
 ]
+
+__getattr__ = of_modalities(__name__, "convert_pytorch_to_hf_checkpoint", "generate_text")

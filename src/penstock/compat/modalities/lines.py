@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from penstock.compat.modalities.bases import Dataset
 from penstock.compat.unused import refuse_overrides
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.formats.jsonl.index import load_lines
-from penstock.prepare.raw import build_index
+from penstock.prepare.raw import IndexReport, build_index
 from penstock.prepare.tokens.select import make_reader, select
 from penstock.store.exclude_list import require_no_list
 from penstock.store.local import LocalStore
@@ -23,6 +25,54 @@ _log = logger()
 _TAKEN = "another run is writing this output"
 _WAIT_S = 3600.0
 _LOOK_S = 0.2
+_SHOWN_LINES = 10
+
+
+class FaultyLine(Corrupt, ValueError):
+    """A line that is no JSON: the original's `ValueError`."""
+
+
+def write_index(
+    path: Path, target: Path, *, drops: bool = False, overwrite: bool, progress: Callable[[int], None] | None = None
+) -> IndexReport:
+    """The index of a JSONL file; raises `FaultyLine` at a line that is no JSON, unless such lines are dropped."""
+    try:
+        on_error = "skip" if drops else "raise"
+        return build_index(path, target, on_error=on_error, overwrite=overwrite, progress=progress)
+    except Corrupt as error:
+        raise FaultyLine(
+            error.what, path=error.path, offset_bytes=error.offset_bytes, found=error.found, hint=error.hint
+        ) from error
+
+
+class IndexGenerator:
+    """Indexes a JSONL file.
+
+    Args:
+        src_file: the file.
+        drop_faulty_entries: leave lines that are no JSON out, with a warning that counts and names them.
+
+    Raises:
+        NotFound: no such file.
+    """
+
+    def __init__(self, src_file: Path, drop_faulty_entries: bool = False) -> None:
+        self.src_file = Path(local_path(src_file, "a JSONL file of Modalities"))
+        self.drop_faulty_entries = drop_faulty_entries
+        if not self.src_file.is_file():
+            raise NotFound("no such file", path=self.src_file)
+
+    def create_index(self, target_path_for_index_file: Path) -> None:
+        """Write the index, in the place of one that is there.
+
+        Raises:
+            FaultyLine: a line is no JSON; no index is left.
+        """
+        done = write_index(self.src_file, target_path_for_index_file, drops=self.drop_faulty_entries, overwrite=True)
+        if done.num_dropped:
+            lines = ", ".join(str(one.line) for one in done.dropped[:_SHOWN_LINES])
+            more = ", …" if done.num_dropped > _SHOWN_LINES else ""
+            warnings.warn(f"{self.src_file}: {done.num_dropped:,} faulty lines left out: {lines}{more}", stacklevel=2)
 
 
 class LargeFileLinesReader:

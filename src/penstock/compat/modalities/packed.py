@@ -43,6 +43,7 @@ class EmbeddedStreamData:
     """Header, tokens as bytes, and index of a packed file.
 
     Attributes:
+        path: of the file.
         data_len: length of the tokens in bytes.
         token_size_in_bytes: 1, 2 or 4.
         data: uint8[data_len], mapped read-only, as they are stored.
@@ -66,6 +67,7 @@ class EmbeddedStreamData:
         geometry = find_layout(store, path)
         if isinstance(geometry, Problem):
             raise geometry.error(path)
+        self.path = path
         self.data_len = geometry.data_bytes
         self.token_size_in_bytes = geometry.token_bytes
         self.data: NDArray[np.uint8] = store.mmap(path)[geometry.layout.header_bytes : geometry.index_start_bytes]

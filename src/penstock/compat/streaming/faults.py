@@ -22,6 +22,10 @@ class EmptyStream(ConfigError, RuntimeError):
     """A stream without samples: the original's `RuntimeError`."""
 
 
+class NoPlaceOfASample(ConfigError, TypeError):
+    """Something that is no index: the original's `ValueError`, which a `ConfigError` is."""
+
+
 class _Undecodable(json.JSONDecodeError):
     def __init__(self, what: str) -> None:
         super().__init__(what, "", 0)

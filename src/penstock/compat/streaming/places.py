@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from penstock._index import as_index
+from penstock.compat.streaming.faults import NoPlaceOfASample
 
 
 class Indexed(Protocol):
@@ -30,10 +31,14 @@ def at_places(dataset: Indexed, places: Any) -> Any:
 
     Raises:
         IndexError: there is no such sample.
-        TypeError: something that is no index, such as a float.
+        NoPlaceOfASample: something that is no index, such as a float: a `TypeError`, and a `ValueError`.
     """
     if isinstance(places, slice):
         return [dataset.get_item(index) for index in range(*places.indices(dataset.size))]
     if isinstance(places, (list, tuple)) or (isinstance(places, np.ndarray) and places.ndim):
         return [dataset[one] for one in places]
-    return dataset.get_item(as_index(operator.index(places), dataset.size))
+    try:
+        place = operator.index(places)
+    except TypeError as error:
+        raise NoPlaceOfASample(str(error)) from None
+    return dataset.get_item(as_index(place, dataset.size))

@@ -429,12 +429,16 @@ def text_option(options: Mapping[str, Any], name: str, default: str | None) -> s
     return value
 
 
+class MissingColumn(ConfigError, KeyError):
+    """A sample that lacks a column: `KeyError` for code that was written against the original."""
+
+
 def encoded_column(sample: Sample, name: str, codec: FieldCodec) -> bytes:
     """Bytes of one column of a sample; raises `ConfigError` or `TooLarge` that name the column."""
     try:
         value = sample[name]
     except KeyError:
-        raise ConfigError(f"a sample without its column {name!r}", found=", ".join(map(str, sample))) from None
+        raise MissingColumn(f"a sample without its column {name!r}", found=", ".join(map(str, sample))) from None
     try:
         return codec.encode(value)
     except PenstockError as error:

@@ -24,6 +24,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
     read_splits,
     split_shards,
 )
+from penstock.formats.samples.webdataset.sample_types import TYPES
 from penstock.formats.samples.webdataset.splits import Assignment, by_patterns, by_ratio
 from penstock.store.object_folder import require_finished
 from penstock.store.place import Given, Place, dataset_at
@@ -306,6 +307,10 @@ def _dataset_files(dataset: Place, given: DatasetOptions) -> dict[str, bytes]:
     return files | {given.name: energon_yaml.dump(value).encode()}
 
 
+def _needs_no_field(name: str) -> bool:
+    return name in TYPES and not TYPES[name].required
+
+
 def _dataset_value(given: DatasetOptions) -> dict[str, Any]:
     name = str(given.sample_type)
     more = {} if given.subflavors is None else {"subflavors": dict(given.subflavors)}
@@ -317,7 +322,7 @@ def _dataset_value(given: DatasetOptions) -> dict[str, Any]:
         "sample_type": {"__module__": _MODULES.get(name, "megatron.energon"), "__class__": name},
     }
     if given.field_map is not None:
-        if given.sample_loader is not None or not given.field_map:
+        if given.sample_loader is not None or not (given.field_map or _needs_no_field(name)):
             raise ConfigError("a sample type takes a field map or a sample loader", found=f"{dict(given.field_map)}")
         return {**value, "field_map": dict(given.field_map), **more}
     if given.sample_loader is None:

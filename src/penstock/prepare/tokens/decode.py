@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any
+
+import xxhash
 
 from penstock._limits import MOST_TOKEN_ID
 from penstock._optional import require
@@ -27,12 +30,32 @@ class Vocabulary:
         decode: makes text of ids.
         piece_of: the piece of an id as the vocabulary has it; None for an id that it lacks.
         is_byte_level: whether pieces are bytes in the disguise of GPT-2's characters.
+        digests: that a side file has of data that were packed with it.
     """
 
-    def __init__(self, decode: Decode, piece_of: Callable[[int], str | None], *, is_byte_level: bool) -> None:
-        self.decode = decode
+    def __init__(
+        self,
+        decode: Decode,
+        piece_of: Callable[[int], str | None],
+        *,
+        is_byte_level: bool,
+        digests: frozenset[str] = frozenset(),
+    ) -> None:
+        self.digests = digests
+        self._decode = decode
         self._piece_of = piece_of
         self._bytes = _bytes_of_characters() if is_byte_level else None
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids; an id that the tokenizer lacks is `⟨17⟩`, where its library leaves it out or fails."""
+        numbers = list(map(int, ids))
+        lacking = {one for one in set(numbers) if self._piece_of(one) is None}
+        if not lacking:
+            return self._decode(numbers)
+        runs = groupby(numbers, lambda one: one in lacking)
+        return "".join(
+            "".join(f"⟨{one}⟩" for one in run) if is_lacking else self._decode(list(run)) for is_lacking, run in runs
+        )
 
     def bytes_of(self, token: int, /) -> bytes | None:
         """The bytes that an id stands for, which may be a part of a character; None where there is no such id."""
@@ -74,7 +97,7 @@ def load_vocabulary(tokenizer: str | os.PathLike[str]) -> Vocabulary:
         data = store.get(path)
         if path.endswith(".model"):
             pieces: Any = require("sentencepiece", extra="tokenize").SentencePieceProcessor(model_proto=data)
-            return _of_pieces(pieces)
+            return _of_pieces(pieces, _digests(data))
         require_loadable(data, path)
         library: Any = parse_tokenizer(data, path)
     except (ImportError, PenstockError):
@@ -87,18 +110,22 @@ def load_vocabulary(tokenizer: str | os.PathLike[str]) -> Vocabulary:
         return library.id_to_token(token) if 0 <= token <= MOST_TOKEN_ID else None
 
     def decode(ids: Sequence[int]) -> str:
-        return library.decode([int(one) for one in ids], skip_special_tokens=False)
+        return library.decode(ids, skip_special_tokens=False)
 
-    return Vocabulary(decode, piece_of, is_byte_level=is_byte_level)
+    return Vocabulary(decode, piece_of, is_byte_level=is_byte_level, digests=_digests(data))
 
 
-def _of_pieces(pieces: Any) -> Vocabulary:
+def _digests(data: bytes) -> frozenset[str]:
+    return frozenset(xxhash.xxh3_128_hexdigest(data + more) for more in (b"", b"\0split"))
+
+
+def _of_pieces(pieces: Any, digests: frozenset[str]) -> Vocabulary:
     count = int(pieces.GetPieceSize())
 
     def piece_of(token: int) -> str | None:
         return str(pieces.IdToPiece(token)) if 0 <= token < count else None
 
-    return Vocabulary(lambda ids: pieces.Decode([int(one) for one in ids]), piece_of, is_byte_level=False)
+    return Vocabulary(pieces.Decode, piece_of, is_byte_level=False, digests=digests)
 
 
 def _bytes_of_characters() -> dict[str, int]:

@@ -12,8 +12,8 @@ from penstock.view.facts.json_tree import json_lines
 from penstock.view.facts.panel import Panel, Panels
 from penstock.view.facts.token_run import Token, TokenRun
 
-Thumbnails = Mapping[str, bytes]
-"""Name of a part → a small JPEG of it."""
+Thumbnails = Mapping[str, bytes | str]
+"""Name of a part → a small JPEG of it, or why there is none."""
 
 
 def sample(
@@ -54,11 +54,11 @@ def sample(
     return tag("article", tag("header", head), parts, class_="sample wide" if width > 1 else "sample")
 
 
-def panel(one: Panel, thumbnail: bytes | None = None) -> Markup:
-    """One part of a sample."""
+def panel(one: Panel, thumbnail: bytes | str | None = None) -> Markup:
+    """One part of a sample; `thumbnail`: a small JPEG of it, or why there is none."""
     label = tag("div", tag("b", one.name), tag("span", about(one)), class_="label")
     body: list[Child] = []
-    if thumbnail is not None:
+    if isinstance(thumbnail, bytes):
         url = "data:image/jpeg;base64," + base64.b64encode(thumbnail).decode()
         body.append(tag("img", src=url, alt=f"{one.name}, {about(one)}"))
     if one.tree is not None and one.tree.kind in ("object", "array"):
@@ -70,6 +70,8 @@ def panel(one: Panel, thumbnail: bytes | None = None) -> Markup:
         body.append(tag("div", one.text, class_="text") if one.text else tag("pre", numbers or "no tokens"))
     elif one.text:
         body.append(tag("pre", one.text + (" …" if one.is_cut else "")))
+    if isinstance(thumbnail, str):
+        body.append(tag("p", thumbnail, class_="muted"))
     if one.note and one.kind in ("error", "audio", "video"):
         body.append(tag("p", one.note, class_="muted"))
     return tag("div", label, body, class_="panel error" if one.kind == "error" else "panel")
@@ -118,14 +120,18 @@ def token_key(runs: Iterable[TokenRun]) -> Markup | None:
     ones = [one for run in shown for one in run.tokens]
     if not ones:
         return None
-    words = [(tag("span", "text", class_="a begins"), "a document begins")]
+    words: list[tuple[Child, str]] = [(tag("span", "text", class_="a begins"), "a document begins")]
     if any(run.counted is not None for run in shown):
         words.append((tag("span", "text", class_="a off"), "no part of the loss"))
     if any(one.is_eos for one in ones):
         words.append((tag("span", "EOS", class_="a eos"), "ends a document"))
     if any(one.segment == 0 for one in ones):
         words.append((tag("span", "·", class_="pad"), "padding"))
-    if any(not one.is_text for one in ones):
+    if any(one.whole for one in ones):
+        words.append(
+            ([tag("span", "é", class_="a whole"), tag("span", "", class_="b goes")], "a character of several tokens")
+        )
+    if any(not one.is_text and one.whole is None for one in ones):
         words.append((tag("span", r"\xe2", class_="a raw"), "a byte that is no UTF-8 on its own"))
     if any(not run.has_texts for run in shown):
         words.append((tag("span", "17", class_="a id"), "an id: no tokenizer was named"))
@@ -142,12 +148,15 @@ def _token(one: Token, shade: str, run: TokenRun) -> Markup:
         text, kinds = text.strip() or "EOS", [*kinds, "eos"]
     elif not run.has_texts or not one.is_known:
         text, kinds = str(one.id), [*kinds, "id"]
+    elif one.whole is not None:
+        text, kinds = one.whole, [*kinds, "whole" if one.whole else "goes"]
     elif not one.is_text:
         kinds.append("raw")
     elif is_padding:
         text = "·"
     told = f"place {one.place}, id {one.id}" + ("" if one.position is None else f", position {one.position}")
     told += "" if one.target is None else f", target {one.target}"
+    told += "" if one.is_text else f", bytes {one.text}"
     return tag("span", text.replace("\n", "↵\n"), class_=" ".join(kinds), title=told)
 
 

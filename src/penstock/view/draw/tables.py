@@ -215,9 +215,10 @@ def plan_cards(one: Plan) -> Markup:
     if one.tokens is not None:
         rows.append((short(one.tokens), "tokens", "without padding"))
     if one.padding is not None:
-        rows.append((share(one.padding), "padding", "estimated from 32 samples a source"))
+        rows.append((share(one.padding), "padding", one.estimated or "of all samples"))
     if one.size_bytes is not None:
-        rows.append((size(one.size_bytes), "read", f"{short(one.requests)} requests"))
+        how = f", {one.estimated}" if one.estimated else ""
+        rows.append((size(one.size_bytes), "read", f"{short(one.requests)} requests{how}"))
     rows.append((count(len(one.sources)), "sources", ""))
     return cards(rows)
 

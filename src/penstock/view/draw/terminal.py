@@ -47,7 +47,8 @@ def window(run: TokenRun, *, color: bool) -> Iterator[str]:
 def _text(one: Token, run: TokenRun, *, color: bool, is_off: bool) -> str:
     if one.segment == 0:
         return "·"
-    text = printable_lines(one.text) if run.has_texts and one.is_known else f"{one.id} "
+    text = printable_lines(one.reads) if one.is_known else f"⟨{one.id}⟩"
+    text = text if run.has_texts else f"{one.id} "
     if not one.begins:
         return text
     return f"{_END}{_BOLD}{BEGINS}{_END}{_DIM if is_off else ''}{text}" if color else f"{BEGINS}{text}"

@@ -38,7 +38,7 @@ def share(value: float | None) -> str:
     """`12.5 %`; a small one keeps its digits."""
     if value is None:
         return "–"
-    return f"{value:.1%}" if value >= 0.01 or value == 0 else f"{value:.2g}" if value < 0.0001 else f"{value:.3%}"
+    return f"{value:.1%}" if value >= 0.01 or value == 0 else "< 0.001%" if value < 0.00001 else f"{value:.3%}"
 
 
 def seconds(value: float | None) -> str:

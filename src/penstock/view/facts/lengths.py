@@ -12,7 +12,7 @@ from penstock._places import extents_of
 from penstock.check.summary import length_summary
 from penstock.errors import PenstockError
 from penstock.formats._excluding import stored
-from penstock.types import IntArray
+from penstock.types import Extent, IntArray
 from penstock.view.facts.figures import at_hand
 
 EXACT = 1 << 20
@@ -103,14 +103,26 @@ def _of_lines(ranges: Any, size_bytes: int | None) -> Lengths | None:
 
 
 def _of_places(source: Any, count: int, most: int) -> Lengths | None:
-    at = np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
+    """By the places of all samples, else of pairs of neighbours; None where two lie together in a block."""
+    if count > most:
+        at = np.unique(np.linspace(0, count - 2, most // 2).astype(np.int64)[:, None] + np.arange(2))
+    else:
+        at = np.arange(count)
     found: list[int] = []
+    before: tuple[Extent, ...] | None = None
     for index in at.tolist():
-        extents = at_hand(lambda index=index: extents_of(source, index), None)
+        extents = _extents(source, index)
         if extents is None:
             return None
         found.append(sum(one.length_bytes for one in extents))
+        if found[-1] and extents == before:
+            return None
+        before = extents
     return _summed(np.array(found, np.int64), "bytes", "places of samples", count)
+
+
+def _extents(source: Any, index: int) -> tuple[Extent, ...] | None:
+    return at_hand(lambda: extents_of(source, index), None)
 
 
 def _summed(lengths: IntArray, unit: str, how: str, of: int) -> Lengths | None:

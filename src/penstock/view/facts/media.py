@@ -79,7 +79,15 @@ def read_header(media_type: str, media: MediaBytes) -> MediaMetadata:
 
 
 def thumbnail(data: bytes, most_side: int, most_bytes: int = 1 << 15) -> bytes | None:
-    """A small JPEG of a picture; None where there is none: too many pixels, damaged, or no Pillow.
+    """A small JPEG of a picture, as `drawn`; None where there is none: too many pixels, damaged, or no Pillow."""
+    try:
+        return drawn(data, most_side, most_bytes)
+    except (PenstockError, ImportError):
+        return None
+
+
+def drawn(data: bytes, most_side: int, most_bytes: int = 1 << 15) -> bytes:
+    """A small JPEG of a picture.
 
     Memory: the picture decoded, at most 4 times `MOST_PIXELS` bytes.
 
@@ -87,14 +95,18 @@ def thumbnail(data: bytes, most_side: int, most_bytes: int = 1 << 15) -> bytes |
         data: the file.
         most_side: longer sides are made as long.
         most_bytes: of the JPEG; above it the picture is made coarser.
+
+    Raises:
+        TooLarge: it has too many pixels.
+        Corrupt: it is damaged, or no picture.
+        MissingExtra: there is no Pillow.
     """
-    try:
-        found = read_image_header(media_bytes(data))
-        if found is None or found.width * found.height > MOST_PIXELS:
-            return None
-        return _scaled(data, most_side, most_bytes)
-    except (PenstockError, ImportError):
-        return None
+    found = read_image_header(media_bytes(data))
+    if found is None:
+        raise Corrupt("this is no picture", found=f"{len(data):,} bytes")
+    if found.width * found.height > MOST_PIXELS:
+        raise TooLarge("a picture that is too large to be drawn here", found=f"{found.width} x {found.height} pixels")
+    return _scaled(data, most_side, most_bytes)
 
 
 def _scaled(data: bytes, most_side: int, most_bytes: int) -> bytes:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
 from penstock._kinds import is_lane_stream, is_stream, is_token_source
+from penstock._printable import recordable
 from penstock._secrets import redact
 from penstock.abc import Source, Store
+from penstock.check.summary import manifest_of
 from penstock.errors import ConfigError, FormatError, PenstockError, UnsafeData
 from penstock.formats import find_format, open_source
 from penstock.formats._excluding import stored
@@ -34,6 +37,7 @@ Target: TypeAlias = str | os.PathLike[str] | Source[Any]
 Refuse: TypeAlias = Callable[[Sequence[str], str], None]
 
 RECIPES = (".yaml", ".yml", ".json")
+_MOST_LEAVES = 500
 _AS_STORED = ("webdataset", "folder")
 _STORED_KINDS = ("image", "images", "pickle")
 
@@ -120,6 +124,11 @@ class Opened:
     def vocabulary(self) -> Vocabulary | None:
         """What ids stand for, one by one; likewise."""
         return vocabulary_of(self.tokenizer)
+
+    @property
+    def other_tokenizer(self) -> str | None:
+        """That data were packed with another tokenizer than the one that is named, in a sentence; None otherwise."""
+        return other_tokenizer(self.source, self.tokenizer, lambda: self.vocabulary)
 
 
 def open_target(
@@ -212,6 +221,11 @@ class OpenedRun:
         """What ids stand for, one by one; likewise."""
         return vocabulary_of(self.tokenizer)
 
+    @property
+    def other_tokenizer(self) -> str | None:
+        """That data were packed with another tokenizer than the one that is named, in a sentence; None otherwise."""
+        return other_tokenizer(self.data, self.tokenizer, lambda: self.vocabulary)
+
 
 def vocabulary_of(tokenizer: str | None) -> Vocabulary | None:
     """What the ids of a tokenizer stand for; None where none is named. Raises as `load_vocabulary`."""
@@ -220,6 +234,36 @@ def vocabulary_of(tokenizer: str | None) -> Vocabulary | None:
     from penstock.prepare.tokens.decode import load_vocabulary  # its packages are needed for tokens alone
 
     return load_vocabulary(tokenizer)
+
+
+def other_tokenizer(data: Any, tokenizer: str | None, vocabulary: Callable[[], Vocabulary | None]) -> str | None:
+    """The sentence of `other_tokenizer`, of a source or of all that a run draws from; by their side files.
+
+    Names are compared too: one tokenizer may be stored with settings of its own, which its digest tells.
+    """
+    if tokenizer is None:
+        return None
+    names = {place_of(tokenizer).name, place_of(tokenizer).folder().name}
+    for one in islice(_leaves(data), _MOST_LEAVES):
+        known = manifest_of(one)
+        if known is None or known.tokenizer_digest is None or known.tokenizer in names:
+            continue
+        try:
+            shown = vocabulary()
+        except (PenstockError, ImportError):  # who needs it says why
+            return None
+        if shown is not None and known.tokenizer_digest not in shown.digests:
+            name = redact(recordable(known.tokenizer or known.tokenizer_digest))
+            return f"these ids were made by the tokenizer {name}, and are shown as text by another, {redact(tokenizer)}"
+    return None
+
+
+def _leaves(node: Any) -> Iterator[Any]:
+    children = node.children() if hasattr(type(node), "children") else {}
+    if not children:
+        yield node
+    for child in children.values():
+        yield from _leaves(child)
 
 
 def is_recipe(target: object) -> bool:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock._kinds import is_lane_stream
+from penstock._kinds import is_lane_stream, is_stream
 from penstock._places import extents_of, place_of
 from penstock._printable import recordable
 from penstock._secrets import redact
-from penstock.errors import ConfigError
+from penstock.abc import SupportsKeys
+from penstock.errors import ConfigError, NotFound
 from penstock.load.explain import explain_document, run_of
+from penstock.load.inverse import OneOf, Wanted
 from penstock.load.plan import once
+from penstock.store.place import place_of as at_path
 from penstock.types import Extent
 from penstock.view.facts.bounds import MOST_SAMPLE_BYTES
 from penstock.view.facts.opening import Opened, OpenedRun
@@ -70,11 +75,13 @@ class Reads:
         found: the first 100.
         steps: how many steps were looked at.
         is_all: whether these are all of them.
+        is_drawn_from: whether the run reads the dataset that was named at all.
     """
 
     found: tuple[Read, ...]
     steps: int
     is_all: bool
+    is_drawn_from: bool = True
 
 
 def location(opened: Opened, index: int) -> Location:
@@ -99,18 +106,47 @@ def location(opened: Opened, index: int) -> Location:
     return Location(index, key, ranges, len(extents), command)
 
 
-def reads_of(run: OpenedRun, key: str, *, steps: int | None = None) -> Reads:
+def of_dataset(opened: Opened, index: int) -> OneOf:
+    """A sample of one dataset, for `reads_of`: a run may read others that have its key or number."""
+    mine = _identity(opened.source.recipe())
+    key = None if opened.is_tokens else place_of(opened.source, index).key
+
+    def index_in(source: Any) -> int | None:
+        if mine is None or _identity(source.recipe()) != mine:
+            return None
+        is_whole, keyed = len(source) == len(opened), source if isinstance(source, SupportsKeys) else None
+        if key is None or keyed is None or is_whole:
+            return index
+        try:
+            return keyed.index_of(key)
+        except NotFound:
+            return None  # it is left out there
+
+    return OneOf(f"{opened.name}, {index:,}", index_in)
+
+
+def _identity(recipe: Mapping[str, Any]) -> tuple[str, Any] | None:
+    """Where a source lies, and which split it is of; None for what is made of sources."""
+    if recipe.get("kind") != "open" or not isinstance(recipe.get("path"), str):
+        return None
+    place = at_path(recipe["path"])
+    return os.path.realpath(place.path) if place.is_local else place.path, recipe.get("split")
+
+
+def reads_of(run: OpenedRun, key: Wanted, *, steps: int | None = None) -> Reads:
     """The steps of a run that read a sample, or a document of tokens.
 
     Args:
         run: it.
-        key: of the sample; its number, where it is a document of tokens, or has no key.
+        key: of the sample; its number, where it is a document of tokens, or has no key; or that of one dataset.
         steps: how many are looked at; by default until every source was read once.
 
     Raises:
-        NotFound: no source of the run has it.
+        NotFound: no source of the run has a document of this name.
         ConfigError: how many samples a step has is not known.
     """
+    if isinstance(key, OneOf) and not _has(run.data, key):
+        return Reads((), 0, is_all=True, is_drawn_from=False)
     explained = run_of(run.data, run.global_batch or 1, run.world, None)
     if steps is None:
         if is_lane_stream(run.data):
@@ -120,6 +156,13 @@ def reads_of(run: OpenedRun, key: str, *, steps: int | None = None) -> Reads:
     rows: list[dict[str, Any]] = found["samples"]
     reads = tuple(Read(one["step"], one["rank"], one["position"], one.get("epoch")) for one in rows[:MOST_STEPS])
     return Reads(reads, steps, len(rows) <= MOST_STEPS)
+
+
+def _has(node: Any, sample: OneOf) -> bool:
+    """Whether a stream or source draws from the dataset of a sample."""
+    if not is_stream(node) and not is_lane_stream(node) and sample.index_in(node) is not None:
+        return True
+    return any(_has(child, sample) for child in node.children().values())
 
 
 def _printing(extent: Extent, *, may_be_packed: bool) -> str | None:

@@ -63,6 +63,7 @@ class Plan:
         samples: of the run; `steps`: None where the batch is not known.
         global_batch, world: as asked.
         tokens, padding, size_bytes, requests, cache_bytes: in all; None where they are not known.
+        estimated: how padding, bytes and requests were found, in words; None where all samples were looked at.
         sources: each of them.
         warnings: what is odd, in sentences.
     """
@@ -76,6 +77,7 @@ class Plan:
     size_bytes: int | None
     requests: int
     cache_bytes: int
+    estimated: str | None
     sources: tuple[SourcePlan, ...]
     warnings: tuple[str, ...]
 
@@ -140,9 +142,16 @@ def as_plan(found: Mapping[str, Any]) -> Plan:
         size_bytes=found["bytes"],
         requests=found["requests"],
         cache_bytes=found["cache_bytes"],
+        estimated=estimated(found["sources"]),
         sources=tuple(SourcePlan(**{name: row[key] for name, key in names.items()}) for row in found["sources"]),
         warnings=tuple(found["warnings"]),
     )
+
+
+def estimated(sources: Sequence[Mapping[str, Any]]) -> str | None:
+    """How much of the sources of a plan was looked at for what it estimates; None where it was all."""
+    some = [one["looked_at"] for one in sources if one["looked_at"] < one["samples"]]
+    return f"estimated from {max(some):,} samples a source" if some else None
 
 
 def curves(run: OpenedRun, steps: int | None = None, points: int = MOST_POINTS) -> Curves:
@@ -159,8 +168,12 @@ def curves(run: OpenedRun, steps: int | None = None, points: int = MOST_POINTS) 
     if is_lane_stream(run.data):
         raise ConfigError("how much a stream that packs on the fly reads is known only when it is read")
     batch = run.global_batch or USUAL_BATCH
-    last = steps if steps is not None else max(1, -(-once(run.data) // batch))
     end: int | None = None if is_stream(run.data) else len(run.data)
+    if steps is None:
+        end = once(run.data)  # as a plan has it, where the last step may read beyond
+        last = max(1, -(-end // batch))
+    else:
+        last = steps
     last = last if end is None else min(last, -(-end // batch))
     marks = tuple(_marks(run.data, batch, last))
     at = np.unique(np.linspace(0, last, min(points, last + 1)).astype(np.int64)).tolist()

@@ -14,6 +14,8 @@ from penstock.check.summary import manifest_of
 from penstock.errors import NotFound, PenstockError
 from penstock.formats import SUFFIXES, sniff
 from penstock.formats._excluding import stored
+from penstock.formats._unrecognised import looks_like_recipe
+from penstock.formats.samples.folder import MEDIA
 from penstock.store.derived import NotAtHand, at_hand_only
 from penstock.store.find import peek_names
 from penstock.store.place import Given, Place, place_of
@@ -33,12 +35,16 @@ MOST_DATASETS = 200
 MOST_FAR_FOLDERS = 64
 """Folders of a store far away that are listed."""
 
+MOST_FOLDERS = 4096
+"""Folders of this machine that are listed."""
+
 _AT_ONCE = 16
 _PARTS = (".idx", ".penstock", ".jsonl.idx", ".tar.idx", ".exclude.jsonl", ".certificate.json", ".next")
-_SUFFIXES = (".pbin", *SUFFIXES["jsonl"], ".parquet", ".arrow", ".bin", ".ds", ".zarr", ".npy", ".tar")
+_SUFFIXES = (".pbin", *SUFFIXES["jsonl"], ".parquet", ".arrow", ".bin", ".ds", ".zarr", ".npy")
 _OTHERS = ("index.json", ".nv-meta", "state.json", "dataset_dict.json", ".zgroup", "zarr.json")
 _MARKS = (*_OTHERS, ".penstock", INSIDE, OF_METADATA)
 _WORK = "work"
+_HEAD_BYTES = 4096
 
 NOT_READ = "its index is read when it is opened"
 NO_SIDE_FILE = "no side file"
@@ -95,10 +101,11 @@ def shelf(folder: Given) -> Shelf:
     walk = _Walk()
     found = list(islice(walk.below(root, "", MOST_DEEP), MOST_DATASETS + 1))
     walk.is_cut |= len(found) > MOST_DATASETS
-    described: list[OnShelf] = []
+    described: list[OnShelf | None] = []
     with Pool(1 if root.is_local else _AT_ONCE, "penstock-shelf") as pool:
         described += pool.map(lambda one: _described(*one), found[:MOST_DATASETS])
-    return Shelf(root.shown, tuple(sorted(described, key=lambda one: os.fsencode(one.path))), walk.is_cut)
+    known = [one for one in described if one is not None]
+    return Shelf(root.shown, tuple(sorted(known, key=lambda one: os.fsencode(one.path))), walk.is_cut)
 
 
 class _Walk:
@@ -109,8 +116,13 @@ class _Walk:
     def below(
         self, folder: Place, above: str, deep: int, known: tuple[set[str], set[str] | None] | None = None
     ) -> Iterator[tuple[Place, str]]:
-        """Places of datasets, and their paths; `known`: see `_names`, of a folder that was listed."""
+        """Places of datasets, and their paths; `known`: see `_names`, of a folder that was listed.
+
+        Tars that nobody prepared, and media files, are one dataset: the folder that they lie in, unless it is the root.
+        """
         there, folders = self._names(folder) if known is None else known
+        if above and any(name.lower().endswith((".tar", *MEDIA)) for name in there):
+            yield folder, above.rstrip("/")
         names = sorted(there | {one for one in map(_made_by, there) if one is not None})
         if len(names) > MOST_NAMES:
             self.is_cut = True
@@ -137,9 +149,12 @@ class _Walk:
 
     def _names(self, folder: Place) -> tuple[set[str], set[str] | None]:
         """Names in a folder; and of the folders in it, None where that is asked of each."""
-        if not isinstance(folder.store, ListsLevels):
-            return set(folder.names()), None
         self._listed += 1
+        if not isinstance(folder.store, ListsLevels):
+            if self._listed > MOST_FOLDERS:
+                self.is_cut = True
+                return set(), None
+            return set(folder.names()), None
         if self._listed > MOST_FAR_FOLDERS:
             self.is_cut = True
             return set(), set()
@@ -147,16 +162,19 @@ class _Walk:
         return {*folders, *files}, set(folders)
 
 
-def _described(place: Place, name: str) -> OnShelf:
+def _described(place: Place, name: str) -> OnShelf | None:
+    """What it is; None for a file that has the name of a recipe, and is none."""
     shown = redact(name)
     if place.path.endswith(RECIPES):
-        return OnShelf(shown, "recipe")
+        return OnShelf(shown, "recipe") if _may_be_recipe(place) else None
     warnings: list[str] = []
     if any(one.exists() for one in (place.child(INSIDE), place.child(OF_METADATA), name_beside(place, _WORK))):
         warnings.append(f"unfinished: `penstock status {shlex.quote(place.shown)}`")
     format: str | None = None
     try:
         format = sniff(place.store, place.path, to_read=True).name
+        if format == "folder" and not _is_small(place):
+            return OnShelf(shown, format, warnings=(*warnings, NOT_READ))
         with at_hand_only():
             opened = open_target(place.path, format=format)
             manifest = manifest_of(opened.source)
@@ -175,6 +193,20 @@ def _described(place: Place, name: str) -> OnShelf:
         return OnShelf(shown, None, warnings=tuple(warnings) or (why,))
 
 
+def _may_be_recipe(place: Place) -> bool:
+    try:
+        return looks_like_recipe(place.store.get(place.path, 0, min(_HEAD_BYTES, place.store.size(place.path))))
+    except (PenstockError, OSError):  # its page says what is wrong
+        return True
+
+
+def _is_small(place: Place) -> bool:
+    """Whether a folder of files is listed in no time."""
+    return (
+        place.is_local and len(list(islice(peek_names(place.store, place.path, MOST_FILES), MOST_FILES))) < MOST_FILES
+    )
+
+
 def _made_by(name: str) -> str | None:
     """The name of the output that a work folder beside it is for; None for any other name."""
     is_work = name.startswith(".") and name.endswith(f".{_WORK}") and len(name) > len(f"..{_WORK}")
@@ -188,6 +220,6 @@ def _size(place: Place, opened: Opened) -> int | None:
     told = getattr(stored(opened.source), "size_bytes", None) if opened.text_files is None else None
     if told is not None or not place.is_local:
         return told
-    if len(list(islice(peek_names(place.store, place.path, MOST_FILES), MOST_FILES))) >= MOST_FILES:
+    if not _is_small(place):
         return None
     return disk_of(place, opened.format, opened.source, None).size_bytes.value  # as an overview has it

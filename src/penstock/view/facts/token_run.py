@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +12,9 @@ from penstock.errors import ConfigError
 
 MOST_TOKENS = 4096
 """Tokens of one look."""
+
+_MOST_TOGETHER = 16
+"""Tokens whose bytes are taken together: a character has four bytes, and a token may end inside of the next one."""
 
 _ROW = ("tokens", "inputs", "input_ids")
 
@@ -33,6 +36,8 @@ class Token:
         id: of it.
         text: of its bytes; a byte that is no UTF-8 on its own as `\\xe2`; empty where no tokenizer is known.
         is_text: whether its bytes are UTF-8.
+        whole: of bytes that are none on their own, but are with those of the next tokens: on the first of these the
+            text of all of them, on the others empty; None for every other token.
         is_known: whether the tokenizer has this id.
         is_eos: whether it ends a document.
         begins: whether a document begins with it.
@@ -53,6 +58,12 @@ class Token:
     position: int | None
     target: int | None
     counts: bool | None
+    whole: str | None = None
+
+    @property
+    def reads(self) -> str:
+        """What a reader of the text sees of it."""
+        return self.text if self.whole is None else self.whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +127,8 @@ def tokens(
         _token(start + at, one, texts, eos_id, begins[at], {name: _at(row, at) for name, row in known.items()})
         for at, one in enumerate(ids[start:stop].tolist())
     )
+    if texts is not None:
+        made = _together(made, texts)
     return TokenRun(
         tokens=made,
         start=start,
@@ -147,6 +160,30 @@ def _token(
         target=known["targets"],
         counts=None if mask is None else bool(mask),
     )
+
+
+def _together(run: tuple[Token, ...], texts: Texts) -> tuple[Token, ...]:
+    """The same with the texts of characters that are several tokens each; no document goes on in the next one."""
+    made, at = list(run), 0
+    while at < len(made):
+        count, text = _character(made[at : at + _MOST_TOGETHER], texts)
+        for place in range(count):
+            made[at + place] = replace(made[at + place], whole="" if place else text)
+        at += max(1, count)
+    return tuple(made)
+
+
+def _character(run: Sequence[Token], texts: Texts) -> tuple[int, str]:
+    """How many tokens, at least two, are a text together that the first one alone is not; 0 for none."""
+    data = b""
+    for place, one in enumerate(run):
+        if (place == 0 and one.is_text) or not one.is_known or (place and (one.begins or one.is_eos)):
+            return 0, ""
+        data += texts.bytes_of(one.id) or b""
+        text, is_text = _readable(data)
+        if is_text:
+            return place + 1, text
+    return 0, ""
 
 
 def _readable(data: bytes) -> tuple[str, bool]:

@@ -89,7 +89,8 @@ async def samples(request: Request) -> Response:
         try:
             return opened, count, facts.index_of(opened, asked), None
         except (ConfigError, NotFound) as error:  # the list is shown all the same
-            return opened, count, 0, f"{error.what}: {asked}. {error.hint or ''}"
+            what = error.what if asked in error.what else f"{error.what}: {asked}"
+            return opened, count, 0, f"{what}. {error.hint or ''}"
 
     key = ("begin", split, asked)
     try:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from penstock import __version__
 from penstock._optional import require
-from penstock._printable import printable
+from penstock._printable import printable, printable_lines
 from penstock.store.patterns import is_pattern
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -40,6 +40,7 @@ def _templates() -> Any:
         "short": short,
         "share": share,
         "plain": plain,
+        "lines": lines,
         "words": words,
         "part": part,
         "seconds": seconds,
@@ -86,6 +87,8 @@ def share(value: float | None) -> str:
     """`12.3 %`."""
     if value is None:
         return "–"
+    if 0 < value < 0.00001:
+        return "< 0.001 %"
     return f"{100 * value:.3g} %" if 0 < value < 0.1 else f"{100 * value:.1f} %"
 
 
@@ -101,6 +104,11 @@ def seconds(value: float | None) -> str:
 def plain(text: object) -> str:
     """A name or a key in one line: what would steer or turn text is escaped."""
     return printable(str(text))
+
+
+def lines(text: object) -> str:
+    """The same of text of several lines, whose ends stay; a browser shows nothing of a NUL, and obeys a U+202E."""
+    return printable_lines(str(text))
 
 
 def words(text: object) -> str:

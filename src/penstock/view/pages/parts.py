@@ -14,10 +14,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from penstock.errors import NotFound
+from penstock.errors import Corrupt, NotFound, PenstockError
 from penstock.view import facts
 from penstock.view.facts.batches import sample_of
-from penstock.view.facts.media import OTHER, thumbnail
+from penstock.view.facts.media import OTHER, drawn
 from penstock.view.facts.pictures import small_picture
 from penstock.view.facts.samples import file_name
 from penstock.view.pages.in_hand import Busy, Held
@@ -34,7 +34,11 @@ _ONE_AT_A_TIME = threading.Semaphore(1)
 
 _NONE = b"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32" width="160" height="160">
 <path d="M6 6h20v20H6z M6 26L26 6" fill="none" stroke="#9a9a9a" stroke-width=".5"/></svg>"""
-"""Of ours: where there is no small picture."""
+_DAMAGED = b"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32" width="160" height="160">
+<path d="M9 5h14v14H9z M9 19L23 5" fill="none" stroke="#9a9a9a" stroke-width=".5"/>
+<g font-family="sans-serif" font-size="3" text-anchor="middle" fill="#808080">
+<text x="16" y="25">damaged</text><text x="16" y="29">it can't be drawn</text></g></svg>"""
+"""Of ours: where there is no small picture, and where there can't be one."""
 
 _BUSY = "Other readers hold too many large parts. Ask again.\n"
 
@@ -79,7 +83,12 @@ async def small(request: Request) -> Response:
         if media.data.size_bytes > _SMALL_BYTES:
             return None
         with _ONE_AT_A_TIME:
-            return thumbnail(bytes(media.data.read(0, media.data.size_bytes)), side, 1 << 19)
+            try:
+                return drawn(bytes(media.data.read(0, media.data.size_bytes)), side, 1 << 19)
+            except Corrupt:
+                return _DAMAGED
+            except (PenstockError, ImportError):
+                return None
 
     return _picture(await target.patience.within(WAIT_SECONDS, ("small", split, index, name, side), ask))
 
@@ -98,10 +107,10 @@ async def decoded(request: Request) -> Response:
 
 
 def _picture(made: bytes | None) -> Response:
-    kind = "image/svg+xml" if made is None else "image/jpeg"
-    return Response(
-        _NONE if made is None else made, headers={"content-type": kind, "cache-control": "private, max-age=600"}
-    )
+    """A picture; without one a sign, which is ours: an SVG of the data's is never a document."""
+    made = _NONE if made is None else made
+    kind = "image/svg+xml" if made in (_NONE, _DAMAGED) else "image/jpeg"
+    return Response(made, headers={"content-type": kind, "cache-control": "private, max-age=600"})
 
 
 async def lengths(request: Request) -> Response:

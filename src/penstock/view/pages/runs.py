@@ -15,6 +15,7 @@ from penstock.view import facts
 from penstock.view.facts.batches import sample_of
 from penstock.view.facts.documents import eos_of
 from penstock.view.facts.opening import OpenedRun
+from penstock.view.facts.places import of_dataset
 from penstock.view.facts.run import USUAL_BATCH
 from penstock.view.pages.patience import WAIT_SECONDS
 from penstock.view.pages.site import answer, fault_of, number_of, site_of, target_of, text_of
@@ -79,13 +80,22 @@ async def window(request: Request) -> Response:
 
 
 async def reads(request: Request) -> Response:
-    """The steps that read a sample."""
-    target, asked = target_of(request), asked_of(request)
+    """The steps that read a sample of a dataset; `key`: of any dataset that has a sample with this key or number."""
+    target, asked, site = target_of(request), asked_of(request), site_of(request)
+    index, split = number_of(request, "index"), text_of(request, "split")
+    dataset = None if index is None else site.targets.named(text_of(request, "in") or "")
     key = text_of(request, "key") or "0"
-    ask = lambda: facts.reads_of(opened_as(request, target, asked), key)  # noqa: E731
-    found = await target.patience.within(WAIT_SECONDS, ("reads", key, *asked), ask)
+
+    def ask() -> Any:
+        opened = opened_as(request, target, asked)
+        if dataset is None or index is None:
+            return facts.reads_of(opened, key)
+        return facts.reads_of(opened, of_dataset(site.targets.dataset(dataset, split), index))
+
+    name = None if dataset is None else dataset.name
+    found = await target.patience.within(WAIT_SECONDS, ("reads", name, index, split, key, *asked), ask)
     template = "_reads.html" if text_of(request, "part") else "reads.html"
-    return answer(request, template, target=target, tab="step", found=found, key=key)
+    return answer(request, template, target=target, tab="step", found=found, dataset=dataset, index=index, key=key)
 
 
 async def compare(request: Request) -> Response:

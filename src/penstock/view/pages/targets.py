@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from penstock.errors import ConfigError, FormatError, NotFound, Unsupported
@@ -36,6 +36,7 @@ MOST_AT_ONCE = 1000
 MOST_OPEN = 32
 """Datasets that are open at once; those that nobody looked at for the longest time are closed."""
 
+_GONE, _CHANGED = "no longer there", "changed since this shelf was made"
 _NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _MOST_NAME = 48
 
@@ -116,6 +117,7 @@ class Targets:
         self._targets: dict[str, Target] = {}
         self.shelves: list[Shelf] = []  # the folders of several datasets among what was given
         self._on_shelf: dict[str, OnShelf] = {}
+        self._marks: dict[str, object] = {}
         self._opened: dict[tuple[str, str | None], tuple[Any, object]] = {}
         self._opening: dict[tuple[str, str | None], _Opening] = {}
         self._beginnings: dict[str, Opened | None] = {}
@@ -137,8 +139,17 @@ class Targets:
             raise ConfigError(what, found=", ".join(of_one), hint="Give one dataset, or leave them out")
 
     def described(self) -> Mapping[str, OnShelf]:
-        """Name → what a shelf tells of it."""
-        return self._on_shelf
+        """Name → what a shelf tells of it, and what became of it since."""
+        with self._lock:
+            return {name: self._now(name, told) for name, told in self._on_shelf.items()}
+
+    def _now(self, name: str, told: OnShelf) -> OnShelf:
+        mark = self._marks.get(name)
+        if mark is None or (now := _mark(self._targets[name].place)) == mark:
+            return told
+        if now is None:
+            return OnShelf(told.path, told.format, warnings=(_GONE,))
+        return replace(told, warnings=(*told.warnings, _CHANGED))
 
     def is_one(self) -> bool:
         """Whether there is one dataset or run, and no shelf."""
@@ -243,16 +254,26 @@ class Targets:
         if isinstance(error, NotFound | Unsupported) or not isinstance(error, FormatError | OSError | None):
             raise error  # others, of what is damaged, or far away and silent, are told on its page
 
-    def _turn_to_shelf(self, target: Target) -> bool:
-        """Take a folder that is no dataset for a shelf, where there are datasets in it."""
+    def _turn_to_shelf(self, target: Target, *, must_open: bool = False, itself: OnShelf | None = None) -> bool:
+        """Take a folder for a shelf, where there are datasets in it; `must_open`: one of a format that is known.
+
+        `itself`: the folder stands on the shelf too, as this.
+        """
         place = target.place
         if not place.is_folder():
             return False
-        found = shelf(place)
-        if not found.datasets:
+        try:
+            found = shelf(place)
+        except (Unsupported, NotFound):  # a web server lists nothing
+            return False
+        known = [one for one in found.datasets if one.format not in (None, "recipe", "folder")]
+        if not (known if must_open else found.datasets):
             return False
         with self._lock:
-            del self._targets[target.name]
+            if itself is None:
+                del self._targets[target.name]
+            else:
+                self._on_shelf[target.name] = itself
             self._add_shelf(place, found)
         return True
 
@@ -272,10 +293,18 @@ class Targets:
 
         def opening() -> Opened:
             try:
-                return self._open_dataset(target.place, self.settings.split)
+                found = self._open_dataset(target.place, self.settings.split)
             except (Unsupported, NotFound):  # who waits for it sees that, and then the shelf
                 self._turn_to_shelf(target)
                 raise
+            except ConfigError:  # folders that might be splits of one dataset, and none of them is the usual one
+                if self.settings.split is None:
+                    self._turn_to_shelf(target, must_open=True)
+                raise
+            if found.format == "folder" and self.settings.format is None:  # any folder with a picture in it
+                itself = OnShelf(target.title, found.format)
+                self._turn_to_shelf(target, must_open=True, itself=itself)
+            return found
 
         made = target.patience.begin(("open", None), ask)
         made.add_done_callback(lambda _: is_known.set())
@@ -289,6 +318,7 @@ class Targets:
             kind: Kind = "run" if one.format == "recipe" else "dataset"
             name = self._put(place.child(one.path), one.path, kind)
             self._on_shelf[name] = one
+            self._marks[name] = _mark(place.child(one.path))
         self.shelves.append(found)
 
     def _put(self, place: Place, title: str, kind: Kind) -> str:

@@ -18,6 +18,7 @@ from tests.reshape.datasets import documents_in, files_in, lines_in, sound, writ
 
 import penstock as ps
 from penstock.compat import modalities
+from penstock.compat.modalities import EmbeddedStreamData
 from penstock.compat.modalities.commands import data as modalities_data
 from penstock.compat.modalities.commands.config import load_config
 from penstock.compat.modalities.commands.data import (
@@ -25,6 +26,7 @@ from penstock.compat.modalities.commands.data import (
     create_raw_data_index,
     create_shuffled_dataset_chunk,
     create_shuffled_jsonl_dataset_chunk,
+    join_embedded_stream_data,
     merge_packed_data_files,
     read_file_list,
     shuffle_jsonl_data,
@@ -100,6 +102,17 @@ class TestMerge:
         done = merge_packed_data_files(PARTS[:1], Path("merged.pbin"))
         assert Path("merged.pbin").read_bytes() == PARTS[0].read_bytes()
         assert not done.differences
+
+    def test_a_target_that_exists_is_the_originals_error(self, workplace: Path) -> None:
+        Path("merged.pbin").write_bytes(b"old")
+        with pytest.raises(FileExistsError, match="the output exists"):
+            merge_packed_data_files(PARTS, Path("merged.pbin"))
+        assert Path("merged.pbin").read_bytes() == b"old"
+
+    def test_open_files_are_joined(self, workplace: Path) -> None:
+        merge_packed_data_files(PARTS, Path("merged.pbin"))
+        join_embedded_stream_data([EmbeddedStreamData(part) for part in PARTS], Path("joined.pbin"))
+        assert Path("joined.pbin").read_bytes() == Path("merged.pbin").read_bytes()
 
     def test_folders_are_searched_in_order(self, workplace: Path) -> None:
         Path("parts/a").mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock._facade import modules_of
 from penstock.compat.energon.cookers import FileStoreDecoder as FileStoreDecoder
 from penstock.compat.energon.stores import CachePool as CachePool
 from penstock.compat.energon.stores import DecodeFileStore as DecodeFileStore
@@ -16,3 +17,5 @@ from penstock.compat.energon.stores import NoCachePool as NoCachePool
 from penstock.compat.energon.stores import PrimaryFileStore as PrimaryFileStore
 from penstock.compat.energon.stores import SystemFileStore as SystemFileStore
 from penstock.compat.energon.stores import WebdatasetFileStore as WebdatasetFileStore
+
+__getattr__ = modules_of(__name__)

@@ -7,3 +7,4 @@ from penstock.compat.energon.stores import CachePool as CachePool
 from penstock.compat.energon.stores import FileStore as FileStore
 from penstock.compat.energon.stores import Lazy as Lazy
 from penstock.compat.energon.stores import MockLazy as MockLazy
+from penstock.compat.energon.stores import PrimaryFileStore as PrimaryFileStore

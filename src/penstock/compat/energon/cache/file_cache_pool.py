@@ -2,4 +2,5 @@
 
 from __future__ import annotations
 
+from penstock.compat.energon.stores import FileCacheLazy as FileCacheLazy
 from penstock.compat.energon.stores import FileStoreCachePool as FileStoreCachePool

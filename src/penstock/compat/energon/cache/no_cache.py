@@ -2,4 +2,5 @@
 
 from __future__ import annotations
 
+from penstock.compat.energon.stores import DirectLazy as DirectLazy
 from penstock.compat.energon.stores import NoCachePool as NoCachePool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock._facade import modules_of
 from penstock.compat.energon.cookers import SampleDecoder as SampleDecoder
 from penstock.compat.energon.factories import BaseCoreDatasetFactory as BaseCoreDatasetFactory
 from penstock.compat.energon.factories import BaseWebdatasetFactory as BaseWebdatasetFactory
@@ -37,3 +38,5 @@ from penstock.compat.energon.samples import VQAOCRSample as VQAOCRSample
 from penstock.compat.energon.samples import VQASample as VQASample
 from penstock.compat.energon.walks import SavableDataset as SavableDataset
 from penstock.cook import CrudeSample as CrudeSample
+
+__getattr__ = modules_of(__name__)

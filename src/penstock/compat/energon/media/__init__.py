@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 from typing import Any, BinaryIO
 
+from penstock._facade import modules_of
 from penstock._optional import require
 from penstock.codec import av
 from penstock.codec.av import AudioUnit, Ranges, VideoUnit
 from penstock.compat.energon.samples import edataclass
 from penstock.types import AVMetadata, ImageMetadata
+
+__getattr__ = modules_of(__name__)
 
 __all__ = ["AVData", "AVDecoder", "AVMetadata", "ImageMetadata"]
 

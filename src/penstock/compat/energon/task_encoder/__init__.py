@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock._facade import modules_of
 from penstock.compat.energon.batching import batch_list as batch_list
 from penstock.compat.energon.batching import batch_pad_stack as batch_pad_stack
 from penstock.compat.energon.batching import batch_stack as batch_stack
@@ -18,3 +19,5 @@ from penstock.compat.energon.encoder import stateless as stateless
 from penstock.compat.energon.samples import Batch as Batch
 from penstock.compat.energon.samples import Sample as Sample
 from penstock.compat.energon.samples import basic_sample_keys as basic_sample_keys
+
+__getattr__ = modules_of(__name__)

@@ -28,4 +28,4 @@ if TYPE_CHECKING:
     from penstock.compat.energon.wrappers.repeat_dataset import RepeatDataset as RepeatDataset
     from penstock.compat.energon.wrappers.shuffle_buffer_dataset import ShuffleBufferDataset as ShuffleBufferDataset
 
-__getattr__, __dir__ = facade(__name__)
+__getattr__, __dir__ = facade(__name__, modules=True)

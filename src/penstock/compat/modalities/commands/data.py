@@ -18,12 +18,14 @@ from pathlib import Path
 
 import numpy as np
 
+from penstock.compat.modalities.lines import write_index
+from penstock.compat.modalities.packed import EmbeddedStreamData
+from penstock.compat.unused import say_unused
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats import files_at, get_format
 from penstock.formats.jsonl.build import IndexedLines, index_path_for
 from penstock.formats.jsonl.index import load_lines
 from penstock.order.compat.modalities import numpy_list_shuffle, python_shuffle
-from penstock.prepare.raw import build_index
 from penstock.reshape.chunk import chunk_range, require_chunk
 from penstock.reshape.merge import merge
 from penstock.reshape.reorder import TableOrder, reordered
@@ -161,7 +163,7 @@ def create_raw_data_index(
     """Index a JSONL file; without `index_path` beside it, the last suffix replaced by `.idx`.
 
     Raises:
-        Corrupt: a line is not JSON; no index is left.
+        FaultyLine: a line is not JSON; no index is left.
         ConfigError: the index exists, or is the file itself.
     """
     src_path = _here(src_path)
@@ -175,7 +177,7 @@ def create_raw_data_index(
     skipped = already_there(target, policy, require_sound if src_path.exists() else None)
     if skipped is not None:
         return skipped
-    report = build_index(
+    report = write_index(
         src_path,
         target,
         overwrite=policy == "override",
@@ -187,14 +189,21 @@ def create_raw_data_index(
 # --- merge_packed_data ---------------------------------------------------------------------------------------------
 
 
+class TargetExists(ConfigError, FileExistsError):
+    """A target that is there: the original's `FileExistsError`."""
+
+
 def merge_packed_data_files(src_paths: Sequence[Path], target_path: Path, *, progress: Progress | None = None) -> Done:
     """Join packed files in the order given; of a folder all `*.pbin` inside, in byte order of their paths.
 
     Raises:
-        ConfigError: nothing to merge, different token widths or tokenizers, or a target that exists.
+        ConfigError: nothing to merge, different token widths or tokenizers.
+        TargetExists: the target exists.
         FormatError: a file is damaged.
     """
     src_paths, target_path = [_here(path) for path in src_paths], _here(target_path)
+    if os.path.lexists(target_path):
+        raise TargetExists("the output exists", path=target_path, hint="Delete it, or name another one")
     files = [file for path in src_paths for file in _packed_files(path)]
     if not files:
         raise ConfigError("no packed file in there", path=src_paths[0] if src_paths else None, expected="*.pbin")
@@ -209,6 +218,20 @@ def merge_packed_data_files(src_paths: Sequence[Path], target_path: Path, *, pro
     if any(path.is_dir() for path in src_paths):
         done.differences.append("files of a folder come in the order of their paths, not of the file system")
     return done
+
+
+def join_embedded_stream_data(
+    stream_data: Sequence[EmbeddedStreamData], target_file: Path, chunk_size: int = 2048
+) -> None:
+    """Join packed files that are open. `chunk_size` changes nothing, which is logged.
+
+    Raises:
+        TargetExists: the target exists.
+        ConfigError: different token widths.
+    """
+    given = {"chunk_size": chunk_size}
+    say_unused("join_embedded_stream_data", "files are copied in large pieces", given, {"chunk_size": 2048})
+    merge_packed_data_files([Path(one.path) for one in stream_data], target_file)
 
 
 def _packed_files(path: Path) -> Iterable[Path]:

@@ -7,6 +7,7 @@ from penstock.compat.modalities import (
     PackedMemMapDatasetContinuous,
     PackedMemMapDatasetMegatron,
 )
+from penstock.compat.modalities.elsewhere import of_modalities
 
 __all__ = [
     "CombinedDataset",
@@ -15,3 +16,5 @@ __all__ = [
     "PackedMemMapDatasetContinuous",
     "PackedMemMapDatasetMegatron",
 ]
+
+__getattr__ = of_modalities(__name__, "DummyDataset", "DummyDatasetConfig", "DummySampleConfig", "DummySampleDataType")

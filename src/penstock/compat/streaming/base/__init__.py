@@ -17,4 +17,4 @@ if TYPE_CHECKING:
     from penstock.compat.streaming.writers import TSVWriter as TSVWriter
     from penstock.compat.streaming.writers import XSVWriter as XSVWriter
 
-__getattr__, __dir__ = facade(__name__)
+__getattr__, __dir__ = facade(__name__, modules=True)

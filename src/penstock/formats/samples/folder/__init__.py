@@ -30,7 +30,7 @@ from penstock.types import Action, Finding, Manifest, OpenOptions, Sniff, Traits
 
 _MOST_LOOKED_AT = 1000
 _TAIL_BYTES = 1 << 12
-_SUFFIXES = tuple(f".{name}" for name in sorted(IMAGE_SUFFIXES | AV_SUFFIXES | {"aac", "m4a", "m4v", "ogg"}))
+MEDIA = tuple(f".{name}" for name in sorted(IMAGE_SUFFIXES | AV_SUFFIXES | {"aac", "m4a", "m4v", "ogg"}))
 
 
 class _Folder:
@@ -54,7 +54,7 @@ class _Folder:
             if b'"format": "folder"' in store.get(side, start_bytes, _TAIL_BYTES):
                 return Sniff(True, "its side file says so")
         far = store.first_names(root) if isinstance(store, PeekingStore) else []
-        is_media = any(name.lower().endswith(_SUFFIXES) for name in far)
+        is_media = any(name.lower().endswith(MEDIA) for name in far)
         if is_media or (isinstance(store, LocalStore) and _holds_media(root)):
             return Sniff(True, "a folder of media files")
         return Sniff(False, "no media index, and no media among the first files")
@@ -95,7 +95,7 @@ def _holds_media(root: str) -> bool:
         with os.scandir(folders.pop(0)) as entries:
             for entry in entries:
                 left -= 1
-                if entry.name.lower().endswith(_SUFFIXES) and entry.is_file():
+                if entry.name.lower().endswith(MEDIA) and entry.is_file():
                     return True
                 if left <= 0:
                     break

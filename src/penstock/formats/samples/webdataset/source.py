@@ -268,6 +268,10 @@ class WebdatasetSource:
 
     def get(self, name: str, /) -> bytes:
         """The stored bytes of one part, by its full name `<key>.<part>`, out of all splits; raises `NotFound`."""
+        return self.get_with_shard(name)[0]
+
+    def get_with_shard(self, name: str, /) -> tuple[bytes, str]:
+        """The same, and the shard that the part is in."""
         base = name.rfind("/") + 1
         dot = name.find(".", base)
         split = (name[:dot], name[dot + 1 :]) if dot > base else split_name(name)
@@ -281,13 +285,13 @@ class WebdatasetSource:
             return self._read_part(index, name, *split)
         if index is not None:
             found = self._find_sample(split[0])
-            parts = {} if found is None else self._parsed(*found)[2]
+            shard, parts = ("", {}) if found is None else (found[0], self._parsed(*found)[2])
         else:
             place = self._keys.find(split[0])
-            parts = {} if place is None else self._parts_at(place, split[0])
+            shard, parts = ("", {}) if place is None else (self._names[place.shard], self._parts_at(place, split[0]))
         if split[1] not in parts:
             raise self._no_part(name)
-        return parts[split[1]]
+        return parts[split[1]], shard
 
     def get_media_metadata(self, name: str, /) -> MediaMetadata:
         """What the media index knows of a part, by its full name; raises `NotFound`."""
@@ -367,14 +371,15 @@ class WebdatasetSource:
             self._index = SqliteIndex(self._store, path)
         return self._index
 
-    def _read_part(self, index: SqliteIndex, name: str, key: str, part: str) -> bytes:
+    def _read_part(self, index: SqliteIndex, name: str, key: str, part: str) -> tuple[bytes, str]:
         found = index.find_part(key, part)
         if found is None:
             raise self._no_part(name)
         file_id, content_bytes, size_bytes = found
         if not 0 <= file_id < len(self._names):
             raise index.damaged(f"shard number {file_id} of {len(self._names)}")
-        return self._shards.read_content(self._names[file_id], content_bytes, size_bytes)
+        shard = self._names[file_id]
+        return self._shards.read_content(shard, content_bytes, size_bytes), shard
 
     def _index_of_keys(self) -> SqliteIndex | None:
         """`index.sqlite`, where keys are looked up in it: not where it would be fetched whole and need not."""

@@ -32,6 +32,10 @@ KEPT_FROM = 1 << 20
 _NEEDED = ("epoch", "sample_in_epoch", "num_canonical_nodes", "shuffle_seed")
 
 
+class NoState(ResumeMismatch, KeyError):
+    """A state that lacks an entry: the original's `KeyError`."""
+
+
 @dataclass(frozen=True, slots=True)
 class StreamingState:
     """The original's state of a run.
@@ -55,11 +59,11 @@ def decode_state(state: Any) -> StreamingState:
     """Check the form of a state of the original.
 
     Raises:
-        ResumeMismatch: it is none.
+        NoState: it is none.
     """
     if not isinstance(state, Mapping) or any(key not in state for key in _NEEDED):
         found = sorted(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
-        raise ResumeMismatch("this is no state of a StreamingDataset", found=found, expected=", ".join(_NEEDED))
+        raise NoState("this is no state of a StreamingDataset", found=found, expected=", ".join(_NEEDED))
     first = state.get("initial_physical_nodes")
     return StreamingState(
         epoch=_count(state, "epoch", 0),

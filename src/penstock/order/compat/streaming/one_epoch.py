@@ -34,7 +34,7 @@ from penstock.order.compat.streaming.partition import (
     steps_of,
 )
 from penstock.order.compat.streaming.sampling import Drawn, Shares, drawn_ids
-from penstock.order.compat.streaming.shuffle import SHUFFLES, shuffled_ids
+from penstock.order.compat.streaming.shuffle import SHUFFLES, UnknownAlgorithm, shuffled_ids
 from penstock.types import IntArray
 
 VERSION = "streaming-0.13"
@@ -90,7 +90,7 @@ class StreamingRun:
             ("sampling_method", self.sampling_method, ("balanced", "fixed")),
         ):
             if value not in known:
-                raise ConfigError(f"no such {name}", found=repr(value), expected=", ".join(known))
+                raise UnknownAlgorithm(f"no such {name}", found=repr(value), expected=", ".join(known))
 
     @property
     def changes(self) -> bool:

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ConfigError
+from penstock.order.compat.streaming.shuffle import UnknownAlgorithm
 from penstock.types import IntArray
 
 # Rows of the matrix of canonical nodes that are filled at a time, so that they stay in the processor's cache.
@@ -125,7 +126,7 @@ def is_relaxed(algo: str, canonical_nodes: int, nodes: int, first_nodes: int | N
         ConfigError: an unknown algorithm.
     """
     if algo not in ("orig", "relaxed"):
-        raise ConfigError("no such partition_algo", found=repr(algo), expected="'orig' or 'relaxed'")
+        raise UnknownAlgorithm("no such partition_algo", found=repr(algo), expected="'orig' or 'relaxed'")
     return algo == "relaxed" and first_nodes is not None and not _divide(canonical_nodes, nodes)
 
 

@@ -25,6 +25,10 @@ Rng = np.random.Generator
 _FEWEST_PLACED = 1 << 20
 
 
+class UnknownAlgorithm(ConfigError, KeyError):
+    """A name that no algorithm has: the original's `KeyError`."""
+
+
 def shuffled_ids(
     algo: str, unit_sizes: IntArray, canonical_nodes: int, seed: int, epoch: int, block_size: int
 ) -> NDArray[Any]:
@@ -42,7 +46,7 @@ def shuffled_ids(
         ConfigError: an unknown algorithm, a block too small, or (`py1e`) a part without ids.
     """
     if algo not in SHUFFLES:
-        raise ConfigError("no such shuffle_algo", found=repr(algo), expected=", ".join(SHUFFLES))
+        raise UnknownAlgorithm("no such shuffle_algo", found=repr(algo), expected=", ".join(SHUFFLES))
     fewest = {"py1br": 2, "py1e": 1}.get(algo)
     if fewest is not None and block_size < fewest:
         raise ConfigError(

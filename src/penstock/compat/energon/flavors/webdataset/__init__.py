@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock._facade import modules_of
 from penstock.compat.energon.cookers import SampleDecoder as SampleDecoder
 from penstock.compat.energon.factories import BaseWebdatasetFactory as BaseWebdatasetFactory
 from penstock.compat.energon.factories import DefaultDecoderWebdatasetFactory as DefaultDecoderWebdatasetFactory
@@ -10,3 +11,5 @@ from penstock.compat.energon.factories import JoinedWebdatasetFactory as JoinedW
 from penstock.compat.energon.factories import StandardWebdatasetFactory as StandardWebdatasetFactory
 from penstock.compat.energon.media import AVData as AVData
 from penstock.compat.energon.media import AVDecoder as AVDecoder
+
+__getattr__ = modules_of(__name__)

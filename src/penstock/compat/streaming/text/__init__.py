@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from penstock._facade import modules_of
 from penstock.compat.streaming.dataset import StreamingDataset
 from penstock.compat.streaming.packages import package
 from penstock.errors import ConfigError
+
+__getattr__ = modules_of(__name__)
 
 __all__ = ["StreamingC4", "StreamingEnWiki", "StreamingPile"]
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock._facade import modules_of
 from penstock.compat.streaming.dataset import StreamingDataset
 from penstock.compat.streaming.text import AS_THERE
 from penstock.errors import ConfigError
 from penstock.formats.shards.index_json import require_inside
 from penstock.store.place import local_place, place_of
+
+__getattr__ = modules_of(__name__)
 
 __all__ = ["StreamingInsideWebVid", "StreamingOutsideDTWebVid", "StreamingOutsideGIWebVid"]
 

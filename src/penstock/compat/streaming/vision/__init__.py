@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from penstock._facade import modules_of
 from penstock.compat.streaming.dataset import StreamingDataset
 from penstock.compat.streaming.packages import package
 from penstock.compat.streaming.text import AS_THERE
 from penstock.errors import ConfigError
+
+__getattr__ = modules_of(__name__)
 
 __all__ = ["StreamingADE20K", "StreamingCIFAR10", "StreamingCOCO", "StreamingImageNet", "StreamingVisionDataset"]
 
