@@ -64,6 +64,20 @@ def close_at_end(opened: _Closes) -> None:
     _opened.add(opened)
 
 
+def when_dropped(close: Callable[[Any], None]) -> Callable[[Any], None]:
+    """A `__del__` that calls `close`, but once the interpreter goes: all is closed then, and modules are half gone.
+
+    What the program keeps to its last moment (by a signal handler, an `excepthook`) is dropped that late.
+    """
+    is_over = sys.is_finalizing
+
+    def drop(self: Any) -> None:
+        if not is_over():
+            close(self)
+
+    return drop
+
+
 class _Closes(Protocol):
     def close(self) -> None: ...
 

@@ -333,3 +333,32 @@ def test_the_same_samples_by_the_same_options(tmp_path: Path) -> None:
             assert "text 4" not in said
             assert "__restore_key__" not in said
             assert "__restore_key__" in called(verb, tmp_path / "set", *chosen, "--all").stdout
+
+
+def in_bash(command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_output_that_has_no_room_is_named(packed: Path) -> None:
+    done = in_bash(f"{sys.executable} -m penstock info {packed} > /dev/full")
+    assert (done.returncode, done.stderr) == (18, "penstock: standard output: No space left on device [system]\n")
+
+
+def test_standard_input_that_is_closed_holds_nothing(tmp_path: Path) -> None:
+    tokenizer = Path(__file__).parents[1] / "golden/modalities/tokenizers/word4"
+    done = in_bash(f"{sys.executable} -m penstock pack - -o {tmp_path}/a.pbin --tokenizer {tokenizer} <&-")
+    assert (done.returncode, done.stderr.count("\n")) == (14, 1)
+    assert "nothing on standard input" in done.stderr
+
+
+def test_no_file_gets_the_number_of_a_stream_that_is_closed(tmp_path: Path) -> None:
+    """Else what a library prints would stand in a file of data."""
+    code = (
+        "import contextlib, os, sys; from penstock.cli.main import main\n"
+        "with contextlib.suppress(SystemExit): main(['--version'])\n"
+        "with open(sys.argv[1], 'w') as told:\n"
+        "    print(told.fileno() > 2, *[os.readlink(f'/proc/self/fd/{n}') for n in range(3)], file=told)"
+    )
+    done = in_bash(f"{sys.executable} -c {shlex.quote(code)} {tmp_path}/told <&- >&- 2>&-")
+    assert done.returncode == 0
+    assert (tmp_path / "told").read_text().split() == ["True", "/dev/null", "/dev/null", "/dev/null"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,7 +15,9 @@ import pytest
 import penstock as ps
 from penstock.check.verify import write_side_file
 from penstock.cli.main import main
+from penstock.codec.hashes import hash_blocks
 from penstock.errors import Corrupt
+from penstock.formats import _side_checks
 from penstock.store.side_file import decode_manifest, encode_manifest
 from penstock.testing.datasets import files_in
 from penstock.testing.token_files import write_token_files
@@ -361,3 +364,115 @@ def test_a_waiting_side_file_is_no_sample_of_a_folder(tmp_path: Path) -> None:
     shutil.copy(path / ".penstock", path / ".penstock.next")
     assert len(ps.open(path, format="folder")) == 40
     assert ps.verify(path, format="folder", depth="full") == []
+
+
+def of_documents(tmp_path: Path, format: str) -> Path:
+    """40 documents that end in 0."""
+    path = tmp_path / NAMES[format]
+    options = {"columns": {"id": "int"}, "size_limit": 100} if format in ROWS else {"token_bytes": 2, "eos_id": 0}
+    with ps.create(path, format=format, **options) as writer:
+        for number in range(40):
+            document = np.array([*range(number + 1, 0, -1), 0], np.uint16)
+            writer.write({"id": number} if format in ROWS else {"tokens": document})
+    return path
+
+
+@pytest.mark.parametrize("format", ["pbin", "megatron", "mds"])
+def test_repair_keeps_the_side_file_that_tells_what_was_lost(tmp_path: Path, format: str) -> None:
+    path = of_documents(tmp_path, format)
+    [side] = [tmp_path / name for name in files_in(tmp_path) if name.endswith(".penstock")]
+    proof = side.read_bytes()
+    if format == "mds":
+        sorted(path.glob("*.mds"))[-1].unlink()
+        (path / "index.json").unlink()
+    else:
+        data = data_file(path, format)
+        os.truncate(data, data.stat().st_size // 2)
+    [told] = ps.repair(path, format=format)
+    counts = "40 samples" if format == "mds" else "40 documents with 860 tokens"
+    assert told.what.endswith(f"; the side file counts {counts}")
+    [action] = ps.repair(path, format=format, write=True)
+    kept = side.with_name(f"{side.name}.bak")
+    assert action.what.endswith(f"; the side file counts {counts}, and is kept as {kept}")
+    assert kept.read_bytes() == proof
+    assert 0 < len(ps.open(path, format=format)) < 40
+    assert ps.repair(path, format=format, write=True) == []
+
+
+def test_repair_of_flat_tokens_keeps_the_side_file_that_counts_empty_sequences(tmp_path: Path) -> None:
+    path = tmp_path / "set.zarr"
+    with ps.create(path, format="flat-tokens") as writer:
+        for number in range(40):
+            writer.write({"tokens": np.arange(number % 4, dtype=np.uint16)})
+    without_index(path, "flat-tokens")
+    told = ps.repair(path, format="flat-tokens")[0].what
+    assert told.endswith("30 sequences; the side file counts 40 sequences")
+    assert "is kept as" in ps.repair(path, format="flat-tokens", write=True)[0].what
+    assert (tmp_path / "set.zarr.penstock.bak").is_file()
+
+
+def test_repair_does_not_take_documents_without_an_end_for_whole_ones(tmp_path: Path) -> None:
+    path = of_documents(tmp_path, "megatron")
+    data = data_file(path, "megatron")
+    whole = data.read_bytes()
+    data.write_bytes(whole[:400] + whole[408:])  # all later tokens are shifted; the last document alone looks cut
+    before = files_in(tmp_path), (tmp_path / "set.idx.penstock").read_bytes()
+    [action] = ps.repair(path, format="megatron", write=True)
+    assert not action.possible
+    assert "not those that" in action.what
+    assert (files_in(tmp_path), (tmp_path / "set.idx.penstock").read_bytes()) == before
+
+
+@pytest.mark.parametrize("format", ["pbin", "megatron"])
+def test_repair_of_a_cut_file_holds_its_blocks_against_the_side_file(
+    tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = of_documents(tmp_path, format)
+    data = data_file(path, format)
+    [side] = [tmp_path / name for name in files_in(tmp_path) if name.endswith(".penstock")]
+    blocks = [hash_blocks(np.frombuffer(data.read_bytes(), np.uint8), 256)]
+    resealed(side, block_digests={"data": blocks[0]})
+    monkeypatch.setattr(_side_checks, "BLOCK_BYTES", 256)
+    monkeypatch.setattr(_side_checks, "hash_blocks", lambda block: hash_blocks(block, 256))
+    whole = bytearray(data.read_bytes())
+    cut = bytes(whole[: len(whole) // 2])
+    whole[300] ^= 1 << 4
+    data.write_bytes(bytes(whole[: len(whole) // 2]))
+    [action] = ps.repair(path, format=format, write=True)
+    assert not action.possible
+    data.write_bytes(cut)
+    [action] = ps.repair(path, format=format, write=True)
+    assert action.done
+
+
+def test_repair_takes_the_index_that_the_side_file_proves(tmp_path: Path) -> None:
+    path = of_documents(tmp_path, "megatron")
+    index = tmp_path / "set.idx"
+    whole = index.read_bytes()
+    index.write_bytes(whole[:34] + (1 << 20).to_bytes(4, "little") + whole[38:])  # the first length alone
+    [action] = ps.repair(path, format="megatron", write=True)
+    assert action.done
+    assert index.read_bytes() == whole
+    assert verdict(path, "megatron") == []
+    assert not (tmp_path / "set.idx.penstock.bak").exists()
+
+
+def test_repair_leaves_tokens_of_other_bytes_alone_whatever_the_index(tmp_path: Path) -> None:
+    path = of_documents(tmp_path, "megatron")
+    index = tmp_path / "set.idx"
+    whole = index.read_bytes()
+    index.write_bytes(whole[:34] + (1 << 20).to_bytes(4, "little") + whole[38:])
+    flipped(data_file(path, "megatron"))
+    [action] = ps.repair(path, format="megatron", write=True)
+    assert not action.possible
+
+
+def test_repair_of_flat_tokens_leaves_them_alone_where_they_are_read_otherwise(tmp_path: Path) -> None:
+    path = tmp_path / "set.zarr"
+    with ps.create(path, format="flat-tokens") as writer:
+        writer.write({"tokens": np.arange(1, 600, dtype=np.uint16)})
+    meta = path / "encoded_tokens/.zarray"
+    meta.write_text(meta.read_text().replace("599", "699"))  # 100 more, of which no chunk has anything
+    [action] = ps.repair(path, format="flat-tokens", write=True)
+    assert not action.possible
+    assert verdict(path, "flat-tokens")

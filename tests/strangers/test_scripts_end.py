@@ -79,6 +79,8 @@ CASES = [
     Case("processes_break", 0),
     Case("processes_sleeping", 6),
     Case("processes_exception", 1, (), OWN_TRACE),
+    Case("kept_to_the_end", 1, ("hook",), ran=False),
+    Case("processes_forked", 5, ("handlers ran", "done")),
     Case("energon", 7, (CLOSED, "done")),
     Case("streaming", 8, (CLOSED, CLOSED, "the dataset is closed", "the dataset is closed", "done")),
     Case("jax_loader", 0, (CLOSED, "done")),

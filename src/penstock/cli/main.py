@@ -8,6 +8,7 @@ import itertools
 import os
 import select
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -92,6 +93,7 @@ cli.params += [*common_options(hidden=False), errors_option()]
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """The entry point: runs a command and exits with its status."""
+    _open_what_is_closed()
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     flags = list(itertools.takewhile(lambda one: one != "--", arguments))
     debug = "--debug" in flags
@@ -117,6 +119,18 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             status = 1 if _is_energon(arguments) else status
         _tell(error, failure, status, flags)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _open_what_is_closed() -> None:
+    """A standard stream that is closed leads nowhere: else a file of data gets its number, and what libraries print."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, number)  # for what we start, too
+            if nowhere != number:
+                os.close(nowhere)
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
 
 
 def _tell(error: BaseException, failure: dict[str, str | None], status: Any, flags: list[str]) -> None:
@@ -173,6 +187,8 @@ def _understand(error: BaseException, arguments: Sequence[str]) -> tuple[dict[st
                 error.code, str(error), **parts, expected=error.expected, hint=error.hint
             ), error.exit_status
         case OSError():
+            if error.filename is None and _is_of_output(error):
+                error.filename = "standard output"
             path = redact(printable(_as_given(os.fsdecode(error.filename), arguments))) if error.filename else None
             where = f"{shortened(path)}: " if path else ""
             return _failure("system", f"{where}{error.strerror or error}", path=path), SYSTEM
@@ -202,6 +218,12 @@ def _is_output_closed() -> bool:
     asked = select.poll()
     asked.register(1, 0)
     return any(event & select.POLLERR for _, event in asked.poll(0))
+
+
+def _is_of_output(error: OSError) -> bool:
+    """Whether it was raised where a command prints."""
+    frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and frames[-1] == click.echo.__code__.co_filename
 
 
 def _our_fault(error: BaseException) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from penstock._secrets import redact
 from penstock.abc import Store, SupportsMmap
 from penstock.codec.hashes import BLOCK_BYTES, hash_blocks
+from penstock.store.backup import back_up
 from penstock.store.side_file import NEXT, REPLACE, Facts, is_damaged, judged_manifest
 from penstock.types import Action, Finding, Manifest
 
@@ -54,6 +55,59 @@ def not_mended(format_name: str, path: str, side_path: str) -> Action:
     """What `repair` answers where the data are not those that their side file knows: it proves nothing then."""
     what = f"not mended: the data are not those that {side_path} knows. Restore them, or move it away first"
     return Action(f"{format_name}.changed", path, what, possible=False)
+
+
+def side_file_replaced(
+    store: Store,
+    side_path: str,
+    known: Manifest | None,
+    samples: str,
+    num_samples: int,
+    num_tokens: int | None = None,
+    *,
+    write: bool,
+) -> str:
+    """What `repair` says of the side file in whose place it puts one that says otherwise; a copy of it is kept.
+
+    Only it still tells what was lost. Where it counts what the mended data hold, they are proved, and nothing is said.
+
+    Args:
+        store: where it is.
+        side_path: the side file.
+        known: what it says of the data, whether it fits or not; None where it can't be read, or is of others.
+        samples: what they are called, such as "documents".
+        num_samples: of the mended data.
+        num_tokens: of the mended data; None where they are not counted.
+        write: keep it; else it is only told.
+    """
+    if not store.exists(side_path):
+        return ""
+    stated = "says nothing of these data"
+    if known is not None:
+        if known.num_samples == num_samples and num_tokens in (None, known.num_tokens):
+            return ""
+        tokens = "" if num_tokens is None or known.num_tokens is None else f" with {known.num_tokens:,} tokens"
+        stated = f"counts {known.num_samples:,} {samples}{tokens}"
+    return f"; the side file {stated}" + (f", and is kept as {back_up(store, side_path)}" if write else "")
+
+
+def begins_otherwise(
+    store: Store, path: str, digests: Sequence[str], first: int = 0, *, is_whole: bool = False
+) -> bool:
+    """Whether a file that was cut does not begin as its side file knows it, by whole blocks of 64 MiB.
+
+    Args:
+        store: where it is.
+        path: the file.
+        digests: of its blocks, before it was cut.
+        first: block to begin with.
+        is_whole: whether nothing of it is missing: then its last block counts, too.
+    """
+    size_bytes = store.size(path)
+    blocks = len(digests) if is_whole else min(size_bytes // BLOCK_BYTES, len(digests) - 1)
+    starts = ((number, number * BLOCK_BYTES) for number in range(first, blocks))
+    tasks = ((n, BlockTask(store, path, start, min(start + BLOCK_BYTES, size_bytes))) for n, start in starts)
+    return any(block_digest(task) != digests[number] for number, task in tasks)
 
 
 MOST_FINDINGS = 20

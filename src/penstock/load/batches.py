@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
 
-from penstock._ending import has_ended, only_exit_handlers_run
+from penstock._ending import has_ended, only_exit_handlers_run, when_dropped
 from penstock.errors import ConfigError
 from penstock.load import lanes
 from penstock.load.lanes import LaneTask
@@ -144,8 +144,7 @@ class Batches(Iterator[Any]):
         if running is not None and self._pid == os.getpid():
             running.close()
 
-    def __del__(self) -> None:
-        self.close()
+    __del__ = when_dropped(close)
 
     def _fitting(self) -> Pipeline:
         """A pipeline that gives what comes next here: the one that runs, or a new one."""

@@ -18,10 +18,12 @@ import sys
 import threading
 import time
 import traceback
+from multiprocessing import process as process_module
 from multiprocessing.connection import Connection
 from typing import Any
+from weakref import WeakSet
 
-from penstock._ending import close_at_end
+from penstock._ending import close_at_end, when_dropped
 from penstock.errors import ConfigError, PenstockError
 from penstock.load.credits import AHEAD_BYTES, LEAST_BYTES, CreditWindow
 from penstock.load.messages import NO_SIGNAL, Blocks, Inbox, send
@@ -112,8 +114,7 @@ class ProcessWorkers:
                 line.process.join(_CLOSE_WAIT_S)
         self._lines.clear()
 
-    def __del__(self) -> None:
-        self.close()
+    __del__ = when_dropped(close)
 
     def _receive(self, worker: int, timeout_seconds: float | None, *, starting: bool = False) -> tuple[bytes, Any]:
         line = self._lines[worker]
@@ -189,7 +190,21 @@ def _socket_of(pipe: Connection) -> socket.socket:
     return channel
 
 
+_workers: WeakSet[Any] = WeakSet()
+"""The processes of all loaders."""
+
+
+def _after_fork() -> None:
+    # A forked child that ends would end what it takes for processes of its own: its parent's workers.
+    children: set[Any] = getattr(process_module, "_children", set[Any]())
+    children.difference_update(_workers)
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def _start(process: Any) -> None:
+    _workers.add(process)
     try:
         process.start()
     except ChildProcessError as error:

@@ -72,8 +72,11 @@ class LocalClaim:
             self._remove(self._os.rmdir, folder)
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # a writer that was dropped, not closed
+        # Of a writer that was dropped, not closed, maybe so late that contextlib is gone.
+        try:  # noqa: SIM105
             self.release()
+        except Exception:
+            pass
 
     def _lock(self, how: int) -> bool:
         """One try; False where the file that was locked is no longer the one of this name."""

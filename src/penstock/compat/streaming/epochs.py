@@ -18,6 +18,8 @@ from multiprocessing import reduction
 from multiprocessing.context import get_spawning_popen
 from typing import Any
 
+from penstock._ending import when_dropped
+
 _MOST_BYTES = 1 << 16
 
 
@@ -110,9 +112,11 @@ class Epochs:
             self._file = _new_file()
             self._write(state["record"])
 
-    def __del__(self) -> None:
+    def _close(self) -> None:
         if hasattr(self, "_file"):
             os.close(self._file)
+
+    __del__ = when_dropped(_close)
 
 
 def _new_file() -> int:

@@ -14,7 +14,7 @@ from penstock.codec.compress import decompress
 from penstock.codec.hashes import ALGORITHMS, hex_digest
 from penstock.errors import Corrupt, MissingExtra, NotFound, PenstockError, Truncated
 from penstock.formats._manifest import file_digests
-from penstock.formats._side_checks import not_mended
+from penstock.formats._side_checks import not_mended, side_file_replaced
 from penstock.formats.shards.files import offset_table
 from penstock.formats.shards.find_index import folder_of, splits_in
 from penstock.formats.shards.index_json import (
@@ -82,7 +82,8 @@ def _repair_folder(store: Store, folder: str, findings: Sequence[Finding], *, wr
     data = _encoded(shards)
     if store.exists(where) and store.get(where) == data:
         return []
-    what = f"list {len(shards)} shards with {sum(one.samples for one in shards):,} samples, as they say themselves"
+    num_samples = sum(one.samples for one in shards)
+    what = f"list {len(shards)} shards with {num_samples:,} samples, as they say themselves"
     known = load_manifest(store, f"{folder}/{SIDE_NAME}", to_write=True)
     digests = {} if known is None else known.block_digests
     names = {file.basename for shard in shards for file in shard.files()}
@@ -91,14 +92,16 @@ def _repair_folder(store: Store, folder: str, findings: Sequence[Finding], *, wr
             return [not_mended("shards", f"{folder}/{name}", f"{folder}/{SIDE_NAME}")]
     gaps = list(dict.fromkeys([*_gaps(shards), *sorted(digests.keys() - names)]))
     what += f"; missing, with their samples: {', '.join(gaps[:10])}" if gaps else ""
+    if write:
+        parse_index(data, where)
+    told = side_file_replaced(store, f"{folder}/{SIDE_NAME}", known, "samples", num_samples, write=write)
     if not write:
-        return [Action(codes[0], where, what)]
-    parse_index(data, where)
+        return [Action(codes[0], where, what + told)]
     backup = _publish(store, where, data)
     if store.exists(f"{folder}/{SIDE_NAME}"):
         write_shards_manifest(store, folder, shards[0].layout.format, replace=True)
     kept = f"; the old index is kept as {backup}" if backup else ""
-    return [Action(codes[0], where, f"{what}{kept}", done=True)]
+    return [Action(codes[0], where, f"{what}{kept}{told}", done=True)]
 
 
 def rebuilt_shards(store: Store, folder: str) -> list[Shard]:

@@ -138,6 +138,8 @@ def spooled(given: Sequence[str]) -> Generator[Sequence[str]]:
         return
     if len(given) > 1:
         raise ConfigError("standard input stands alone", found=f"{len(given)} inputs", hint="Give - and nothing else")
+    if sys.stdin is None:
+        raise PrepareError("the inputs hold no document", found="standard input that is closed")
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         path = os.path.join(folder, "stdin")
         try:

@@ -17,7 +17,7 @@ import numpy as np
 from penstock.abc import Store
 from penstock.errors import PenstockError, Unsupported
 from penstock.formats._problems import Problem
-from penstock.formats._side_checks import not_mended
+from penstock.formats._side_checks import not_mended, side_file_replaced
 from penstock.formats.tokens.flat_tokens.check import file_digest, groups_at, present_files
 from penstock.formats.tokens.flat_tokens.chunk_writer import ArrayWriter, ChunkWork
 from penstock.formats.tokens.flat_tokens.encode import make_layout
@@ -90,9 +90,10 @@ def repair_flat_tokens(store: Store, path: str, options: OpenOptions, *, write: 
         if _are_others(store, plan.group):
             where = f"{plan.group.path}/{plan.group.tokens_name}"
             return [*swept, not_mended("flat-tokens", where, side_place(store, plan.group.path)[0])]
+    told = [_side_file_replaced(store, plan, write=write) for plan in plans]
     if not write:
-        return swept + [action for plan in plans for action in _actions(plan)]
-    done = [action for plan in plans for action in _mend(store, plan)]
+        return swept + [action for plan, told_of in zip(plans, told, strict=True) for action in _actions(plan, told_of)]
+    done = [action for plan, told_of in zip(plans, told, strict=True) for action in _mend(store, plan, told_of)]
     if done and store.exists(side_place(store, folders[0])[0]):
         write_flat_manifest(store, path, options, replace=True)
     return swept + done
@@ -123,10 +124,13 @@ def _plan(store: Store, group: Group) -> _Plan | None:
 
 
 def _are_others(store: Store, group: Group) -> bool:
-    """Whether tokens are not those whose chunks the side file has digests of."""
+    """Whether tokens are not those that the side file has digests of: their chunks, and how these are read."""
     known = side_part(store, group.path)
     if group.tokens is None or known is None or TOKENS not in known.block_digests:
         return False
+    for name, digests in known.block_digests.items():
+        if name.startswith(f"{group.tokens_name}/") and (file_digest(store, f"{group.path}/{name}"),) != digests:
+            return True
     files = (f"{group.path}/{group.tokens_name}/{group.tokens.file_name(n)}" for n in range(group.tokens.num_files))
     return tuple(file_digest(store, file) for file in files) != known.block_digests[TOKENS]
 
@@ -173,12 +177,20 @@ def _current(store: Store, group: Group) -> IntArray | None:
         return None
 
 
-def _actions(plan: _Plan, done: Mapping[str, str] | None = None) -> Iterator[Action]:
+def _side_file_replaced(store: Store, plan: _Plan, *, write: bool) -> str:
+    if plan.starts is None:
+        return ""
+    side, known = side_place(store, plan.group.path)[0], side_part(store, plan.group.path)
+    return side_file_replaced(store, side, known, "sequences", len(plan.starts) - 1, write=write)
+
+
+def _actions(plan: _Plan, told: str, done: Mapping[str, str] | None = None) -> Iterator[Action]:
     kept = done or {}
     if plan.starts is not None:
         what = f"rebuild `seq_starts` from the start bits: {len(plan.starts) - 1} sequences"
         if plan.lost:
             what += f", {plan.lost} fewer than before: empty ones have no start bit"
+        what += told
         yield _action(f"flat-tokens.{STARTS}", f"{plan.group.path}/{STARTS}", what, kept.get(STARTS))
     if plan.limit is not None:
         where = f"{plan.group.path}/{ATTRIBUTES_FILE[plan.group.zarr_format]}"
@@ -194,7 +206,7 @@ def _action(code: str, path: str, what: str, backup: str | None) -> Action:
 # --- writing -----------------------------------------------------------------------------------------------------
 
 
-def _mend(store: Store, plan: _Plan) -> list[Action]:
+def _mend(store: Store, plan: _Plan, told: str) -> list[Action]:
     group, kept = plan.group, dict[str, str]()
     if plan.starts is not None and not isinstance(store, FolderStore):
         hint = "Copy the group to this machine, repair it there, and write it back beside it"
@@ -210,7 +222,7 @@ def _mend(store: Store, plan: _Plan) -> list[Action]:
         name = ATTRIBUTES_FILE[group.zarr_format]
         kept[LIMIT] = _keep(store, f"{group.path}/{name}", f"{outer}{label}.{name.lstrip('.')}.bak")
         _write_limit(store, group, plan.limit)
-    return list(_actions(plan, kept))
+    return list(_actions(plan, told, kept))
 
 
 def _write_starts(store: FolderStore, group: Group, starts: IntArray, outer: str) -> None:

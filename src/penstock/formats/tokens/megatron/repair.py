@@ -5,7 +5,7 @@ Tokens are never touched, and the old index is kept as `<prefix>.idx.bak`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from penstock.abc import Store
 from penstock.errors import PenstockError
-from penstock.formats._side_checks import not_mended
+from penstock.formats._manifest import DATA
+from penstock.formats._side_checks import begins_otherwise, not_mended, side_file_replaced
 from penstock.formats.tokens.checks import are_others
 from penstock.formats.tokens.ids import FileIds
 from penstock.formats.tokens.megatron.foreign import write_megatron_manifest
@@ -47,7 +48,7 @@ from penstock.formats.tokens.megatron.tokens import file_ids
 from penstock.store.backup import back_up
 from penstock.store.put import aborting
 from penstock.store.side_file import load_manifest
-from penstock.types import Action, Finding, IntArray, OpenOptions, TokenArray
+from penstock.types import Action, Finding, IntArray, Manifest, OpenOptions, TokenArray
 
 _RUN_TOKENS = 1 << 22
 
@@ -95,20 +96,26 @@ def repair_megatron(
         return kept  # what else is wrong is found once the old dataset is back
     if not store.exists(bin_path(prefix)):
         return kept
-    plan = _plan(store, prefix, options)
+    manifest = load_manifest(store, side_file_path(prefix), to_write=True)
+    plans = _plans(store, prefix, options)
+    plan = next(
+        (one for one in plans if _is_proved(store, prefix, manifest, one, options)), plans[0] if plans else None
+    )
     if plan is None:
         return kept
-    manifest = load_manifest(store, side_file_path(prefix), to_write=True)
-    if are_others(manifest, int(plan.lengths.sum()), _documents(store, prefix, plan, options)):
+    if _are_others(store, prefix, manifest, plan, options):
         return [*kept, not_mended("megatron", bin_path(prefix), side_file_path(prefix))]
+    num_tokens = int(plan.lengths.sum())
+    counts = len(plan.borders) - 1, num_tokens
+    told = side_file_replaced(store, side_file_path(prefix), manifest, "documents", *counts, write=write)
     if not write:
-        return [*kept, plan.action]
+        return [*kept, replace(plan.action, what=plan.action.what + told)]
     backup = _write(store, prefix, plan)
     if manifest is not None:
         known_eos = replace(options, eos_id=_recorded_eos(store, prefix))
         write_megatron_manifest(store, prefix, known_eos, manifest, replace=True)
     where = "" if backup is None else f"; the old index is kept as {backup}"
-    return [*kept, Action(plan.action.code, plan.action.path, plan.action.what + where, done=True)]
+    return [*kept, Action(plan.action.code, plan.action.path, plan.action.what + where + told, done=True)]
 
 
 def _mend_kept(store: Store, prefix: str, *, write: bool) -> list[Action]:
@@ -125,25 +132,49 @@ def _mend_kept(store: Store, prefix: str, *, write: bool) -> list[Action]:
     return [Action(KEPT, idx_path(prefix), what, done=write)]
 
 
-def _plan(store: Store, prefix: str, options: OpenOptions) -> _Plan | None:
+def _plans(store: Store, prefix: str, options: OpenOptions) -> list[_Plan]:
+    """What can be made, the likeliest first: of what the index still says, then of the EOS tokens."""
     bin_bytes = store.size(bin_path(prefix))
     header = read_header(store, prefix) if store.exists(idx_path(prefix)) else None
+    plans: list[_Plan] = []
     if isinstance(header, Header):
         index = IndexArrays(store, prefix, header, bin_bytes, options.read)
         problems = [last_sequence_problem(index), *index_problems(index)]
         if not any(one.severity == "error" for one in problems if one is not None):
-            return None  # the index is sound: what is wrong can't be mended by another one
+            return []  # the index is sound: what is wrong can't be mended by another one
         plan = _plan_arrays(index)
-        if plan is not None:
-            return plan
+        plans += [] if plan is None else [plan]
     kind = header.kind if isinstance(header, Header) else _known_kind(store, prefix, options)
     if kind is None:
-        return None
+        return plans
     eos_id = options.eos_id if options.eos_id is not None else _recorded_eos(store, prefix)
     if eos_id is None or not 0 <= eos_id < kind.id_limit:
-        return None
-    return _plan_from_tokens(
-        file_ids(store, prefix, kind, bin_bytes // kind.itemsize, options.read), kind, prefix, eos_id
+        return plans
+    ids = file_ids(store, prefix, kind, bin_bytes // kind.itemsize, options.read)
+    plan = _plan_from_tokens(ids, kind, prefix, eos_id)
+    return plans if plan is None else [*plans, plan]
+
+
+def _is_proved(store: Store, prefix: str, manifest: Manifest | None, plan: _Plan, options: OpenOptions) -> bool:
+    """Whether a plan gives exactly the documents that the side file has a digest of."""
+    num_tokens = int(plan.lengths.sum())
+    if manifest is None or manifest.digest is None or manifest.num_tokens != num_tokens:
+        return False
+    return not are_others(manifest, num_tokens, _documents(store, prefix, plan, options))
+
+
+def _are_others(store: Store, prefix: str, manifest: Manifest | None, plan: _Plan, options: OpenOptions) -> bool:
+    """Whether a plan gives documents that are not those of the side file, as far as it can tell of fewer ones."""
+    if manifest is None or _is_proved(store, prefix, manifest, plan, options):
+        return False
+    digests = manifest.block_digests.get(DATA, ())
+    is_whole = manifest.num_tokens is not None and (
+        store.size(bin_path(prefix)) == manifest.num_tokens * plan.kind.itemsize
+    )
+    return (
+        are_others(manifest, int(plan.lengths.sum()), _documents(store, prefix, plan, options))
+        or begins_otherwise(store, bin_path(prefix), digests, is_whole=is_whole)
+        or _end_otherwise(manifest, _documents(store, prefix, plan, options))
     )
 
 
@@ -217,6 +248,14 @@ def _documents(store: Store, prefix: str, plan: _Plan, options: OpenOptions) -> 
         pieces = zip(np.split(first, apart), np.split(first + lengths, apart), strict=True)
         tokens = [ids.tokens(int(starts[0]), int(stops[-1])) for starts, stops in pieces if len(starts)]
         yield np.concatenate(tokens or [np.empty(0, np.uint32)]), np.diff(doc_ends[docs[0] : docs[-1] + 2])
+
+
+def _end_otherwise(manifest: Manifest | None, documents: Iterable[tuple[TokenArray, IntArray]]) -> bool:
+    """Whether documents do not end in the EOS id that a side file names: tokens before their ends are missing."""
+    if manifest is None or manifest.eos_id is None:
+        return False
+    ends = ((tokens, np.cumsum(lengths)[lengths > 0] - 1) for tokens, lengths in documents)
+    return any((tokens[last] != manifest.eos_id).any() for tokens, last in ends)
 
 
 def _known_kind(store: Store, prefix: str, options: OpenOptions) -> Kind | None:

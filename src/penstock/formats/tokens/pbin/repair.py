@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from penstock.abc import Store, SupportsMmap
 from penstock.codec.tokens import TOKEN_BYTES, dtype_for
 from penstock.errors import PenstockError
-from penstock.formats._manifest import Provenance, side_path
-from penstock.formats._side_checks import not_mended
+from penstock.formats._manifest import DATA, Provenance, side_path
+from penstock.formats._side_checks import begins_otherwise, not_mended, side_file_replaced
 from penstock.formats.tokens.checks import are_others
 from penstock.formats.tokens.common import TokenFile
 from penstock.formats.tokens.pbin.index import index_problems, is_merged, read_index
@@ -80,12 +80,17 @@ def repair_pbin(
     if plan is None:
         return swept
     runs = ((plan.file.tokens(start, stop), lengths) for start, stop, lengths in document_runs(plan.doc_lengths))
-    if are_others(known, int(plan.doc_lengths.sum()), runs):
+    num_tokens = int(plan.doc_lengths.sum())
+    # The first block holds the header, which may be what is damaged.
+    digests = () if known is None else known.block_digests.get(DATA, ())
+    if are_others(known, num_tokens, runs) or begins_otherwise(store, path, digests, 1):
         return [*swept, not_mended("pbin", path, side_path(path))]
+    counts = len(plan.doc_lengths), num_tokens
+    told = side_file_replaced(store, side_path(path), known, "documents", *counts, write=write)
     if not write:
-        return [*swept, plan.action]
+        return [*swept, Action(plan.action.code, path, plan.action.what + told)]
     backup = _write(store, path, plan, known)
-    what = f"{plan.action.what}; the old file is kept as {backup}"
+    what = f"{plan.action.what}; the old file is kept as {backup}{told}"
     return [*swept, Action(plan.action.code, path, what, done=True)]
 
 
