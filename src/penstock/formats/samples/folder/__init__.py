@@ -17,10 +17,9 @@ from collections.abc import Sequence
 import penstock
 from penstock._digest import digest
 from penstock.abc import Store
-from penstock.codec.parts import AV_SUFFIXES, IMAGE_SUFFIXES
 from penstock.formats._manifest import file_digests
 from penstock.formats.samples.folder.check import check_folder, repair_folder, require_folder
-from penstock.formats.samples.folder.files import INDEX, NV_META, SIDE_SUFFIX, is_text, list_files
+from penstock.formats.samples.folder.files import INDEX, MEDIA, NV_META, SIDE_SUFFIX, is_text, list_files
 from penstock.formats.samples.folder.source import open_folder
 from penstock.formats.samples.folder.writer import create_folder, own_files
 from penstock.store.local import LocalStore
@@ -30,7 +29,6 @@ from penstock.types import Action, Finding, Manifest, OpenOptions, Sniff, Traits
 
 _MOST_LOOKED_AT = 1000
 _TAIL_BYTES = 1 << 12
-MEDIA = tuple(f".{name}" for name in sorted(IMAGE_SUFFIXES | AV_SUFFIXES | {"aac", "m4a", "m4v", "ogg"}))
 
 
 class _Folder:

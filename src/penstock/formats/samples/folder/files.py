@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 from penstock.abc import Store
+from penstock.codec.parts import AV_SUFFIXES, IMAGE_SUFFIXES
 from penstock.errors import ConfigError, NotFound, UnsafeData
 from penstock.store._links import walk_files
 from penstock.store._replaced import is_staged_name
@@ -16,6 +17,8 @@ from penstock.store.outputs import NEXT
 NV_META = ".nv-meta"
 INDEX = f"{NV_META}/index.sqlite"
 SIDE_SUFFIX = ".penstock"
+MEDIA = tuple(f".{name}" for name in sorted(IMAGE_SUFFIXES | AV_SUFFIXES | {"aac", "m4a", "m4v", "ogg"}))
+"""How names of media files end."""
 
 
 def list_files(store: Store, root: str) -> list[str]:
