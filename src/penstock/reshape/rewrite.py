@@ -15,7 +15,6 @@ from penstock.abc import SupportsRuns, Writer
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats import files_at, finish_replacement, formats_of_name, get_format
 from penstock.formats._kept import whole_of
-from penstock.formats.tokens.folder.side import NAME as FOLDER
 from penstock.reshape.once import once_dataset
 from penstock.reshape.origins import Along, Rows, Seen, recorded
 from penstock.reshape.pieces import Groups, Range, Segment, sweep_pieces
@@ -251,9 +250,10 @@ def writer_options(output: Output, sources: Sequence[AnyRows], made_by: Mapping[
         what = "documents of tokens" if documents else "lines"
         packs = chosen.traits.tokens and not documents
         instead = "`penstock pack` makes tokens of text" if packs else "Name one with --to (to=)"
-        if documents and chosen.name == FOLDER:
-            what = "this makes one dataset, and no folder of token files"
-            hint = "Name a file, such as OUT.pbin; `penstock convert FILE FOLDER/ --file-tokens N` makes a folder of it"
+        if documents and chosen.traits.tokens:  # its source's: a folder of token files, or what is only read
+            as_source = " as its source is" if chosen.name == sources[0].format else ""
+            what = f"{made_by.get('command', 'this')} writes one file, not {chosen.name}{as_source}"
+            hint = "Name its format by a suffix or by --to (to=), such as pbin; `penstock convert` makes folders of it"
             raise Unsupported(what, path=output.place.path, hint=hint)
         raise Unsupported(f"the format {chosen.name!r} can't hold {what}", path=output.place.path, hint=instead)
     require_other_dataset(sources, output.place, chosen.name, output.reads)
