@@ -139,6 +139,7 @@ NAMES_OF_RECIPES = (
 ALLOWED: dict[str, str] = {
     "check/verify:_ChecksByTasks.check_by_tasks": "what a format implements: formats are called with store and path",
     "cli/_output:LocalPath.convert": "looks whether a file that must be there is",
+    "cli/main:_open_what_is_closed": "opens the null device",
     "cli/main:main": "opens the null device",
     "cli/_hints:_near_path": "names beside one that leads nowhere, for people",
     "cli/_completion:_folders": "what a shell completes lies on this machine",
@@ -149,6 +150,7 @@ ALLOWED: dict[str, str] = {
     ),
     "compat/modalities/commands/data:_refuse_same": "compares two local paths",
     "compat/modalities/commands/data:already_there": "a link that leads nowhere is there too",
+    "compat/modalities/commands/data:merge_packed_data_files": "a link that leads nowhere is there too",
     "compat/modalities/filters:_places": "compares two local paths",
     **dict.fromkeys(
         (f"compat/streaming/stale:{one}" for one in ("_mapped_elsewhere", "remove_stale")),
@@ -166,6 +168,7 @@ ALLOWED: dict[str, str] = {
     **dict.fromkeys(
         (f"load/plan:{one}" for one in ("_about_weights", "_sources")), "names of children down a tree of streams"
     ),
+    "view/facts/places:_identity": "compares two local paths",
     "view/facts/disk:_name_in": "a path as the place's own store lists it, shortened for people",
     "view/pages/targets:_mark": "asks when a local dataset was changed",
     "executors/processes:_stopped_in": "asks the system which processes of this one are stopped",

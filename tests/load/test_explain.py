@@ -21,7 +21,7 @@ from penstock.load.inverse import indices_of, positions_of
 from penstock.load.plan import once, plan
 from penstock.order.compat.seqax import SeqaxParams, SeqaxPass
 from penstock.recipe.flavored import Flavored
-from penstock.testing import KeyedSource, MemorySource, MemoryTokens
+from penstock.testing import FileServer, KeyedSource, MemorySource, MemoryTokens
 
 TOKENS = MemoryTokens([[n % 7 + 1] * (n % 9 + 1) for n in range(60)], eos_id=0)
 
@@ -321,6 +321,15 @@ def test_plan_of_files(tmp_path: Path) -> None:
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+
+
+def test_plan_advises_no_blocks_where_they_are_what_is_read(tmp_path: Path, own_cache: None) -> None:
+    with ps.create(tmp_path / "a.pbin", format="pbin", token_bytes=2, eos_id=0) as writer:
+        writer.write({"tokens": np.arange(1, 400, dtype=np.uint16)})
+    with FileServer({path.name: path.read_bytes() for path in tmp_path.glob("a.*")}) as server:
+        windows = ps.Chunk(8, labels="shift")(ps.open(f"{server.url}/a.pbin"))
+        told = [plan(ps.Shuffle(windows, 1, mode=mode))["warnings"] for mode in ("global", "blocks")]
+    assert [len([one for one in warnings if "sample by sample" in one]) for warnings in told] == [1, 0]
 
 
 def test_plan_of_a_join_counts_the_ranges_of_its_members(tmp_path: Path, own_cache: None) -> None:

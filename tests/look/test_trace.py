@@ -15,6 +15,8 @@ from penstock.errors import NotFound
 from penstock.look.purge import purge
 from penstock.look.trace import Origin, trace
 from penstock.prepare.tokens.pipeline import pack
+from penstock.store.place import place_of
+from penstock.store.put import put
 
 TOKENIZER = Path(__file__).parent.parent / "golden" / "modalities" / "tokenizers" / "bpe2"
 
@@ -170,3 +172,25 @@ def test_inputs_that_were_a_folder_are_found_in_it(tmp_path: Path, capsys: pytes
     told = capsys.readouterr()
     assert "b/x.jsonl: not found" in told.out
     assert "--look-in DIR" in told.err
+
+
+def test_inputs_in_a_bucket_and_on_a_disk(
+    tmp_path: Path, s3_server: str, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Those of a bucket are known by a version, which no file of this machine has: one of the same name is another."""
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path_factory.mktemp("cache")))
+    bucket = f"s3://bucket/{tmp_path.name}"
+    (tmp_path / "a.jsonl").write_text('{"text": "the cat"}\n')
+    raw, other = place_of(f"{bucket}/raw/a.jsonl"), place_of(f"{bucket}/other/a.jsonl")
+    put(raw.store, raw.path, (tmp_path / "a.jsonl").read_bytes())
+    pack(f"{bucket}/raw/a.jsonl", tmp_path / "far.pbin", tokenizer=TOKENIZER, executor="inline")
+    pack(f"{bucket}/raw/a.jsonl", f"s3://bucket/{tmp_path.name}.pbin", tokenizer=TOKENIZER, executor="inline")
+    pack(tmp_path / "a.jsonl", tmp_path / "near.pbin", tokenizer=TOKENIZER, executor="inline")
+    for made in (tmp_path / "far.pbin", f"s3://bucket/{tmp_path.name}.pbin"):
+        assert chain(trace(made))[1:] == [("a.jsonl", "not found")]
+        assert chain(trace(made, look_in=[f"{bucket}/raw"]))[1:] == [("a.jsonl", "same")]
+    (tmp_path / "a.jsonl").unlink()
+    assert chain(trace(tmp_path / "near.pbin", look_in=[f"{bucket}/raw"]))[1:] == [("a.jsonl", "same")]
+    put(other.store, other.path, b'{"text": "a dog"}\n')
+    for made in (tmp_path / "far.pbin", tmp_path / "near.pbin"):
+        assert chain(trace(made, look_in=[f"{bucket}/other"]))[1:] == [("a.jsonl", "changed")]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.store.between import Between, Fault, between
 
-from penstock.errors import PenstockError
+from penstock.errors import ConfigError, PenstockError, Unreachable
 from penstock.store import compose
 from penstock.store.place import Place, place_of
 from penstock.store.put import put, put_new
@@ -62,8 +62,9 @@ def stage(root: Place, data: bytes) -> None:
         ("PUT", ("out",), DATA[:1000]),
         ("PUT", ("partNumber=2",), DATA),
         ("POST", ("uploadId",), DATA),
+        ("POST", ("/out?uploadId",), DATA),
     ],
-    ids=["small", "part", "complete"],
+    ids=["small", "part", "complete", "copied"],
 )
 def test_an_upload(s3: Between, root: Place, method: str, words: tuple[str, ...], data: bytes, fault: Fault) -> None:
     met = s3.once(fault, method, *words)
@@ -75,6 +76,18 @@ def test_an_upload(s3: Between, root: Place, method: str, words: tuple[str, ...]
     assert len(met) == 1
     assert root.store.get(root.child("out").path) == data
     assert names(root) == ["out"]
+
+
+def test_an_upload_of_which_no_answer_is_heard(s3: Between, root: Place) -> None:
+    """The store does what it is asked for, and the writer finds it there; but bytes of another one are not its own."""
+    s3.fault = lambda method, path: "unanswered" if method == "POST" and "/out?uploadId" in path else ""
+    stage(root, DATA)
+    assert sum("/out?uploadId" in path for _, path, _ in s3.log) > 1
+    assert names(root) == ["out"]
+    assert root.store.get(root.child("out").path) == DATA
+    with pytest.raises((ConfigError, Unreachable)):
+        stage(root, DATA[:-1] + b"x")
+    assert root.store.get(root.child("out").path) == DATA
 
 
 @pytest.mark.parametrize("fault", ["unanswered", "503", "expired"])

@@ -44,6 +44,8 @@ def test_a_url_stays_one() -> None:
         "s3://bucket/a/b.pbin.x",
     )
     assert place.folder().path == "s3://bucket/a"
+    bucket = place.folder().folder()
+    assert bucket.path == bucket.folder().path == "s3://bucket", "above a bucket is nothing"
 
 
 def test_secrets_are_not_shown() -> None:

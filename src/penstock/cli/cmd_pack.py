@@ -173,8 +173,9 @@ def _summary(report: PackReport, seconds: float) -> str:
     if report.part is not None:
         index, count = report.part
         size = f"part {index} of {count}"
+    # What was read before has no rate now.
+    rate = "" if report.reused_tasks else f", {human_bytes(report.input_bytes / seconds)}/s"
     return (
         f"{report.output}: {report.documents:,} documents, {tokens}{size}{left_out}\n"
-        f"  {human_bytes(report.input_bytes)} in {seconds:.2f} s, {human_bytes(report.input_bytes / seconds)}/s, "
-        f"by {report.engine}{reused}"
+        f"  {human_bytes(report.input_bytes)} in {seconds:.2f} s{rate}, by {report.engine}{reused}"
     )

@@ -21,7 +21,7 @@ from penstock.formats import get_format
 from penstock.formats._door import open_at
 from penstock.formats._excluded import require_list_named
 from penstock.formats._kept import excluded_count, excluded_list, kept
-from penstock.formats.samples.folder.files import is_part, list_files, part_of, sample_of
+from penstock.formats.samples.folder.files import is_part, list_files, part_of, read_each, sample_of
 from penstock.store.exclude_list import NO_LIST, Entry
 from penstock.store.place import Place
 from penstock.store.powers import CopyingStore
@@ -147,6 +147,7 @@ class FolderRows:
 
     def __init__(self, place: Place, source: Any) -> None:
         self.source = source
+        self._store = place.store
         files = list_files(place.store, place.bare().path)
         excluded = excluded_of(source)
         gone = set() if excluded is None else {source.key_of(index) for index in excluded.tolist()}
@@ -167,10 +168,9 @@ class FolderRows:
 
     def read(self, start: int, stop: int, /) -> list[Sample]:
         """The rows `[start, stop)`: the key, and the bytes of each file."""
-        return [
-            {KEY: sample_of(group[0])} | {part_of(name): self.source.get(name) for name in group}
-            for group in self._groups[start:stop]
-        ]
+        groups = self._groups[start:stop]
+        found = iter(read_each(self._store, self.source.get, list(itertools.chain.from_iterable(groups))))
+        return [{KEY: sample_of(group[0])} | {part_of(name): next(found) for name in group} for group in groups]
 
 
 class TableRows:

@@ -462,8 +462,9 @@ def _waiting_planes(store: Store, base: str) -> tuple[PlaneEntry, ...]:
 def plane_files(store: Store, base: str) -> list[str]:
     """Files of this machine beside data that are called like their planes."""
     folder, _, name = base.rpartition("/")
-    if not isinstance(store, LocalStore):
+    where = folder or ("/" if base.startswith("/") else ".")
+    if not isinstance(store, LocalStore) or not store.is_folder(where):  # several files have no folder of their own
         return []
     start = f"{name}.plane."
-    with os.scandir(folder or ("/" if base.startswith("/") else ".")) as found:
+    with os.scandir(where) as found:
         return sorted(f"{folder}/{one.name}" if folder else one.name for one in found if one.name.startswith(start))

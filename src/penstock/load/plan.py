@@ -141,7 +141,7 @@ def plan(
             "cache_bytes": sum(cached),
             "start_up_seconds": round(start_up, 4),
             "sources": [_as_json(one) for one in sources],
-            "warnings": list(_warnings(data, inner, sources, global_batch, world)),
+            "warnings": list(_warnings(data, inner, list(zip(found, sources, strict=True)), global_batch, world)),
         }
     )
 
@@ -278,14 +278,14 @@ def _mean_padding(sources: list[SourcePlan]) -> float | None:
 
 
 def _warnings(
-    data: Any, inner: Any, sources: list[SourcePlan], global_batch: int | None, world: int | None
+    data: Any, inner: Any, sources: list[tuple[_Found, SourcePlan]], global_batch: int | None, world: int | None
 ) -> Iterable[str]:
     if is_lane_stream(data):
         yield "packing on the fly: how many outputs the samples make is known only when they are read"
     for place, source in lists_of(inner):
         count = len(source.exclusions.indices)
         yield f"{place}: {count:,} of its {len(source):,} samples are excluded: others stand in, or ids are masked"
-    for one in sources:
+    for found, one in sources:
         if one.epochs > MOST_EPOCHS:
             yield (
                 f"{one.path}: its {one.samples:,} samples are read {one.epochs:,.1f} times; a smaller weight, or more "
@@ -297,7 +297,7 @@ def _warnings(
             yield f"{one.path}: it is {one.share:.3%} of the run, {one.reads:,} samples"
         if one.padding is not None and one.padding > MOST_PADDING:
             yield f"{one.path}: {one.padding:.0%} of its tokens are padding; BestFit or Chunk pads less"
-        if one.is_remote and one.requests >= one.reads > 1:
+        if one.is_remote and one.requests >= one.reads > 1 and not found.is_by_blocks:
             yield f'{one.path}: remote data are read sample by sample; mode="blocks" reads each block about once'
     yield from _about_lanes(inner, world)
     yield from _about_weights(inner, "")

@@ -21,7 +21,7 @@ from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats import open_source
 from penstock.formats.samples.webdataset.manifest import manifest_of_tars, side_path
 from penstock.formats.samples.webdataset.source import WebdatasetSource
-from penstock.prepare.tokens.inputs import describe_inputs
+from penstock.prepare.tokens.inputs import WHOLE_DIGEST_BYTES, describe_inputs, with_digests
 from penstock.store.exclude_list import CERTIFICATE, NO_LIST
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.patterns import is_pattern
@@ -32,7 +32,7 @@ from penstock.types import Manifest
 State = Literal["output", "same", "changed", "not found"]
 """What is asked for; an input whose digest is the recorded one; one with another; one that is nowhere."""
 
-_SAMPLE = "sample:"
+_SAMPLE, _WHOLE, _DATASET = "sample", "xxh3", "dataset"
 _MOST_BESIDE = 256
 _MOST_CERTIFICATE_BYTES = 1 << 28
 
@@ -123,9 +123,11 @@ class _Walk:
         for place in self._candidates(output, name):
             if place.absolute == output.absolute or not _may_be(place):
                 continue
-            if is_same(place, digest):
+            found = digests_like(place, digest)
+            if digest in found:
                 return self._same(output, place, digest, above)
-            changed = changed or (place if place.exists() else None)
+            if changed is None and place.exists() and _may_be_compared(digest, found):
+                changed = place
         if changed is None and (place := self._below(output, name, digest)) is not None:
             return self._same(output, place, digest, above)
         # What is there now was not what was read: its own inputs are none of this tree.
@@ -220,7 +222,12 @@ def is_same(place: Place, digest: str) -> bool:
 
 def kind_of(digest: str) -> str:
     """How a side file's digest of an input was made, which tells what it may be compared with."""
-    return _SAMPLE if digest.startswith(_SAMPLE) else "file" if ":" in digest else "dataset"
+    return digest.partition(":")[0] if ":" in digest else _DATASET
+
+
+def _may_be_compared(digest: str, found: Sequence[str]) -> bool:
+    """Whether a digest and those of what is there tell of a change: not the version of a store and a hash."""
+    return not found or kind_of(digest) in (_DATASET, *map(kind_of, found))
 
 
 def digests_like(place: Place, digest: str) -> tuple[str, ...]:
@@ -228,9 +235,12 @@ def digests_like(place: Place, digest: str) -> tuple[str, ...]:
     kind = kind_of(digest)
     try:
         if kind == _SAMPLE:
-            return (_SAMPLE + sample_fingerprint(place.store, "input", b"", [("", place.path)]),)
-        if kind == "file":
-            return (describe_inputs([place])[0].digest,)
+            return (f"{_SAMPLE}:" + sample_fingerprint(place.store, "input", b"", [("", place.path)]),)
+        if kind != _DATASET:
+            [found] = describe_inputs([place])
+            if kind == _WHOLE and kind_of(found.digest) != _WHOLE and found.size_bytes <= WHOLE_DIGEST_BYTES:
+                [found] = with_digests([replace(found, digest="")])  # it was on a disk when it was read
+            return (found.digest,)
         source = open_source(place.path, excludes=NO_LIST)
         raw = _raw_of(source)  # tars are told by what is stored, in one of their splits
         of_splits = () if raw is None else recorded_fingerprints(place.store, side_path(raw.path)).values()

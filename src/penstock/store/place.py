@@ -54,8 +54,10 @@ class Place:
         return redact(recordable(self.absolute))
 
     def folder(self) -> Place:
-        """The folder that it lies in."""
-        return replace(self, path=os.path.dirname(self.absolute))
+        """The folder that it lies in; of the root of a disk, and of a bucket or server, itself."""
+        path = self.absolute
+        _, ends, name = path.partition("://") if is_url(path) else ("", "", path)
+        return replace(self, path=path if ends and "/" not in name else os.path.dirname(path))
 
     def child(self, name: str) -> Place:
         """What lies in it under this name, which may be several joined by slashes; one that begins with a slash too."""

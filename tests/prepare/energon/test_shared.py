@@ -84,6 +84,23 @@ def test_an_array_with_a_killed_a_doubled_and_a_missing_part(root: str, whole: d
     assert status_of(place_of(root)).complete
 
 
+@pytest.mark.parametrize("members", [[("k4_2.txt", b"texttext")], [(f"k9_{n}.txt", b"text" * n) for n in range(3)]])
+def test_a_late_share_where_a_tar_is_another_one_since(
+    root: str, members: list[tuple[str, bytes]], tmp_path: Path
+) -> None:
+    """It is not done then: not where the tar is shorter, nor where its samples lie where the old ones lay."""
+    share(root, finish=True)
+    tar = place_of(root).child("s_3.tar")
+    tar.store.delete(tar.path)
+    write_tar(tmp_path / "new.tar", members)
+    staged = tar.store.stage(tar.path)
+    staged.write((tmp_path / "new.tar").read_bytes())
+    staged.commit()
+    for late in ({"part": (0, 3)}, {"finish": True}, {"finish": True, "no_work": True}):
+        with pytest.raises(ConfigError, match="prepared already"):
+            share(root, **late)
+
+
 @pytest.mark.parametrize("options", [{}, {"tar_index_only": True}], ids=["anew", "indexes"])
 def test_a_late_share_of_what_is_replaced(root: str, options: dict[str, Any]) -> None:
     """It is done, as without `overwrite`; but not where a tar is another one since, or a file of the metadata."""

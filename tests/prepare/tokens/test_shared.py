@@ -30,7 +30,7 @@ from tests.store.between import between
 import penstock as ps
 from penstock.cli._sharing import array_expression
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
-from penstock.prepare import PackReport, pack
+from penstock.prepare import PackProgress, PackReport, pack
 from penstock.prepare.tokens import inputs as input_files
 from penstock.prepare.tokens import pipeline, understand
 from penstock.store._replaced import mark_path
@@ -193,6 +193,14 @@ def test_shares_and_a_finish(tmp_path: Path, share: Pack, whole: dict[str, bytes
         with pytest.raises(ConfigError, match="the output exists"):
             share(file_tokens=1000, **other)
     assert files_in(tmp_path / "out") == whole
+
+
+def test_a_share_tells_the_bytes_of_its_own(share: Pack, corpus: Path) -> None:
+    seen: list[PackProgress] = []
+    sizes = [share(part=(index, 3), progress=seen.append).input_bytes for index in range(3)]
+    assert sum(sizes) == corpus.stat().st_size
+    assert min(sizes) > 0
+    assert sizes[2] == seen[-1].input_bytes == seen[-1].total_bytes
 
 
 def test_a_finish_does_what_is_missing(tmp_path: Path, share: Pack, whole: dict[str, bytes]) -> None:

@@ -23,6 +23,7 @@ from penstock.abc import Executor, Staged
 from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats.samples.media_index import MediaFilter
+from penstock.formats.samples.webdataset.find import are_as_indexed
 from penstock.formats.samples.webdataset.nvmeta import (
     DONE,
     ENERGON_VERSION,
@@ -187,6 +188,8 @@ def _known_again(plan: EnergonPlan, asked: Asked, how: How) -> PrepareSummary | 
     contents = {name: request.store.get(file.path) for name, file in there.items()}
     is_same = all(contents[name] == content for name, content in request.meta.files.items())
     if not is_same or request.meta_file(SQLITE).exists() != how.sqlite:
+        return None
+    if not are_as_indexed(request.store, plan.path, counts):  # a tar is another one since
         return None
     with contextlib.suppress(PrepareError):  # others are still about to end
         forget(plan.dataset)

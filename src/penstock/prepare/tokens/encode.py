@@ -30,6 +30,7 @@ class Books:
 
     Attributes:
         request: what was asked for; `material` and `work` what it turned out to mean, and where it is done.
+        total_bytes: of the inputs; of a share, of its tasks.
         tasks: so far, of which `reused_tasks` were finished before.
         documents, tokens, num_dropped: in their parts.
         dropped: the first lines that were left out.
@@ -40,6 +41,7 @@ class Books:
     request: Request
     material: Material
     work: SharedWork
+    total_bytes: int
     tasks: int = 0
     reused_tasks: int = 0
     documents: int = 0
@@ -50,13 +52,9 @@ class Books:
     num_unmasked: int = 0
     unmasked: list[Dropped] = field(default_factory=list[Dropped])
     _done_bytes: int = 0
-    _total_bytes: int = field(init=False)
     _of_file: list[PartName] = field(default_factory=list[PartName])
     _file: int = -1
     _known_lines: dict[PartName, int] = field(default_factory=dict[PartName, int])
-
-    def __post_init__(self) -> None:
-        self._total_bytes = sum(one.size_bytes for one in self.material.inputs)
 
     def add(self, task: Task, part: PartName, meta: PartMeta | None, *, all_before: bool) -> None:
         """Book a part.
@@ -89,7 +87,7 @@ class Books:
             one = self.material.inputs[task.pieces[0].file]
             inside_bytes = meta.pieces[0].stop_bytes * one.size_bytes // max(1, text_bytes(one.name, one.size_bytes))
             inside_bytes = min(inside_bytes, one.size_bytes)
-        now = PackProgress(self.documents, self.tokens, self._done_bytes + inside_bytes, self._total_bytes)
+        now = PackProgress(self.documents, self.tokens, self._done_bytes + inside_bytes, self.total_bytes)
         self.request.progress(now)
 
     def refuse(self, task: Task, done: Done, *, all_before: bool) -> PrepareError:

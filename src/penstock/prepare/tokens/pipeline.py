@@ -308,6 +308,15 @@ class _Pass:
     work: SharedWork
     executor: Executor
 
+    def books(self) -> Books:
+        """The account of it, where nothing is booked yet."""
+        sharing, inputs = self.request.sharing, self.material.inputs
+        sizes = (one.size_bytes for one in inputs)
+        if sharing.part is not None:
+            tasks = cut_tasks(inputs, self.planned.plan.task_bytes)
+            sizes = (one.size_bytes for one in tasks if sharing.takes(one.number))
+        return Books(self.request, self.material, self.work, sum(sizes))
+
     def encoding(self, *, only_share: bool = False) -> Encoding:
         """What is to be encoded: all, or a share."""
         planned, takes = self.planned, self.request.sharing.takes
@@ -337,7 +346,7 @@ def _workers_for(request: Request, found: Found) -> AbstractContextManager[Execu
 def _into_one(run: _Pass) -> PackReport:
     """Encode what is missing, append every part in its turn, and make the dataset visible."""
     request, material, work = run.request, run.material, run.work
-    books, times = Books(request, material, work), [time.perf_counter()]
+    books, times = run.books(), [time.perf_counter()]
     recorded, spec = recorded_of(request, material), material.spec
     about = (request.output, writer_options(request.to, spec, recorded), spec.token_bytes, work, run.executor)
     joined = joined_file(request.to, *about, request.sharing.takes, overwrite=request.overwrite)
@@ -367,7 +376,7 @@ def _into_one(run: _Pass) -> PackReport:
 def _into_files(run: _Pass) -> PackReport:
     """Encode what is missing, then assemble the token files that are, and make the folder visible."""
     request, work = run.request, run.work
-    books, times = Books(request, run.material, work), [time.perf_counter()]
+    books, times = run.books(), [time.perf_counter()]
     about = (request, run.material, work, run.executor, run.planned.engine, books)
     files = token_files(*about)
     require_no_writer(request.output.store, request.output.child(INDEX_NAME).path)  # now our plan is there to be seen
@@ -448,7 +457,7 @@ def _unfinished(run: _Pass, books: Books, times: Sequence[float], missing: tuple
         documents=books.documents,
         tokens=books.tokens,
         input_files=len(run.material.inputs),
-        input_bytes=sum(one.size_bytes for one in run.material.inputs),
+        input_bytes=books.total_bytes,
         excluded=sum(len(one.excluded) for one in run.material.inputs),
         num_dropped=books.num_dropped,
         dropped=tuple(books.dropped),

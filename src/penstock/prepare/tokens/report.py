@@ -26,7 +26,7 @@ class PackProgress:
         documents: so far.
         tokens: so far.
         input_bytes: bytes of the inputs read so far; for compressed ones an estimate.
-        total_bytes: bytes of the inputs.
+        total_bytes: bytes of the inputs; of a share, of what is its own.
     """
 
     documents: int
@@ -45,7 +45,7 @@ class PackReport:
         documents: in it.
         tokens: in it, EOS tokens included; None where it was complete already and its format does not count them.
         input_files: files read.
-        input_bytes: their size.
+        input_bytes: their size; of a share, of what is its own.
         num_dropped: lines left out; `dropped` are the first 100.
         engine: what encoded; `engine_note` says why not gigatoken.
         tasks: pieces of work; `reused_tasks` of them an earlier run had finished.

@@ -6,18 +6,21 @@ import json
 import os
 import shutil
 import sqlite3
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import penstock as ps
+from penstock.convert.rows import FolderRows
 from penstock.errors import ConfigError, Corrupt, NotFound, UnsafeData
 from penstock.formats import get_format, sniff
 from penstock.formats.samples.folder.files import list_files, part_of
 from penstock.formats.samples.folder.source import FolderSource
 from penstock.formats.samples.media_index import encode_metadata
 from penstock.store.local import LocalStore
+from penstock.store.place import Place
 from penstock.store.resolve import within
 from penstock.testing.counting import CountingStore
 from penstock.types import ImageMetadata, OpenOptions
@@ -226,3 +229,25 @@ def test_a_webdataset_s_samples_become_files(tmp_path: Path) -> None:
         writer.write({"__key__": "d/k", "jpg": b"J", "json": {"a": 1}, "__sources__": (), "__subflavors__": {}})
     assert (tmp_path / "out" / "d" / "k.jpg").read_bytes() == b"J"
     assert json.loads((tmp_path / "out" / "d" / "k.json").read_text()) == {"a": 1}
+
+
+def test_far_files_are_read_several_at_once(folder: Path) -> None:
+    """A request each: so many as a batch or a conversion has are not made one after another."""
+
+    class Meeting(CountingStore):
+        """Each of two readers waits for the other."""
+
+        met = threading.Barrier(2)
+
+        def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
+            self.met.wait(20)
+            return super().get(path, start_bytes, length_bytes)
+
+    names = sorted(set(NAMES) - {"noext", ".hid/h.jpg", "bad.jpg"})
+    store = Meeting(LocalStore())
+    source = FolderSource(store, str(folder), OpenOptions(raw=True))
+    batch = source.get_batch([NAMES.index(name) for name in names])
+    assert batch["__key__"] == names
+    rows = FolderRows(Place(store, str(folder)), source).read(0, 6)
+    assert [row["__key__"] for row in rows[:3]] == [".hid/h", "a", "bad"]
+    assert rows[1]["jpg"] == (folder / "a.jpg").read_bytes()

@@ -261,6 +261,27 @@ def test_every_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (folder / "a.pbin").exists()
 
 
+@pytest.mark.parametrize("format", SUFFIX)
+def test_a_pattern_and_a_list_are_checked(tmp_path: Path, format: str, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, end = write(tmp_path / "data", format), SUFFIX[format]
+    many = [folder / f"e{end}", *(folder / f"b/{name}{end}" for name in "cd")]
+    for given in ([f"{folder}/**/*{end}"], many, [folder / f"a{end}", f"{folder}/b/*{end}"]):
+        for depth in ("quick", "full"):
+            assert run("verify", *given, "--depth", depth) == 0
+    assert run("report", *many, "-o", tmp_path / "r.html") == 0
+    damaged = next(path for path in (folder / "b").rglob("*") if path.is_file() and path.suffix in (end, ""))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    capsys.readouterr()
+    assert run("verify", *many, "--depth", "full") == 1
+    assert "/b/" in capsys.readouterr().out
+
+
+def test_so_many_files_that_no_path_holds_their_names(tmp_path: Path) -> None:
+    names = [f"{number:0150}" for number in range(40)]
+    folder = write(tmp_path / "data", names=names, files=[[[EOS]]] * 40)
+    assert run("verify", *(f"{folder}/{name}.pbin" for name in names)) == 0
+
+
 def test_in_a_bucket(tmp_path: Path, s3_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
     s3_bucket = f"s3://bucket/{tmp_path.name}"

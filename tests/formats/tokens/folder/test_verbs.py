@@ -58,6 +58,17 @@ def test_verbs_on_documents(folder: Path, tmp_path: Path) -> None:
     assert sorted(chain(*parts)) == sorted(DOCUMENTS)
 
 
+@pytest.mark.parametrize("words", [("shuffle", "--seed", 3), ("split", "--ratio", "1,1"), ("merge",)])
+def test_an_output_whose_format_nobody_named(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[Any, ...]
+) -> None:
+    verb, *options = words
+    assert run(verb, folder, "-o", tmp_path / "made", *options) == 7
+    told = capsys.readouterr().err
+    assert f"{verb} writes one file, not token-files as its source is. Name its format" in told
+    assert not (tmp_path / "made").exists()
+
+
 def test_verbs_that_show(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("info", folder, "--json") == 0
     found = json.loads(capsys.readouterr().out)

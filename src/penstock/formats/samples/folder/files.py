@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
+from penstock._pool import Pool
 from penstock.abc import Store
 from penstock.codec.parts import AV_SUFFIXES, IMAGE_SUFFIXES
 from penstock.errors import ConfigError, NotFound, UnsafeData
@@ -19,6 +21,18 @@ INDEX = f"{NV_META}/index.sqlite"
 SIDE_SUFFIX = ".penstock"
 MEDIA = tuple(f".{name}" for name in sorted(IMAGE_SUFFIXES | AV_SUFFIXES | {"aac", "m4a", "m4v", "ogg"}))
 """How names of media files end."""
+_AT_ONCE = 16
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def read_each(store: Store, read: Callable[[T], R], files: Sequence[T]) -> list[R]:
+    """What `read` makes of each file, in order; of those that are far away several at once, a request each."""
+    if isinstance(store, LocalStore) or len(files) < 2:
+        return list(map(read, files))
+    with Pool(min(_AT_ONCE, len(files)), "penstock-files") as pool:
+        return list(pool.map(read, files))
 
 
 def list_files(store: Store, root: str) -> list[str]:

@@ -19,7 +19,16 @@ from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store
 from penstock.codec.parts import DecodeOptions, decode_part, image_kind
 from penstock.errors import NotFound, PenstockError
-from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, is_part, list_files, part_of, path_of, sample_of
+from penstock.formats.samples.folder.files import (
+    INDEX,
+    SIDE_SUFFIX,
+    is_part,
+    list_files,
+    part_of,
+    path_of,
+    read_each,
+    sample_of,
+)
 from penstock.formats.samples.media_index import connect_media, read_metadata
 from penstock.store.fingerprint import files_key, sample_fingerprint
 from penstock.store.object_folder import require_finished
@@ -94,7 +103,7 @@ class FolderSource:
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
         """Columns of the files at `indices`: int64[k]; a part that a file is not is None in its row."""
-        return stack(list(map(self._sample, as_indices(indices, len(self._names)).tolist())))
+        return stack(read_each(self._store, self._sample, as_indices(indices, len(self._names)).tolist()))
 
     def __iter__(self) -> Iterator[Sample]:
         return map(self._sample, range(len(self._names)))

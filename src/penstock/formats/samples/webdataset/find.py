@@ -1,20 +1,26 @@
-"""Finding the shards of a folder, and looking at their first samples."""
+"""Finding the shards of a folder, and looking at their first samples, and whether they are those that were indexed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from penstock._pool import Pool
 from penstock.abc import Store
-from penstock.errors import NotFound
+from penstock.errors import NotFound, PenstockError
+from penstock.formats.samples.webdataset.key_index import KeyIndex, KeyPlace, stored_keys
 from penstock.formats.samples.webdataset.names import split_name
 from penstock.formats.samples.webdataset.nvmeta import SHARD_SUFFIXES
-from penstock.formats.samples.webdataset.tar import scan_file
+from penstock.formats.samples.webdataset.shards import index_path
+from penstock.formats.samples.webdataset.tar import Member, next_member, reading, scan_file
 from penstock.formats.samples.webdataset.tar_blocks import Run
 from penstock.store._links import walk_files
 from penstock.store.local import LocalStore
 
 _MOST_PEEK_BYTES = 1 << 20
+_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +82,28 @@ def _regular(store: Store, path: str) -> Iterator[tuple[str, int, int]]:
             yield from zip(one.names, one.contents, one.sizes, strict=True)
         elif one.is_regular:
             yield one.name, one.content_bytes, one.size_bytes
+
+
+def are_as_indexed(store: Store, root: str, counts: Mapping[str, int]) -> bool:
+    """Whether shards have the ends, and the last samples, that their indexes say: a handful of small reads of each."""
+    try:
+        keys = stored_keys(store, root, counts)
+        with Pool(_AT_ONCE, "penstock-shards") as pool:
+            shards = ((number, f"{root}/{name}", count) for number, (name, count) in enumerate(counts.items()))
+            return all(pool.map(lambda one: _is_as_indexed(store, keys, *one), shards))
+    except PenstockError:
+        return False
+
+
+def _is_as_indexed(store: Store, keys: KeyIndex | None, number: int, path: str, count: int) -> bool:
+    ends = store.get(index_path(path), max(0, count - 1) * 8, 24)
+    if len(ends) != 16:
+        return False  # the index is of another number of samples
+    start, stop = np.frombuffer(ends, "<i8").tolist()
+    with reading(store, path) as (read, size_bytes, _):
+        if not 0 <= start < stop <= size_bytes or next_member(read, stop, size_bytes, path) is not None:
+            return False
+        last = next_member(read, start, size_bytes, path)
+    if not isinstance(last, Member) or (named := split_name(last.name)) is None:
+        return False
+    return keys is None or KeyPlace(number, count - 1, start, stop) in keys.find(named[0])
