@@ -39,6 +39,15 @@ def saved(path: Path, docs: Any, arrow_type: Any) -> Path:
     return path
 
 
+def arrow(path: Path, make: str) -> Path:
+    """One Arrow file, in the file or the stream format."""
+    path = path.with_suffix(".arrow")
+    rows = pa.table({"input_ids": pa.array(DOCS, pa.list_(pa.int32()))})
+    with getattr(pa.ipc, make)(path, rows.schema) as writer:
+        writer.write_table(rows, max_chunksize=2)
+    return path
+
+
 def shards(path: Path, encoding: str, dtype: Any) -> Path:
     with ps.create(path, format="mds", columns={"tokens": encoding, "id": "int"}) as writer:
         for number, doc in enumerate(FULL):
@@ -63,6 +72,8 @@ TABLES: dict[str, Callable[[Path], Path]] = {
     "list of uint16": lambda path: table(path, DOCS, pa.list_(pa.uint16())),
     "uint64, called tokens": lambda path: table(path, DOCS, pa.list_(pa.uint64()), "tokens"),
     "hf": lambda path: saved(path, DOCS, pa.list_(pa.int32())),
+    "an Arrow file": lambda path: arrow(path, "new_file"),
+    "an Arrow stream": lambda path: arrow(path, "new_stream"),
 }
 
 
@@ -223,3 +234,17 @@ def test_excluded_rows_are_left_out_of_documents(tmp_path: Path) -> None:
     assert documents(tmp_path / "out.pbin") == [doc for index, doc in enumerate(DOCS) if index != 2]
     with pytest.raises(ConfigError, match="one document has no rows"):
         ps.open(source, tokens_column="input_ids", one_document=True)
+
+
+@pytest.mark.parametrize("options", [{}, {"workers": 2}, {"file_tokens": 2}])
+def test_an_eos_that_rows_do_not_end_in_is_not_recorded(tmp_path: Path, options: dict[str, Any]) -> None:
+    path = lines(tmp_path / "a.jsonl", {"ids": [5, 0]}, {"ids": [6, 7]})
+    with pytest.raises(ConfigError, match="document 1 does not end in the EOS that --eos-id"):
+        ps.convert(path, tmp_path / "a", to="pbin", tokens_column="ids", eos_id=0, **options)
+    with pytest.raises(PenstockError):
+        ps.open(tmp_path / "a")
+    ps.convert(path, tmp_path / "b.pbin", tokens_column="ids", eos_id=0, one_document=True)
+    assert documents(tmp_path / "b.pbin") == [[5, 0], [6, 7]]
+    ps.convert(path, tmp_path / "c.pbin", tokens_column="ids")
+    bare: Any = ps.open(tmp_path / "c.pbin")
+    assert bare.eos_id is None

@@ -46,6 +46,18 @@ def test_it_is_never_added_twice() -> None:
     assert len(EosRule("add", 9).apply(tokens, lengths, 100, "a")[0]) == 7
 
 
+def test_a_promised_end_is_looked_at() -> None:
+    tokens, lengths = np.array([5, 0, 6, 7], np.uint16), np.array([2, 0, 2])
+    with pytest.raises(ConfigError, match="document 101 does not end in the EOS that --eos-id") as caught:
+        EosRule(promised=0).apply(tokens, lengths, 100, "a")
+    assert caught.value.found == "no token"
+    with pytest.raises(ConfigError, match="document 101") as caught:
+        EosRule(promised=0).apply(tokens, lengths[[0, 2]], 100, "a")
+    assert (caught.value.found, caught.value.expected) == ("id 7", "id 0")
+    same = EosRule(promised=0).apply(tokens[:2], lengths[:1], 0, "a")
+    assert split(*same) == [[5, 0]]
+
+
 def test_what_is_known_afterwards() -> None:
     assert EosRule().known_after(5) == 5
     assert EosRule("add", 7).known_after(None) == 7

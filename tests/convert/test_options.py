@@ -12,7 +12,7 @@ import penstock as ps
 from penstock.cli.main import main
 
 Cli = Callable[..., tuple[int, str]]
-RECORDED = {"eos_id": "3", "tokenizer": "t", "tokenizer_digest": "d", "inputs": '{"a": "b"}', "options": '{"a": 1}'}
+RECORDED = {"eos_id": "0", "tokenizer": "t", "tokenizer_digest": "d", "inputs": '{"a": "b"}', "options": '{"a": 1}'}
 TOKENS = RECORDED | {"token_bytes": "4", "vocab_size": "70000"}
 SHARDS = RECORDED | {"size_limit": "9kb", "compression": "zstd:3", "hashes": '["sha1"]', "columns": "id=int,text=str"}
 TEXTS = SHARDS | {"newline": '"\\r\\n"'}

@@ -375,7 +375,8 @@ def test_ids_never_come_out_and_borders_stay(tmp_path: Path, suffix: str) -> Non
     }
     for one, other in sources.values():
         for packing in (ps.Chunk(6), ps.Chunk(6, labels="shift"), ps.Chunk(6, labels="start-zero"), ps.Whole(6),
-                        ps.BestFit(16), ps.MegatronBlocks(6, labels="shift")):  # fmt: skip
+                        ps.Whole(6, labels="start-zero"), ps.BestFit(16),
+                        ps.MegatronBlocks(6, labels="shift")):  # fmt: skip
             mine, theirs = packing(one), packing(other)
             assert (len(mine), mine.fingerprint) == (len(theirs), theirs.fingerprint)
             got, want = (side.get_batch(np.arange(len(side))) for side in (mine, theirs))

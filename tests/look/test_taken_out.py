@@ -28,6 +28,7 @@ PACKINGS = {
     "chunk, shift": lambda n: ps.Chunk(n, labels="shift"),
     "chunk, start-zero": lambda n: ps.Chunk(n, labels="start-zero"),
     "whole": lambda n: ps.Whole(n),
+    "whole, start-zero": lambda n: ps.Whole(n, labels="start-zero"),
     "best fit": lambda n: ps.BestFit(n + 13),
     "megatron": lambda n: ps.MegatronBlocks(n, labels="shift"),
 }

@@ -48,6 +48,30 @@ class TestWhole(SourceLaws):
         return [expected_window(document, length, pad_id, np.uint8) for document in DOCUMENTS]
 
 
+def start_zero_window(document: Any, length: int, dtype: Any) -> Sample:
+    """The window whose tokens are all targets, by the rule for one token after another."""
+    tokens = [int(token) for token in document][:length]
+    used = len(tokens)
+    targets = tokens + [0] * (length - used)
+    return {
+        **expected_window(document, length, 0, dtype),
+        "inputs": np.array([targets[column - 1] if 0 < column < used else 0 for column in range(length)], dtype),
+        "targets": np.array(targets, dtype),
+        "loss_mask": np.arange(length) < used,
+    }
+
+
+@pytest.mark.parametrize("length", [1, 4, 30])
+class TestStartZero(SourceLaws):
+    @pytest.fixture
+    def source(self, length: int) -> Any:
+        return Whole(length, labels="start-zero")(MemoryTokens(DOCUMENTS))
+
+    @pytest.fixture
+    def expected(self, length: int) -> list[Sample]:
+        return [start_zero_window(document, length, np.uint8) for document in DOCUMENTS]
+
+
 @settings(max_examples=40, deadline=None)
 @given(token_documents(max_id=3, dtype="uint16", min_docs=1), st.integers(1, 20), st.data())
 def test_any_documents(documents: list[TokenArray], length: int, data: st.DataObject) -> None:
@@ -77,6 +101,22 @@ def test_options_that_can_not_work(length: int, pad_id: int) -> None:
     source = MemoryTokens(DOCUMENTS, dtype="uint8")
     with pytest.raises(ConfigError):
         Whole(length, pad_id=pad_id)(source)
+
+
+def test_labels_that_can_not_be() -> None:
+    with pytest.raises(ConfigError, match="unknown labels"):
+        Whole(4, labels="start")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="padded with 0"):
+        Whole(4, pad_id=1, labels="start-zero")
+
+
+def test_what_it_tells_of_other_labels() -> None:
+    source = MemoryTokens(DOCUMENTS)
+    shift, zero = Whole(4)(source), Whole(4, labels="start-zero")(source)
+    assert shift.fingerprint == Whole(4, labels="shift")(source).fingerprint != zero.fingerprint
+    assert "labels" not in shift.recipe()
+    assert zero.recipe()["labels"] == "start-zero"
+    assert zero.summary().startswith("Whole  length=4 pad_id=0 labels=start-zero")
 
 
 def test_what_it_tells_of_itself() -> None:

@@ -108,6 +108,7 @@ NODES: dict[str, Kind] = {
     "crude": lambda folder: Crude(rows(folder), subflavors={"a": 1}),
     "chunk": windows,
     "whole": lambda folder: ps.Whole(32, pad_id=3)(books(folder)),
+    "whole from zero": lambda folder: ps.Whole(32, labels="start-zero")(books(folder)),
     "best-fit": lambda folder: ps.BestFit(64)(books(folder)),
     "fill-in-the-middle": lambda folder: ps.FillInTheMiddle(
         books(folder), rate=0.5, prefix_id=500, middle_id=501, suffix_id=502, seed=3

@@ -13,7 +13,7 @@ from tests.reshape.datasets import DOCUMENTS, LINES, documents_in, lines_in, sou
 
 import penstock as ps
 from penstock.cli.main import main
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, Unsupported
 from penstock.reshape import reorder
 from penstock.reshape.cost import ShuffleCost
 from penstock.reshape.reorder import SeededOrder
@@ -136,3 +136,12 @@ def test_the_command_says_the_cost(tmp_path: Path, capsys: pytest.CaptureFixture
     refusal = capsys.readouterr().err
     assert "exists" in refusal
     assert "reads" not in refusal, "what is refused costs nothing"
+
+
+def test_a_folder_of_token_files_is_not_made(tmp_path: Path) -> None:
+    source = write_tokens(tmp_path / "a.pbin", [[1, 2], [3]])
+    ps.convert(source, tmp_path / "folder", to="pbin", file_tokens=2)
+    with pytest.raises(Unsupported, match="writes one file, not token-files"):
+        shuffle(str(tmp_path / "folder"), tmp_path / "b", seed=1)
+    shuffle(str(tmp_path / "folder"), tmp_path / "b.pbin", seed=1)
+    assert sound(tmp_path / "b.pbin")

@@ -16,6 +16,7 @@ from penstock.errors import ConfigError, NotFound, PenstockError, UnsafeData, Un
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats import files_at, find_format
 from penstock.formats._door import open_at, open_options
+from penstock.formats._masks import check_mask, mask_path
 from penstock.formats._planes import base_at, check_planes
 from penstock.formats._side_checks import Run
 from penstock.store.cache import CachedStore
@@ -91,12 +92,15 @@ def _told(
 def _of_planes(chosen: Format, place: Place, given: OpenOptions, depth: Depth) -> list[Finding]:
     """The findings of planes beside tokens; of data that can't be opened the format's check has told already."""
     base = base_at(chosen.name, place.store, place.path)
-    if base is None or given.planes is None or given.split is not None:
+    has_mask = mask_path(chosen.name, place.path) is not None
+    if (base is None and not has_mask) or given.planes is None or given.split is not None:
         return []
     try:
         source: Any = chosen.open(place.store, place.path, given)
     except (PenstockError, OSError):
         return []
+    if base is None:
+        return check_mask(chosen.name, place.store, place.path, source.num_tokens)
     return list(check_planes(place.store, base, chosen.name, source, full=depth == "full"))
 
 

@@ -121,7 +121,9 @@ def _details(details: dict[str, Any]) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     for name, value in details.items():
         label, _, unit = name.replace("_", " ").rpartition(" ")
-        if unit == "bytes":
+        if value is None:
+            rows.append((name.replace("_", " "), "none"))
+        elif unit == "bytes":
             rows.append((label, human_bytes(value)))
         elif isinstance(value, str):
             rows.append((name.replace("_", " "), value))

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from penstock.errors import ConfigError
 from penstock.types import IntArray
 
+STAY = "Keep documents as they are, without --eos"
+
 
 @dataclass(frozen=True, slots=True)
 class EosRule:
@@ -20,10 +22,13 @@ class EosRule:
     Attributes:
         action: `"keep"` documents as they are; `"add"` an id to each; `"strip"` it from each.
         eos_id: the id; None where documents are kept.
+        promised: the id that the caller says each document ends in; it is recorded, so documents that are kept are
+            looked at.
     """
 
     action: Literal["keep", "add", "strip"] = "keep"
     eos_id: int | None = None
+    promised: int | None = None
 
     @classmethod
     def of(cls, given: Sequence[Any] | None) -> EosRule:
@@ -72,9 +77,10 @@ class EosRule:
             shown: the source as errors name it.
 
         Raises:
-            ConfigError: a document ends already in the id to be added, or does not end in the one that is to go.
+            ConfigError: a document ends already in the id to be added, or does not end in the one that is to go, or
+                was promised.
         """
-        if self.action == "keep":
+        if self.action == "keep" and self.promised is None:
             return tokens, doc_lengths
         ends = np.cumsum(doc_lengths)
         last = np.maximum(ends - 1, 0)
@@ -88,17 +94,22 @@ class EosRule:
                     hint="Keep documents as they are, without --eos; or name the source's own EOS with --eos-id",
                 )
             return self._added(tokens, ends), doc_lengths + 1
-        wrong = np.flatnonzero((doc_lengths == 0) | (tokens[last] != self.eos_id if len(tokens) else True))
+        keeps = self.action == "keep"
+        eos_id = self.promised if keeps else self.eos_id
+        wrong = np.flatnonzero((doc_lengths == 0) | (tokens[last] != eos_id if len(tokens) else True))
         if len(wrong):
             place = int(wrong[0])
-            found = f"id {int(tokens[last[place]])}" if doc_lengths[place] else "no token"
+            which = "that --eos-id (eos_id=) names" if keeps else "that is to be stripped"
+            hint = "Leave --eos-id out; where rows cut documents: --one-document" if keeps else STAY
             raise ConfigError(
-                f"document {first_doc + place} does not end in the EOS that is to be stripped",
+                f"document {first_doc + place} does not end in the EOS {which}",
                 path=shown,
-                found=found,
-                expected=f"id {self.eos_id}",
-                hint="Keep documents as they are, without --eos",
+                found=f"id {int(tokens[last[place]])}" if doc_lengths[place] else "no token",
+                expected=f"id {eos_id}",
+                hint=hint,
             )
+        if keeps:
+            return tokens, doc_lengths
         keep = np.ones(len(tokens), np.bool_)
         keep[last] = False
         return tokens[keep], doc_lengths - 1

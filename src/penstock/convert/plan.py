@@ -131,8 +131,15 @@ def plan_tokens(asked: Asked) -> TokenPlan:
     width, recorded = _tried(to, options, asked.target) if by_parts else (0, {})
     shared = _shared(what, asked)
     how = (width, recorded, asked.workers, asked.executor, asked.sharing, shared, by_parts)
-    about = (opened, place.path, asked.rule, output, lost, asked.kept)
+    about = (opened, place.path, _promised(asked), output, lost, asked.kept)
     return TokenPlan(*about, dataset, to, asked.file_tokens, *how, excluded, carried.entries)
+
+
+def _promised(asked: Asked) -> EosRule:
+    """The rule with the id that was said to end each document; where it may be what finds them, the last has none."""
+    said = asked.of_source.get("eos_id")
+    finds = asked.of_source.get("one_document") or get_format(asked.source_format).traits.borderless
+    return asked.rule if finds else replace(asked.rule, promised=said)
 
 
 def _planes(opened: TokenSource, place: Place, asked: Asked) -> dict[str, str]:

@@ -70,7 +70,7 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
     "mds": (".mds",),
     **dict.fromkeys(("csv", "tsv", "xsv", "json-shards", "webdataset", "folder"), ()),
     "parquet": (".parquet", ".pq"),
-    "hf": (),
+    "hf": (".arrow", ".feather", ".ipc"),
     "jsonl-files": (),
 }
 """The `traits.suffixes` of each built-in format, here so that a path's name can be looked at without importing it."""

@@ -184,7 +184,7 @@ def _side(chosen: Format, store: Store, path: str, options: OpenOptions, source:
         return (f"{folder}.penstock", last) if outer else (f"{bare}.penstock", source.split)
     if name == "megatron":
         return f"{bare.removesuffix('.idx').removesuffix('.bin')}.idx.penstock", None
-    if name == "hf" and not store.exists(f"{bare}/state.json"):
+    if name == "hf" and store.is_folder(path) and not store.exists(f"{bare}/state.json"):
         return f"{bare}/.penstock", options.split or "train"
     if name == "jsonl":
         return f"{source.text[1] if hasattr(source, 'text') else source.path}.penstock", None

@@ -11,9 +11,10 @@ from penstock._borders import borders_at, borders_of
 from penstock._columns import column
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
-from penstock._planes import plane_fields
+from penstock._planes import LOSS_MASK, plane_fields
 from penstock._tree import brief, html, tree
 from penstock.abc import Format, Source, Store, TokenSource
+from penstock.formats._masks import MaskFile, mask_beside, mask_path
 from penstock.formats._planes import PlaneFile, base_at, listed_planes, open_planes
 from penstock.types import Batch, IntArray, OpenOptions, Sample, Schema, TokenArray
 
@@ -28,10 +29,15 @@ def with_planes(chosen: Format, store: Store, path: str, options: OpenOptions, s
     """A source with the planes that lie beside its data; itself where there are none, or they are left behind.
 
     Raises:
-        Corrupt, Truncated: planes of other tokens, a missing or torn one.
+        Corrupt, Truncated: planes of other tokens, a missing or torn one, a mask of another length.
     """
+    if options.planes is None or options.split is not None:
+        return source
+    if mask_path(chosen.name, path) is not None:
+        mask = mask_beside(chosen.name, store, path, source.num_tokens, options.read)
+        return source if mask is None else PlanedTokens(source, {LOSS_MASK: mask})
     base = base_at(chosen.name, store, path)
-    if options.planes is None or base is None or options.split is not None:
+    if base is None:
         return source
     entries = listed_planes(store, base, source)
     return (
@@ -47,7 +53,7 @@ class PlanedTokens:
         planes: plane by name.
     """
 
-    def __init__(self, bare: TokenSource, planes: Mapping[str, PlaneFile]) -> None:
+    def __init__(self, bare: TokenSource, planes: Mapping[str, PlaneFile | MaskFile]) -> None:
         self.bare = bare
         self.planes = dict(planes)
         for name in _POWERS:
@@ -69,8 +75,7 @@ class PlanedTokens:
     @property
     def fingerprint(self) -> str:
         """Digest of the tokens' fingerprint, and of the planes'."""
-        return digest("planes-1", self.bare.fingerprint, [[one.entry.name, one.entry.dtype, one.entry.digest]
-                                                          for one in self.planes.values()])  # fmt: skip
+        return digest("planes-1", self.bare.fingerprint, [list(one.identity) for one in self.planes.values()])
 
     @property
     def dtype(self) -> np.dtype[Any]:

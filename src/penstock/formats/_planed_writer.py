@@ -57,7 +57,7 @@ def create_planed(
         Unsupported: a format that has no place for planes, or a split of a dataset.
         ConfigError: a name or dtype that a plane can't have; and what the format's own writer refuses.
     """
-    require_planes(planes, path)
+    planes = require_planes(planes, path)
     base = base_at(chosen.name, store, output_path(store, path))
     if base is None or options.get("split") is not None:
         what = f"{'a split' if base is not None else f'the format {chosen.name!r}'} has no place for planes"

@@ -26,7 +26,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -78,14 +78,40 @@ class _Index(msgspec.Struct, forbid_unknown_fields=True):
     check: str
 
 
-def require_planes(planes: Mapping[str, str], path: str) -> None:
-    """That planes may have these names and dtypes; raises `ConfigError`."""
-    for name, dtype in planes.items():
-        if not _NAME.match(name) or name in _TAKEN:
+def require_planes(planes: object, path: str) -> dict[str, str]:
+    """Name → dtype of planes that may be, of the dtypes as NumPy has them too.
+
+    Raises:
+        ConfigError: no mapping of names to dtypes, or a name or a dtype that can't be.
+    """
+    if not isinstance(planes, Mapping):
+        raise ConfigError("planes are named with their dtypes", path=path, found=repr(planes)[:80],
+                          expected='such as {"loss_mask": "bool"}')  # fmt: skip
+    found: dict[str, str] = {}
+    for name, dtype in cast(Mapping[object, object], planes).items():
+        if not isinstance(name, str) or not _may_be_named(name):
             what = "a plane can't have this name"
             raise ConfigError(what, path=path, found=repr(name), expected="letters, digits and _, no name of a column")
-        if dtype not in DTYPES:
-            raise ConfigError(f"the plane {name} can't hold this", path=path, found=dtype, expected=", ".join(DTYPES))
+        found[name] = _dtype_name(dtype)
+        if found[name] not in DTYPES:
+            expected = ", ".join(DTYPES)
+            raise ConfigError(f"the plane {name} can't hold this", path=path, found=found[name], expected=expected)
+    return found
+
+
+def _may_be_named(name: str) -> bool:
+    """Whether a plane may have a name: of letters, and of no column; those that begin with `__` are ours."""
+    return _NAME.match(name) is not None and name not in _TAKEN and not name.startswith("__")
+
+
+def _dtype_name(dtype: object) -> str:
+    """The name of what NumPy takes for a dtype, little-endian or native; else what was given, as text."""
+    if dtype is None:
+        return "None"
+    try:
+        return np.dtype(cast(Any, dtype)).name
+    except (TypeError, ValueError, SyntaxError):
+        return str(dtype)
 
 
 def base_of(format: str, path: str) -> str | None:
@@ -170,7 +196,7 @@ def decode_planes(data: bytes, path: str) -> _Index:
     if found.check != _check(found):
         raise _damaged(path, "other content than was written")
     for one in found.planes:
-        named = _NAME.match(one.name) and one.name not in _TAKEN  # or it would stand in the place of a column
+        named = _may_be_named(one.name)  # or it would stand in the place of a column
         fits = named and one.dtype in DTYPES and re.match(r"[0-9a-f]{32}\Z", one.digest)
         if not fits or one.size_bytes != size_of(one.dtype, found.num_tokens):
             raise _damaged(path, f"the plane {one.name!r}: {one.dtype}, {one.size_bytes} bytes")
@@ -223,12 +249,13 @@ def listed_planes(store: Store, base: str, source: TokenSource) -> tuple[PlaneEn
 # --- reading ------------------------------------------------------------------------------------------------------
 
 
-def _require_inside(start: int, stop: int, num_tokens: int) -> None:
+def require_inside(start: int, stop: int, num_tokens: int) -> None:
+    """That a plane of so many tokens has values at `[start, stop)`; raises `IndexError`."""
     if not 0 <= start <= stop <= num_tokens:
         raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {num_tokens})")
 
 
-class _Values:
+class PlaneValues:
     """The values of a file from its start, mapped, or read range by range; thread-safe, picklable.
 
     Args:
@@ -249,7 +276,7 @@ class _Values:
         self._mapped = Held(functools.partial(_map_values, store, path, count, stored))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_Values, self._args)
+        return (PlaneValues, self._args)
 
     @property
     def place(self) -> tuple[Store, str]:
@@ -295,16 +322,21 @@ class PlaneFile:
 
     entry: PlaneEntry
     num_tokens: int
-    file: _Values
+    file: PlaneValues
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Dtype of the values."""
         return np.dtype(self.entry.dtype)
 
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """What a fingerprint counts of it: name, dtype, digest."""
+        return self.entry.name, self.entry.dtype, self.entry.digest
+
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """[stop - start]: the values of tokens `[start, stop)`; raises `IndexError`."""
-        _require_inside(start, stop, self.num_tokens)
+        require_inside(start, stop, self.num_tokens)
         if self.entry.dtype != "bool":
             return self.file.read(start, stop)
         first = start // 8
@@ -315,7 +347,7 @@ class PlaneFile:
         """[len(starts), length]: one window a row; raises `IndexError`."""
         starts = np.asarray(starts, np.int64)
         if starts.size:
-            _require_inside(int(starts.min()), int(starts.max()) + length, self.num_tokens)
+            require_inside(int(starts.min()), int(starts.max()) + length, self.num_tokens)
         if self.entry.dtype != "bool":
             return self.file.gather(starts, length)
         width = min(length // 8 + 2, self.file.count)
@@ -343,7 +375,7 @@ def open_planes(
             raise problem
         stored = np.dtype("u1" if entry.dtype == "bool" else entry.dtype).newbyteorder("<")
         count = entry.size_bytes // stored.itemsize
-        found[entry.name] = PlaneFile(entry, num_tokens, _Values(store, path, count, stored, read))
+        found[entry.name] = PlaneFile(entry, num_tokens, PlaneValues(store, path, count, stored, read))
     return found
 
 

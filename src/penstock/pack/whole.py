@@ -18,6 +18,7 @@ from penstock._planes import Plane, add_planes, plane_fields
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError
+from penstock.pack.chunk import Labels
 from penstock.pack.labels import fields, first_row, segments
 from penstock.types import Batch, IntArray, Place, Sample, Schema
 
@@ -28,26 +29,33 @@ VERSION = "whole-1"
 class Whole:
     """A packing: one document a window; call it with a token source.
 
-    A window holds the first `length` tokens of its document, then `pad_id`. Targets are the tokens one later, so
-    a longer document gives its window `length` targets. What is padding is known by its place: a token that equals
-    `pad_id` is a token like any other.
+    A window holds the first `length` tokens of its document, then `pad_id`. With `labels="shift"` targets are the
+    tokens one later, so a longer document gives its window `length` targets. With `labels="start-zero"` each token of
+    the window is a target, and inputs are the tokens before them, 0 first: nothing but 0 is padding then. What is
+    padding is known by its place: a token that equals `pad_id` is a token like any other.
 
     Attributes:
         length: tokens of a window.
         pad_id: the id that fills a window after a shorter document.
+        labels: `"shift"` or `"start-zero"`.
 
     Raises:
-        ConfigError: a length below 1, or a negative `pad_id`.
+        ConfigError: a length below 1, a negative `pad_id`, unknown labels, or `pad_id` with `labels="start-zero"`.
     """
 
     length: int
     pad_id: int = 0
+    labels: Labels = "shift"
 
     def __post_init__(self) -> None:
         if self.length < 1:
             raise ConfigError("a window holds at least one token", found=f"length {self.length}", expected="1 or more")
         if self.pad_id < 0:
             raise ConfigError("pad_id is no token id", found=self.pad_id, expected="0 or more")
+        if self.labels not in ("shift", "start-zero"):
+            raise ConfigError("unknown labels", found=repr(self.labels), expected="'shift' or 'start-zero'")
+        if self.labels == "start-zero" and self.pad_id:
+            raise ConfigError("windows of labels='start-zero' are padded with 0", found=f"pad_id {self.pad_id}")
 
     def __call__(self, source: TokenSource, /) -> WholeDocuments:
         """Windows over the documents of `source`.
@@ -84,9 +92,12 @@ class WholeDocuments:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the source's fingerprint, length and padding."""
+        """Digest of the source's fingerprint, length, padding and labels."""
         if self._fingerprint is None:
-            self._fingerprint = digest(VERSION, self.packing.length, self.packing.pad_id, self.source.fingerprint)
+            labels = () if self.packing.labels == "shift" else (self.packing.labels,)
+            self._fingerprint = digest(
+                VERSION, self.packing.length, self.packing.pad_id, *labels, self.source.fingerprint
+            )
         return self._fingerprint
 
     def __len__(self) -> int:
@@ -98,29 +109,31 @@ class WholeDocuments:
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
         """Columns of the windows at `indices`: int64[k], in that order."""
         indices = as_indices(indices, len(self))
-        length = self.packing.length
+        length, shift = self.packing.length, int(self.packing.labels == "shift")
         doc_starts = self.source.doc_starts
         starts = doc_starts[indices]
-        read = np.minimum(doc_starts[indices + 1] - starts, length + 1)
-        blocks = np.full((len(starts), length + 1), self.packing.pad_id, dtype=self.source.dtype)
+        read = np.minimum(doc_starts[indices + 1] - starts, length + shift)
+        blocks = np.full((len(starts), length + shift), self.packing.pad_id, dtype=self.source.dtype)
         blocks = self._gather(self.source.gather, self.source.tokens, blocks, starts, read)
         columns = np.arange(length)
         no_starts = np.zeros((len(indices), length), dtype=np.bool_)
         hidden = stored_tokens(self.source)[1]
         read_on = read if hidden is None else np.where(hidden.has(starts), 0, read)
+        tokens = blocks[:, :length]
+        inputs = tokens if shift else self._moved(tokens, read)
         batch = {
-            "tokens": blocks[:, :-1],
-            "inputs": blocks[:, :-1],
-            "targets": blocks[:, 1:],
-            "loss_mask": columns < read_on[:, None] - 1,
+            "tokens": tokens,
+            "inputs": inputs,
+            "targets": blocks[:, shift:],
+            "loss_mask": columns < read_on[:, None] - shift,
             **segments(no_starts, np.minimum(read, length)),
         }
 
         def take(plane: Plane, of_targets: bool) -> NDArray[Any]:
-            values = self._gather(
-                plane.gather, plane.read, np.zeros((len(starts), length + 1), plane.dtype), starts, read
-            )
-            return values[:, 1:] if of_targets else values[:, :-1]
+            values = self._gather(plane.gather, plane.read, np.zeros(blocks.shape, plane.dtype), starts, read)
+            if shift:
+                return values[:, 1:] if of_targets else values[:, :-1]
+            return values if of_targets else self._moved(values, read)
 
         return add_planes(batch, self.source, take, labels=True)
 
@@ -150,16 +163,25 @@ class WholeDocuments:
             "version": VERSION,
             "length": self.packing.length,
             "pad_id": self.packing.pad_id,
+            **({} if self.packing.labels == "shift" else {"labels": self.packing.labels}),
             "source": self.source.recipe(),
         }
 
     def summary(self) -> str:
-        """One line: length and padding."""
-        return line("Whole", {"length": self.packing.length, "pad_id": self.packing.pad_id}, self._fingerprint)
+        """One line: length, padding and labels."""
+        p = self.packing
+        labels = {} if p.labels == "shift" else {"labels": p.labels}
+        return line("Whole", {"length": p.length, "pad_id": p.pad_id, **labels}, self._fingerprint)
 
     __repr__ = brief
     __str__ = tree
     _repr_html_ = html
+
+    @staticmethod
+    def _moved(values: NDArray[Any], read: IntArray) -> NDArray[Any]:
+        """[k, length]: of the tokens one earlier, 0 first and in the padding behind `read`: int64[k] values."""
+        columns = np.arange(values.shape[1])
+        return np.where((columns > 0) & (columns < read[:, None]), np.roll(values, 1, axis=1), values.dtype.type(0))
 
     def _gather(
         self,
@@ -169,8 +191,8 @@ class WholeDocuments:
         starts: IntArray,
         read: IntArray,
     ) -> NDArray[Any]:
-        """[k, length + 1]: `read` values from each of `starts`, then what `blocks`, of one value, hold already."""
-        width = self.packing.length + 1
+        """As `blocks`: `read` values from each of `starts`, then what `blocks`, of one value, hold already."""
+        width = blocks.shape[1]
         fits = starts + width <= self.source.num_tokens
         rows = np.flatnonzero(fits)
         if rows.size:

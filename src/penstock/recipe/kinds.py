@@ -378,7 +378,10 @@ KINDS: dict[str, Kind] = {
         _windows(Chunk, "length", "overlap", "labels", "eos_id", "fields"), {"length": COUNT, **_SOURCE},
         {"overlap": INDEX, "labels": _LABELS, "eos_id": MAYBE_INT, "fields": _FIELDS}, _VERSION,
     ),
-    "whole": Kind(_windows(Whole, "length", "pad_id"), {"length": COUNT, **_SOURCE}, {"pad_id": INDEX}, _VERSION),
+    "whole": Kind(
+        _windows(Whole, "length", "pad_id", "labels"), {"length": COUNT, **_SOURCE},
+        {"pad_id": INDEX, "labels": {"enum": ["shift", "start-zero"]}}, _VERSION,
+    ),
     "best-fit": Kind(_windows(BestFit, "length", "pad_id"), {"length": COUNT, **_SOURCE}, {"pad_id": INDEX}, _VERSION),
     "fill-in-the-middle": Kind(
         _fill_in_the_middle,

@@ -15,7 +15,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated, UnsafeData, Unsupported
+from penstock.errors import (
+    ConfigError,
+    Corrupt,
+    FormatError,
+    NotFound,
+    PenstockError,
+    Truncated,
+    UnsafeData,
+    Unsupported,
+)
 from penstock.formats import get_format, sniff
 from penstock.store.local import LocalStore
 from penstock.testing import CountingStore, SourceLaws
@@ -286,3 +295,23 @@ def test_a_saved_dataset_beside_the_features_of_another(saved: Path) -> None:
     assert finding.path == str(folder / "dataset_info.json")
     (folder / "dataset_info.json").write_text("{")
     assert [one.code for one in ps.verify(folder, format="hf")] == ["hf.damaged"]
+
+
+@pytest.mark.parametrize("make", ["new_file", "new_stream"])
+def test_one_arrow_file_is_a_dataset(tmp_path: Path, make: str) -> None:
+    path, rows = tmp_path / "rows.arrow", pa.table({"ids": [[1, 2], [3]], "text": ["a", "b"]})
+    with getattr(pa.ipc, make)(path, rows.schema) as writer:
+        writer.write_table(rows, max_chunksize=1)
+    source: Any = ps.open(path)
+    assert [source[index] for index in range(2)] == rows.to_pylist()
+    assert source.recipe()["format"] == "hf"
+    assert source.block_starts.tolist() == [0, 1, 2]
+    assert ps.open(tmp_path / "rows.arrow", read="pread")[1] == rows.to_pylist()[1]
+    assert ps.verify(path, depth="full") == []
+    with pytest.raises(ConfigError, match="without splits"):
+        ps.open(path, split="train")
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    assert [one.code for one in ps.verify(path)] == ["hf.damaged"]
+    with pytest.raises(FormatError):
+        len(ps.open(path))

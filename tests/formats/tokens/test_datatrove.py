@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import pickle
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -54,13 +56,17 @@ def test_golden(golden: Path, tmp_path: Path, width: int) -> None:
     source: Any = ps.open(path)
     assert [sample["tokens"].tolist() for sample in source] == SEED
     assert source.dtype.itemsize == width
-    assert source.only_here == ("loss mask",)
+    assert list(source.planes) == ["loss_mask"]
+    np.testing.assert_array_equal(
+        np.concatenate([sample["loss_mask"] for sample in source]),
+        np.fromfile(f"{path}.loss", np.uint8) != 0,
+    )
     assert ps.verify(path, depth="full") == []
     for name in (path.name, path.name + ".index"):
         (tmp_path / name).write_bytes((golden / "datatrove" / name).read_bytes())
     bare: Any = ps.open(tmp_path / path.name)  # without metadata the sizes tell
     assert [sample["tokens"].tolist() for sample in bare] == SEED
-    assert bare.only_here == ()
+    assert not hasattr(bare, "planes")
 
 
 def test_width_that_nothing_tells(tmp_path: Path) -> None:
@@ -130,3 +136,40 @@ def test_a_stranger_with_an_index_beside_it(tmp_path: Path) -> None:
     assert not FORMAT.sniff(LocalStore(), str(tmp_path / "a.dat")).matches
     with pytest.raises(Unsupported, match="read-only"):
         ps.create(tmp_path / "b.ds", format="datatrove")
+
+
+def test_a_loss_mask_is_a_plane(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.ds")
+    bare: Any = ps.open(path)
+    ends = np.cumsum([0, *map(len, DOCS)])
+    mask = np.arange(ends[-1]) % 3 == 0
+    (tmp_path / "a.ds.loss").write_bytes((mask * 2).astype(np.uint8).tobytes())  # what is not 0 counts
+    for read in ("mmap", "pread"):
+        source: Any = ps.open(path, read=read)
+        for index, (start, stop) in enumerate(itertools.pairwise(ends.tolist())):
+            np.testing.assert_array_equal(source[index]["loss_mask"], mask[start:stop])
+        windows: Any = ps.Chunk(2, labels="shift", eos_id=0)(source)
+        own: Any = ps.Chunk(2, labels="shift", eos_id=0)(bare)
+        for index in range(len(windows)):
+            expected = own[index]["loss_mask"] & mask[2 * index + 1 : 2 * index + 3]
+            np.testing.assert_array_equal(windows[index]["loss_mask"], expected)
+    again: Any = pickle.loads(pickle.dumps(source))
+    assert again.fingerprint == source.fingerprint != bare.fingerprint == ps.open(path, planes=None).fingerprint
+    ps.convert(path, tmp_path / "a.pbin")
+    made: Any = ps.open(tmp_path / "a.pbin")
+    for index in range(len(DOCS)):
+        np.testing.assert_array_equal(made[index]["loss_mask"], source[index]["loss_mask"])
+    (tmp_path / "a.ds.loss").write_bytes(np.ones(ends[-1], np.uint8).tobytes())
+    assert ps.open(path).fingerprint != source.fingerprint
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_loss_mask_of_another_length(tmp_path: Path, change: int) -> None:
+    path = put(tmp_path / "a.ds")
+    (tmp_path / "a.ds.loss").write_bytes(bytes(sum(map(len, DOCS)) + change))
+    with pytest.raises(Truncated, match="another length") as caught:
+        ps.open(path)
+    assert str(caught.value.path).endswith("a.ds.loss")
+    assert [one.code for one in ps.verify(path)] == ["datatrove.loss-mask"]
+    assert ps.verify(path, planes=None) == []
+    assert not hasattr(ps.open(path, planes=None), "planes")

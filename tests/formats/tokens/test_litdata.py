@@ -10,8 +10,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import penstock as ps
+from penstock.cli.main import cli
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, UnsafeData, Unsupported
 from penstock.testing import SourceLaws, TokenSourceLaws
 from penstock.types import Sample
@@ -92,6 +94,13 @@ class TestArrowRows(TestSamples):
 def test_nothing_is_wrong_with_what_litdata_writes(name: str) -> None:
     for depth in ("quick", "sample", "full"):
         assert ps.verify(GOLDEN / name, depth=depth) == []
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in GOLDEN.iterdir() if path.is_dir()))
+def test_info_is_text_of_each(name: str) -> None:
+    said = CliRunner().invoke(cli, ["info", str(GOLDEN / name)])
+    assert said.exit_code == 0, said.output
+    assert "litdata" in said.stdout
 
 
 def test_documents_are_converted(tmp_path: Path) -> None:

@@ -151,6 +151,24 @@ def test_chunks(tmp_path: Path) -> None:
     assert begins.any()
 
 
+def test_dtypes_as_numpy_has_them(tmp_path: Path) -> None:
+    planes: Any = {"a": np.uint16, "b": np.dtype("f2"), "c": bool, "d": "<i4"}
+    with ps.create(tmp_path / "a.pbin", format="pbin", token_bytes=2, planes=planes) as writer:
+        writer.write({"tokens": [1, 2], **{name: [0, 1] for name in planes}})
+    assert [one.dtype.name for one in ps.open(tmp_path / "a.pbin").planes.values()] == [
+        "uint16", "float16", "bool", "int32",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "planes", [["a"], "a", {"a": None}, {"a": "f8"}, {"a": "(2"}, {"__key__": "bool"}, {1: "bool"}]
+)
+def test_planes_that_can_not_be(tmp_path: Path, planes: Any) -> None:
+    with pytest.raises(ConfigError, match="plane"):
+        ps.create(tmp_path / "a.pbin", format="pbin", token_bytes=2, planes=planes)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_windows_of_documents(tmp_path: Path) -> None:
     source = opened(made(tmp_path))
     whole = ps.Whole(8)(source)
@@ -160,6 +178,12 @@ def test_windows_of_documents(tmp_path: Path) -> None:
         targets = np.append(one["loss_mask"][1:9], np.zeros(9, np.bool_))[:8]
         np.testing.assert_array_equal(found["loss_mask"], targets)
         assert not found["origin"][used:].any()
+    zero = ps.Whole(8, labels="start-zero")(source)
+    for index, one in enumerate(documents()):
+        found, used = zero[index], min(8, LENGTHS[index])
+        np.testing.assert_array_equal(found["loss_mask"], np.append(one["loss_mask"][:8], np.zeros(8, np.bool_))[:8])
+        moved = np.append(np.append(0, one["origin"])[:used], np.zeros(8, np.int32))[:8]
+        np.testing.assert_array_equal(found["origin"], moved)
     mask, origin, starts = joined("loss_mask"), joined("origin"), np.cumsum([0, *LENGTHS])
     fit = ps.BestFit(16)(source)
     seen = 0

@@ -249,3 +249,27 @@ def test_read_only(tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match="read-only"):
         ps.create(tmp_path / "a.bin", format="raw-tokens")
     assert not FORMAT.traits.write
+
+
+def test_a_label_mask_of_olmo_is_a_plane(tmp_path: Path) -> None:
+    path, tokens, mask = (
+        tmp_path / "token_ids_part_0000.npy",
+        np.array(flat(DOCS), "<u2"),
+        np.arange(len(flat(DOCS))) % 2,
+    )
+    tokens.tofile(path)
+    bare: Any = ps.open(path, layout="uint16", eos_id=7)
+    mask.astype(np.bool_).tofile(tmp_path / "labels_mask_part_0000.npy")
+    source: Any = ps.open(path, layout="uint16", eos_id=7)
+    assert list(source.planes) == ["loss_mask"]
+    assert np.concatenate([one["loss_mask"] for one in source]).tolist() == mask.astype(bool).tolist()
+    assert source.fingerprint != bare.fingerprint == ps.open(path, layout="uint16", eos_id=7, planes=None).fingerprint
+    ps.convert(path, tmp_path / "a.pbin", layout="uint16", eos_id=7)
+    made: Any = ps.open(tmp_path / "a.pbin")
+    assert np.concatenate([one["loss_mask"] for one in made]).tolist() == mask.astype(bool).tolist()
+    tokens.tofile(tmp_path / "other.npy")
+    assert not hasattr(ps.open(tmp_path / "other.npy", format="raw-tokens", layout="uint16", eos_id=7), "planes")
+    (tmp_path / "labels_mask_part_0000.npy").write_bytes(b"1")
+    with pytest.raises(Truncated, match="another length"):
+        ps.open(path, layout="uint16", eos_id=7)
+    assert [one.code for one in ps.verify(path, layout="uint16")] == ["raw-tokens.loss-mask"]

@@ -402,7 +402,11 @@ def require_same_schema(schema: Any, first: Any, path: str) -> None:
     """All files of a dataset have the same columns; raises `Unsupported`."""
     if not schema.equals(first):
         shown = [", ".join(f"{one.name}: {one.type}" for one in each) for each in (schema, first)]
-        raise Unsupported("the columns are not those of the first file", path=path, found=shown[0], expected=shown[1])
+        what, hint = (
+            "the columns are not those of the first file",
+            "Convert the files of each kind, and merge what they become",
+        )
+        raise Unsupported(what, path=path, found=shown[0], expected=shown[1], hint=hint)
 
 
 # --- columns -------------------------------------------------------------------------------------------------------

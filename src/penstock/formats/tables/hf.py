@@ -1,4 +1,4 @@
-"""hf: a dataset of Hugging Face `datasets` saved on disk (`save_to_disk`). Read-only.
+"""hf: a dataset of Hugging Face `datasets` saved on disk (`save_to_disk`), or one Arrow file. Read-only.
 
 | place | content |
 |---|---|
@@ -6,6 +6,8 @@
 | `state.json` | `_data_files`: names of the Arrow files, in order; `_fingerprint` |
 | `dataset_info.json` | features and what else is known |
 | `*.arrow` | Arrow's stream format (its file format is read too): a schema, then record batches, uncompressed |
+
+One Arrow file is a dataset by itself: `*.arrow`, `*.feather`, `*.ipc`, or any that begins with `ARROW1`.
 
 A record batch is decoded as a whole. Images and audio stay as they are stored: `{"bytes": …, "path": …}`.
 
@@ -23,7 +25,7 @@ import msgspec
 
 from penstock._optional import require
 from penstock.abc import Store
-from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, Truncated, UnsafeData, Unsupported
+from penstock.errors import ConfigError, Corrupt, Denied, FormatError, NotFound, Truncated, UnsafeData, Unsupported
 from penstock.formats._read_only import refuse_to_create, repair_nothing
 from penstock.formats._unlisted import find_unlisted
 from penstock.formats.tables.arrow import (
@@ -42,6 +44,8 @@ STATE = "state.json"
 INFO = "dataset_info.json"
 SPLITS = "dataset_dict.json"
 _FILE_MAGIC = b"ARROW1"
+_STREAM_MAGIC = b"\xff\xff\xff\xff"
+_SUFFIXES = (".arrow", ".feather", ".ipc")
 _END = b"\xff\xff\xff\xff\0\0\0\0"
 _MOST_JSON_BYTES = 1 << 26
 _DATA_FILE = re.compile(r"data-\d+-of-\d+\.arrow")
@@ -90,7 +94,7 @@ class HfBlocks:
 
 
 def open_hf(store: Store, path: str, options: OpenOptions) -> ArrowSource:
-    """The rows of a saved dataset, or of one split of a saved DatasetDict.
+    """The rows of a saved dataset, of one split of a saved DatasetDict, or of one Arrow file.
 
     Raises:
         NotFound: nothing is there, or no such split.
@@ -99,11 +103,24 @@ def open_hf(store: Store, path: str, options: OpenOptions) -> ArrowSource:
         MissingExtra: pyarrow is not installed.
     """
     root = path.rstrip("/") or path
-    folder = split_folder(store, root, options.split)
-    files = _files_of(store, folder)
+    if is_arrow_file(store, root):
+        if options.split is not None:
+            raise ConfigError("one file without splits", path=root, found=f"split={options.split!r}")
+        files = [root]
+    else:
+        files = _files_of(store, split_folder(store, root, options.split))
     mapped = options.read != "pread"
     again = (open_hf, (store, path, options))
     return ArrowSource(store, root, "hf", files, options, lambda: load_blocks(store, files, mapped), again)
+
+
+def is_arrow_file(store: Store, path: str) -> bool:
+    """Whether a path is a file that begins as Arrow's do; a stream, which is known by little, by its suffix too."""
+    try:
+        head = store.get(path, 0, 8)
+    except (NotFound, Denied):
+        return False
+    return head.startswith(_FILE_MAGIC) or (head.startswith(_STREAM_MAGIC) and path.endswith(_SUFFIXES))
 
 
 def split_folder(store: Store, root: str, split: str | None) -> str:
@@ -273,11 +290,13 @@ def _stream_batches(file: Any, schema: Any, path: str) -> Iterator[tuple[int, in
 
 class _Hf:
     name = "hf"
-    traits = Traits(splits=True, remote=True, verify=True, made_by="Hugging Face datasets")
+    traits = Traits(splits=True, remote=True, verify=True, suffixes=_SUFFIXES, made_by="Hugging Face datasets")
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
-        """By the files that `save_to_disk` leaves."""
+        """By the files that `save_to_disk` leaves, or the first bytes of a file."""
         root = path.rstrip("/") or path
+        if is_arrow_file(store, root):
+            return Sniff(True, "it begins as Arrow's files do")
         if store.exists(f"{root}/{SPLITS}"):
             return Sniff(True, f"it has {SPLITS}")
         if store.exists(f"{root}/{STATE}") and store.exists(f"{root}/{INFO}"):
@@ -294,8 +313,10 @@ class _Hf:
         except (FormatError, UnsafeData) as error:
             where = str(error.path or path)
             return [Finding(f"{self.name}.damaged", "error", where, None, str(error.found or error.what))]
-        folder = split_folder(store, path.rstrip("/") or path, options.split)
         found = check_blocks(source, self.name, depth)
+        if source.files[1] == (source.path,):
+            return found
+        folder = split_folder(store, path.rstrip("/") or path, options.split)
         found += [] if found else _check_features(store, folder, source)
         return found + find_unlisted(store, folder, _files_of(store, folder), _DATA_FILE, "hf.unlisted")
 

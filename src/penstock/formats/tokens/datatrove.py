@@ -5,7 +5,7 @@
 | `X.ds` | token ids, uint16 or uint32, without a header |
 | `X.ds.index` | u64 for each document: the token after its last one |
 | `X.ds.metadata` | text: `tokenizer|token width`, number of tokens, the same for people; may be missing |
-| `X.ds.loss` | a byte for each token, whether it counts in the loss; may be missing, and is not read |
+| `X.ds.loss` | a byte for each token, whether it counts in the loss; may be missing |
 
 The width is that of the metadata, else `layout="uint16"` or `"uint32"`, else the file's size divided by the last end.
 
@@ -128,8 +128,7 @@ def open_datatrove(store: Store, path: str, options: OpenOptions) -> RunSource:
     ids = FileIds(store, path, 0, found.num_tokens, dtype_for(found.token_bytes, "<"), options.read)
     index = index_path(path)
     head = store.size(path).to_bytes(8, "little") + store.size(index).to_bytes(8, "little")
-    loss = ("loss mask",) if store.exists(path + ".loss") else ()
-    opening = Opening("datatrove", open_datatrove, store, path, options, head, (("index", index),), only_here=loss)
+    opening = Opening("datatrove", open_datatrove, store, path, options, head, (("index", index),))
     return RunSource(opening, ids, IndexBorders(partial(read_starts, store, path, found)), options.eos_id)
 
 

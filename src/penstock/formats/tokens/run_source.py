@@ -165,7 +165,6 @@ class Opening:
         head: the format's own index or header, for the fingerprint.
         more_files: `(name, path)` of further files of the dataset.
         params: of the recipe, beside format, path and `eos_id`.
-        only_here: what the files hold beside documents of tokens.
         is_folder: `path` is a folder, and the tokens are in `more_files`.
     """
 
@@ -177,7 +176,6 @@ class Opening:
     head: bytes
     more_files: tuple[tuple[str, str], ...] = ()
     params: tuple[tuple[str, Any], ...] = ()
-    only_here: tuple[str, ...] = ()
     is_folder: bool = False
 
     @property
@@ -249,11 +247,6 @@ class RunSource:
     def kept_key(self) -> str:
         """By what this host keeps what it derives of these data; see `penstock._digest`."""
         return files_key(self.fingerprint, self._opening.store, (path for _, path in self._opening.files))
-
-    @property
-    def only_here(self) -> tuple[str, ...]:
-        """What the files hold beside documents of tokens, and other formats have no place for."""
-        return self._opening.only_here
 
     @property
     def derived(self) -> DerivedCache | None:

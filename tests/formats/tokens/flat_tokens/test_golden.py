@@ -85,6 +85,21 @@ def test_windows_and_labels(groups: Path, expected: dict[str, Any]) -> None:
             assert batch["loss_mask"].all()
 
 
+def test_one_document_a_window(groups: Path, expected: dict[str, Any]) -> None:
+    count = 0
+    for name, split, held in arrays(expected):
+        source = opened(groups / name, split=split)
+        for length, rows in held["unpacked_truncate_pad"].items():
+            batch = ps.Whole(int(length), labels="start-zero")(source).get_batch(range(rows["rows"]))
+            assert len(source) == rows["rows"]
+            assert sha(batch["inputs"].astype("<u4")) == rows["sha256_inputs_u32le"], (name, length)
+            assert sha(batch["targets"].astype("<u4")) == rows["sha256_targets_u32le"], (name, length)
+            lengths = np.minimum(np.diff(source.doc_starts), int(length))
+            np.testing.assert_array_equal(batch["loss_mask"].sum(axis=1), lengths)
+            count += 1
+    assert count > 30
+
+
 def test_the_example_of_the_document(groups: Path) -> None:
     source = opened(groups / "seed" / "v2")
     whole = ps.Chunk(8, labels="start-zero")(source)[0]

@@ -1,0 +1,100 @@
+"""Loss masks that other tools leave beside tokens, a byte a token without a header, read as the plane `loss_mask`.
+
+| tokens | mask | made by |
+|---|---|---|
+| `X.ds` | `X.ds.loss` | datatrove |
+| `token_ids….npy` | `labels_mask….npy` | open-instruct, for OLMo-core's `label_mask_paths` |
+
+A byte that is not 0 counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._planes import DROP, LOSS_MASK
+from penstock.abc import Store
+from penstock.errors import Truncated
+from penstock.formats._planes import PlaneValues, require_inside
+from penstock.store.fingerprint import sample_fingerprint
+from penstock.types import Finding, IntArray, ReadMode
+
+_TOKENS, _MASK = "token_ids", "labels_mask"
+
+
+def mask_path(format: str, path: str) -> str | None:
+    """Where the mask of a file of tokens would be; None where nobody leaves one."""
+    if format == "datatrove":
+        return path + ".loss"
+    folder, slash, name = path.rpartition("/")
+    if format == "raw-tokens" and name.startswith(_TOKENS) and name.endswith(".npy"):
+        return folder + slash + _MASK + name.removeprefix(_TOKENS)
+    return None
+
+
+@dataclass(frozen=True)
+class MaskFile:
+    """A mask in its file; see `penstock._planes.Plane`. Thread-safe, picklable.
+
+    Attributes:
+        num_tokens: its values.
+        file: they, a byte each.
+    """
+
+    num_tokens: int
+    file: PlaneValues
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the values: bool."""
+        return np.dtype(np.bool_)
+
+    @cached_property
+    def identity(self) -> tuple[str, str, str]:
+        """What a fingerprint counts of it: name, dtype, and a digest of samples of its bytes."""
+        store, path = self.file.place
+        return LOSS_MASK, "bool", sample_fingerprint(store, "loss mask", b"", [(LOSS_MASK, path)])
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """bool[stop - start]: the values of tokens `[start, stop)`; raises `IndexError`."""
+        require_inside(start, stop, self.num_tokens)
+        return self.file.read(start, stop) != 0
+
+    def gather(self, starts: IntArray, length: int) -> NDArray[Any]:
+        """bool[len(starts), length]: one window a row; raises `IndexError`."""
+        starts = np.asarray(starts, np.int64)
+        if starts.size:
+            require_inside(int(starts.min()), int(starts.max()) + length, self.num_tokens)
+        return self.file.gather(starts, length) != 0
+
+
+def mask_beside(format: str, store: Store, path: str, num_tokens: int, read: ReadMode) -> MaskFile | None:
+    """The mask beside tokens; None where there is none.
+
+    Raises:
+        Truncated: it is of another length than the tokens.
+        UnsafeData: it is a pipe or a device.
+    """
+    beside = mask_path(format, path)
+    if beside is None or not store.exists(beside):
+        return None
+    size_bytes = store.size(beside)
+    if size_bytes != num_tokens:
+        what, expected = "the loss mask is of another length than the tokens", f"{num_tokens} bytes, one a token"
+        raise Truncated(what, path=beside, found=f"{size_bytes} bytes", expected=expected, hint=f"Restore it. {DROP}")
+    return MaskFile(num_tokens, PlaneValues(store, beside, num_tokens, np.dtype("u1"), read))
+
+
+def check_mask(format: str, store: Store, path: str, num_tokens: int) -> list[Finding]:
+    """What is wrong with the mask beside tokens."""
+    try:
+        mask_beside(format, store, path, num_tokens, "pread")
+    except Truncated as error:
+        what, where = f"{error.what}: {error.found}", str(error.path)
+        return [Finding(f"{format}.loss-mask", "error", where, None, what, str(error.expected), error.hint)]
+    return []
