@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import ConfigError, Corrupt, Denied, NotFound, PenstockError, Unreachable
+from penstock.errors import ConfigError, Corrupt, Denied, NotFound, PenstockError, Unreachable, UnsafeData
 from penstock.formats.jsonl.several import SUFFIXES
 from penstock.prepare.tokens import inputs as module
 from penstock.prepare.tokens.inputs import InputFile, changed_since, describe_inputs, find_paths
@@ -125,7 +125,7 @@ def test_refusals(tree: Path) -> None:
         (["*.csv"], NotFound, "no file fits"),
         (["empty"], NotFound, "no JSONL file"),
         (["b.jsonl", "*.jsonl"], ConfigError, "named twice"),
-        (["pipe"], ConfigError, "not a regular file"),
+        (["pipe"], UnsafeData, "no regular file"),
         (["a"], ConfigError, "leads back"),
     ]:
         with pytest.raises(error, match=words):
