@@ -168,7 +168,7 @@ ALLOWED: dict[str, str] = {
     **dict.fromkeys(
         (f"load/plan:{one}" for one in ("_about_weights", "_sources")), "names of children down a tree of streams"
     ),
-    "view/facts/places:_identity": "compares two local paths",
+    "view/facts/places:_are_same": "compares two paths as recipes have them",
     "view/facts/disk:_name_in": "a path as the place's own store lists it, shortened for people",
     "view/pages/targets:_mark": "asks when a local dataset was changed",
     "executors/processes:_stopped_in": "asks the system which processes of this one are stopped",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from penstock.errors import ConfigError, NotFound
 from penstock.load.explain import explain_document, run_of
 from penstock.load.inverse import OneOf, Wanted
 from penstock.load.plan import once
-from penstock.store.place import place_of as at_path
+from penstock.store.resolve import same_file
 from penstock.types import Extent
 from penstock.view.facts.bounds import MOST_SAMPLE_BYTES
 from penstock.view.facts.opening import Opened, OpenedRun
@@ -108,11 +107,11 @@ def location(opened: Opened, index: int) -> Location:
 
 def of_dataset(opened: Opened, index: int) -> OneOf:
     """A sample of one dataset, for `reads_of`: a run may read others that have its key or number."""
-    mine = _identity(opened.source.recipe())
+    mine = _path_and_split(opened.source.recipe())
     key = None if opened.is_tokens else place_of(opened.source, index).key
 
     def index_in(source: Any) -> int | None:
-        if mine is None or _identity(source.recipe()) != mine:
+        if not _are_same(mine, _path_and_split(source.recipe())):
             return None
         is_whole, keyed = len(source) == len(opened), source if isinstance(source, SupportsKeys) else None
         if key is None or keyed is None or is_whole:
@@ -125,12 +124,14 @@ def of_dataset(opened: Opened, index: int) -> OneOf:
     return OneOf(f"{opened.name}, {index:,}", index_in)
 
 
-def _identity(recipe: Mapping[str, Any]) -> tuple[str, Any] | None:
+def _path_and_split(recipe: Mapping[str, Any]) -> tuple[str, Any] | None:
     """Where a source lies, and which split it is of; None for what is made of sources."""
-    if recipe.get("kind") != "open" or not isinstance(recipe.get("path"), str):
-        return None
-    place = at_path(recipe["path"])
-    return os.path.realpath(place.path) if place.is_local else place.path, recipe.get("split")
+    path = recipe.get("path") if recipe.get("kind") == "open" else None
+    return (path, recipe.get("split")) if isinstance(path, str) else None
+
+
+def _are_same(one: tuple[str, Any] | None, other: tuple[str, Any] | None) -> bool:
+    return one is not None and other is not None and one[1] == other[1] and same_file(one[0], other[0])
 
 
 def reads_of(run: OpenedRun, key: Wanted, *, steps: int | None = None) -> Reads:
