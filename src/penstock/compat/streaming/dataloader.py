@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from penstock._optional import require
+from penstock.compat.streaming.base import distributed
 from penstock.compat.streaming.dataset import StreamingDataset
 from penstock.errors import ConfigError
 
@@ -77,7 +77,7 @@ class StreamingDataLoader(_data.DataLoader):
         dataset: Any = self.dataset
         if not isinstance(dataset, StreamingDataset):
             return None
-        ranks = int(os.environ.get("WORLD_SIZE", "1")) // (dataset.replication or 1)
+        ranks = distributed.get_world_size() // (dataset.replication or 1)
         return dataset.state_dict(self.num_samples_yielded * ranks, False)
 
     def load_state_dict(self, obj: Mapping[str, Any]) -> None:

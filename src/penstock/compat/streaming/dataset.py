@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -14,6 +13,7 @@ import numpy as np
 
 from penstock._pool import Pool
 from penstock._resolved import samples_of
+from penstock.compat.streaming.base import distributed
 from penstock.compat.streaming.bases import IterableDataset, worker_info
 from penstock.compat.streaming.checks import check_cache_limit, check_sampling, check_streams, warn_of_blocks
 from penstock.compat.streaming.epochs import Epochs, Worker
@@ -148,7 +148,7 @@ class StreamingDataset(IterableDataset):
         several = len(self._sources) > 1
         self.source: Any = ConcatSource(tuple(self._sources), as_stored=True) if several else self._sources[0]
         self.num_samples, self.epoch_size = len(self.source), self._weigh()
-        self.length = -(-self.epoch_size // max(1, _ranks() // (replication or 1)))
+        self.length = -(-self.epoch_size // max(1, distributed.get_world_size() // (replication or 1)))
         if batch_size is not None:
             self._check_order()
 
@@ -272,7 +272,7 @@ class StreamingDataset(IterableDataset):
         worker = self._worker()
         epoch, state = self._epochs.begin(worker)
         ids = self._order(self._sources, worker.count, state).worker_ids(
-            epoch=epoch, rank=_rank(), worker=worker.number
+            epoch=epoch, rank=distributed.get_rank(), worker=worker.number
         )
         ids = with_substitutes(self.source, ids)
         if self._is_own():
@@ -311,11 +311,11 @@ class StreamingDataset(IterableDataset):
             what = "Please pass `batch_size` to StreamingDataset: iterating needs the samples of a DataLoader's batch"
             raise ConfigError(what, found=self.batch_size)
         weighted = [(source, stream.weight) for source, stream in zip(sources, self.streams, strict=True)]
-        per_node = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        per_node = distributed.get_local_world_size()
         options = {name: getattr(self, name) for name in _SHOWN}
         made = StreamingOrder(
             weighted,
-            world=(_ranks() // per_node, per_node, workers),
+            world=(distributed.get_world_size() // per_node, per_node, workers),
             batch_size=self.batch_size,
             epoch_size=self._epoch_size_given,
             **options,
@@ -448,11 +448,3 @@ def _samples_or_none(source: Any, ids: IntArray) -> list[Any]:
         return samples_of(source, ids)
     except PenstockError:
         return [None] * len(ids)
-
-
-def _rank() -> int:
-    return int(os.environ.get("RANK", "0"))
-
-
-def _ranks() -> int:
-    return int(os.environ.get("WORLD_SIZE", "1"))

@@ -8,12 +8,10 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
-import xxhash
-
 from penstock._limits import MOST_TOKEN_ID
 from penstock._optional import require
 from penstock.errors import Corrupt, NotFound, PenstockError
-from penstock.prepare.tokens.tokenizer_json import parse_tokenizer, require_loadable
+from penstock.prepare.tokens.tokenizer_json import parse_tokenizer, require_loadable, tokenizer_digest
 from penstock.store.hub_cache import located
 from penstock.store.local import LocalStore
 from penstock.store.resolve import local_path
@@ -116,7 +114,7 @@ def load_vocabulary(tokenizer: str | os.PathLike[str]) -> Vocabulary:
 
 
 def _digests(data: bytes) -> frozenset[str]:
-    return frozenset(xxhash.xxh3_128_hexdigest(data + more) for more in (b"", b"\0split"))
+    return frozenset(tokenizer_digest(data, split_special_tokens=splits) for splits in (False, True))
 
 
 def _of_pieces(pieces: Any, digests: frozenset[str]) -> Vocabulary:

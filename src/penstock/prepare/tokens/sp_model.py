@@ -12,12 +12,11 @@ import json
 import os
 from typing import Any
 
-import xxhash
-
 from penstock._naming import nearest
 from penstock._optional import require
 from penstock.errors import ConfigError, Corrupt
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
+from penstock.prepare.tokens.tokenizer_json import tokenizer_digest
 
 
 def sentencepiece_spec(data: bytes, path: str, *, eos: str | None) -> TokenizerSpec:
@@ -55,7 +54,7 @@ def sentencepiece_spec(data: bytes, path: str, *, eos: str | None) -> TokenizerS
         name=os.path.basename(path),
         path=path,
         json=data,
-        digest=xxhash.xxh3_128_hexdigest(data),
+        digest=tokenizer_digest(data),
         vocab_size=size,
         max_token_id=size - 1,
         special_tokens=False,

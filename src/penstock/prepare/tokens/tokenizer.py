@@ -15,13 +15,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import xxhash
-
 from penstock._naming import nearest
 from penstock._optional import require
 from penstock.codec.tokens import token_bytes_for_id, token_bytes_for_vocab
 from penstock.errors import ConfigError, Corrupt, NotFound
-from penstock.prepare.tokens.tokenizer_json import no_panics, parse_tokenizer, require_loadable
+from penstock.prepare.tokens.tokenizer_json import no_panics, parse_tokenizer, require_loadable, tokenizer_digest
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.store.resolve import absolute, local_path
@@ -128,7 +126,7 @@ def load_spec(
         name=os.path.basename(path),
         path=file,
         json=data,
-        digest=xxhash.xxh3_128_hexdigest(data + b"\0split" * split_special_tokens),
+        digest=tokenizer_digest(data, split_special_tokens=split_special_tokens),
         vocab_size=tokenizer.get_vocab_size(with_added_tokens=False),
         max_token_id=max(vocab.values()),
         special_tokens=special_tokens,

@@ -76,6 +76,11 @@ def parse_tokenizer(data: bytes, path: str) -> Any:
             raise Corrupt("this is no tokenizer.json", path=path, found=str(error), hint=_HINT) from error
 
 
+def tokenizer_digest(data: bytes, *, split_special_tokens: bool = False) -> str:
+    """What a side file says of the tokenizer that made its tokens: of its file, and of a setting that is not in it."""
+    return xxhash.xxh3_128_hexdigest(data + b"\0split" * split_special_tokens)
+
+
 def require_loadable(data: bytes, path: str) -> None:
     """Refuse a file that would end the process which loads it. It is loaded in another one, once for equal files.
 

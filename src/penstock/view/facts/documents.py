@@ -11,8 +11,7 @@ import numpy as np
 from penstock._planes import LOSS_MASK, planes_of
 from penstock.errors import ConfigError, TooLarge
 from penstock.view.facts.figures import at_hand
-from penstock.view.facts.opening import Opened
-from penstock.view.facts.run import MOST_NODES
+from penstock.view.facts.opening import Opened, leaves_of
 from penstock.view.facts.samples import read_whole
 from penstock.view.facts.token_run import MOST_TOKENS, TokenRun, tokens
 
@@ -96,12 +95,5 @@ def raw_sample(opened: Opened, index: int) -> dict[str, Any]:
 
 def eos_of(node: Any) -> int | None:
     """The id that ends documents of everything that a stream draws from; None where they differ, or nothing says it."""
-    found: set[int | None] = set()
-    waiting, left = [node], MOST_NODES
-    while waiting and left:
-        one, left = waiting.pop(), left - 1
-        below = list(one.children().values()) if hasattr(type(one), "children") else []
-        waiting += below
-        if not below:
-            found.add(getattr(one, "eos_id", None))
+    found = {getattr(one, "eos_id", None) for one in leaves_of(node)}
     return found.pop() if len(found) == 1 else None

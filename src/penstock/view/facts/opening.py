@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -37,7 +36,8 @@ Target: TypeAlias = str | os.PathLike[str] | Source[Any]
 Refuse: TypeAlias = Callable[[Sequence[str], str], None]
 
 RECIPES = (".yaml", ".yml", ".json")
-_MOST_LEAVES = 500
+MOST_NODES = 500
+"""Nodes of a stream that are told or looked at."""
 _AS_STORED = ("webdataset", "folder")
 _STORED_KINDS = ("image", "images", "pickle")
 
@@ -244,7 +244,7 @@ def other_tokenizer(data: Any, tokenizer: str | None, vocabulary: Callable[[], V
     if tokenizer is None:
         return None
     names = {place_of(tokenizer).name, place_of(tokenizer).folder().name}
-    for one in islice(_leaves(data), _MOST_LEAVES):
+    for one in leaves_of(data):
         known = manifest_of(one)
         if known is None or known.tokenizer_digest is None or known.tokenizer in names:
             continue
@@ -258,12 +258,15 @@ def other_tokenizer(data: Any, tokenizer: str | None, vocabulary: Callable[[], V
     return None
 
 
-def _leaves(node: Any) -> Iterator[Any]:
-    children = node.children() if hasattr(type(node), "children") else {}
-    if not children:
-        yield node
-    for child in children.values():
-        yield from _leaves(child)
+def leaves_of(node: Any) -> Iterator[Any]:
+    """The sources that a stream draws from, in order; of the first `MOST_NODES` that it is made of."""
+    waiting, left = [node], MOST_NODES
+    while waiting and left:
+        one, left = waiting.pop(), left - 1
+        below = list(one.children().values()) if hasattr(type(one), "children") else []
+        waiting += reversed(below)
+        if not below:
+            yield one
 
 
 def is_recipe(target: object) -> bool:

@@ -15,9 +15,8 @@ from penstock.errors import ConfigError
 from penstock.load.metrics import SourceMetrics, sources_so_far
 from penstock.load.plan import SourcePlan, once, plan
 from penstock.mix import Blend, Epochs, Stages
-from penstock.view.facts.opening import OpenedRun
+from penstock.view.facts.opening import MOST_NODES, OpenedRun
 
-MOST_NODES = 500
 MOST_POINTS = 200
 """Steps at which a curve has a point, unless fewer are asked for."""
 
