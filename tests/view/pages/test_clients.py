@@ -6,13 +6,14 @@ import json
 import os
 import pickle
 import re
+import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,17 @@ class Server:
         return opened
 
 
+def whole(opened: socket.socket) -> bytes:
+    """What comes until the other side ends."""
+    got = bytearray()
+    try:
+        while data := opened.recv(1 << 16):
+            got += data
+    except ConnectionResetError:
+        pass
+    return bytes(got)
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     path = tmp_path / "a.jsonl"
@@ -67,27 +79,38 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def test_open_sockets_lock_nobody_out(server: Server) -> None:
-    held = [server.raw(b"GET / HTTP/1.1\r\nX-Slow: ") for _ in range(4 * MOST_WAITING)]
-    for _ in range(3):
-        assert httpx.get(server.url, timeout=PATIENCE_S).status_code == 200
-    for one in held:
-        one.close()
+    with ExitStack() as held:
+        for _ in range(4 * MOST_WAITING):
+            held.enter_context(server.raw(b"GET / HTTP/1.1\r\nX-Slow: "))
+        for _ in range(3):
+            assert httpx.get(server.url, timeout=PATIENCE_S).status_code == 200
 
 
 def test_a_flood_of_refused_requests(server: Server) -> None:
     """Each is answered once and its connection closed, whoever does not read the answer."""
     many = b"GET /wrong/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 200
-    held = [server.raw(many) for _ in range(3 * MOST_WAITING)]
-    assert httpx.get(server.url, timeout=PATIENCE_S).status_code == 200
-    answered = b""
-    try:
-        while data := held[-1].recv(1 << 16):
-            answered += data
-    except ConnectionResetError:
-        pass
-    assert answered.count(b"HTTP/1.1 404") == 1
-    for one in held:
-        one.close()
+    with ExitStack() as held:
+        for _ in range(3 * MOST_WAITING):
+            last = held.enter_context(server.raw(many))
+        assert httpx.get(server.url, timeout=PATIENCE_S).status_code == 200
+        assert whole(last).count(b"HTTP/1.1 404") == 1
+
+
+@pytest.mark.parametrize("theirs", [b"", b"GET /wrong/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"])
+def test_a_request_is_answered_whatever_comes_with_it(server: Server, theirs: bytes) -> None:
+    """Many connections at once, before the server looks at any: the first one's request is whole, and is begun."""
+    path = server.url.partition(str(server.port))[2]
+    ours = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nConnection: close\r\n\r\n".encode()
+    for _ in range(5):
+        with ExitStack() as held:
+            server.process.send_signal(signal.SIGSTOP)
+            try:
+                first = held.enter_context(server.raw(ours))
+                for _ in range(MOST_WAITING + 40):
+                    held.enter_context(server.raw(theirs))
+            finally:
+                server.process.send_signal(signal.SIGCONT)
+            assert whole(first).startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize(
@@ -172,13 +195,7 @@ def test_who_reads_nothing_is_let_go() -> None:
     with serving(Limits(send_seconds=0.3), pours) as port, socket.create_connection(("127.0.0.1", port)) as opened:
         opened.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         threading.Event().wait(2)
-        got = 0
-        try:
-            while data := opened.recv(1 << 16):
-                got += len(data)
-        except ConnectionResetError:
-            pass
-        assert got < 1 << 26
+        assert len(whole(opened)) < 1 << 26
     with serving(Limits(send_seconds=30), pours) as port:
         assert len(httpx.get(f"http://127.0.0.1:{port}/", timeout=PATIENCE_S).content) == 1 << 26
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 import socket
@@ -9,13 +10,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from starlette.testclient import TestClient
 
 from penstock.view.pages.app import FORMS, PAGES, make_app
-from penstock.view.pages.guard import Guard, hosts_of
+from penstock.view.pages.guard import MOST_REQUESTS, Guard, hosts_of
 from penstock.view.pages.targets import Settings, Targets
 
 TOKEN = "a-token-that-nobody-guesses"
@@ -54,6 +56,40 @@ def test_a_server_for_others_goes_by_its_own_names() -> None:
     assert open_to_all.allow(socket.gethostname())
     assert not open_to_all.allow("evil.example")
     assert not hosts_of("127.0.0.1").allow("10.1.2.3")
+
+
+def test_more_at_once_are_told_to_come_again() -> None:
+    """Of those that know the token; strangers take nobody's place."""
+
+    async def asked() -> tuple[list[int], list[int]]:
+        go_on = asyncio.Event()
+
+        async def waits(_scope: Any, _receive: Any, send: Any) -> None:
+            await go_on.wait()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+
+        guard = Guard(waits, TOKEN, hosts_of("127.0.0.1"))
+
+        async def ask(token: str) -> int:
+            scope = {"type": "http", "path": f"/{token}/", "method": "GET", "headers": [(b"host", b"localhost")]}
+            got: list[Any] = []
+
+            async def send(message: Any) -> None:
+                got.append(message)
+
+            await guard(scope, None, send)  # type: ignore[arg-type]
+            return got[0]["status"]
+
+        strangers = [await ask("wrong") for _ in range(MOST_REQUESTS)]
+        held = [asyncio.create_task(ask(TOKEN)) for _ in range(MOST_REQUESTS)]
+        await asyncio.sleep(0)
+        more = await ask(TOKEN)
+        go_on.set()
+        return strangers, [more, *await asyncio.gather(*held), await ask(TOKEN)]
+
+    strangers, known = asyncio.run(asked())
+    assert strangers == [404] * MOST_REQUESTS
+    assert known == [503] + [200] * (MOST_REQUESTS + 1)
 
 
 @pytest.mark.parametrize("token", ["", "wrong", TOKEN[:-1], TOKEN + "x", TOKEN.upper(), "%00", "%E2%98%83"])

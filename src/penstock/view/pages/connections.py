@@ -21,6 +21,9 @@ MOST_WAITING = 64
 REQUEST_SECONDS = 20.0
 """So long a connection may be open without a whole request."""
 
+TURNS_TO_BEGIN = 3
+"""Turns of the event loop from a connection's opening until a request that is there was read and begun."""
+
 SEND_SECONDS = 60.0
 """Who takes less than the 64 KiB that are buffered in this time reads no more."""
 
@@ -46,7 +49,8 @@ class Connections:
         self._app = app
         self._limits = limits or Limits()
         self._open: dict[Key, asyncio.Transport] = {}
-        self._waiting: dict[Key, asyncio.TimerHandle] = {}  # the oldest first
+        self._waiting: dict[Key, _Wait] = {}  # the oldest first
+        self._waits_so_far = 0
 
     def protocol(self, inner: Callable[..., asyncio.Protocol]) -> Callable[..., asyncio.Protocol]:
         """The server's protocol, of connections that this knows."""
@@ -76,7 +80,7 @@ class Connections:
         try:
             await self._app(scope, receive, sending)
         finally:
-            if key in self._open:
+            if key in self._open and not transport.is_closing():
                 self._waits(key, transport)
 
     def opened(self, transport: asyncio.Transport) -> None:
@@ -92,17 +96,36 @@ class Connections:
         self._waits_no_more(key)
 
     def _waits(self, key: Key, transport: asyncio.Transport) -> None:
-        while len(self._waiting) >= self._limits.most_waiting:
-            oldest = next(iter(self._waiting))
+        late = asyncio.get_running_loop().call_later(self._limits.request_seconds, transport.abort)
+        self._waits_so_far += 1
+        self._waiting[key] = _Wait(self._waits_so_far, late)
+        if len(self._waiting) > self._limits.most_waiting:
+            self._end_the_oldest(self._waits_so_far, TURNS_TO_BEGIN)
+
+    def _end_the_oldest(self, last: int, turns: int) -> None:
+        """Of those up to this number, as many as are too many, once each had its turns to be read and begun."""
+        if turns:
+            asyncio.get_running_loop().call_soon(self._end_the_oldest, last, turns - 1)
+            return
+        while len(self._waiting) > self._limits.most_waiting:
+            oldest, wait = next(iter(self._waiting.items()))
+            if wait.number > last:
+                return
             self._waits_no_more(oldest)
             self._open[oldest].abort()
-        loop = asyncio.get_running_loop()
-        self._waiting[key] = loop.call_later(self._limits.request_seconds, transport.abort)
 
     def _waits_no_more(self, key: Key) -> None:
-        late = self._waiting.pop(key, None)
-        if late is not None:
-            late.cancel()
+        wait = self._waiting.pop(key, None)
+        if wait is not None:
+            wait.late.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """How many waited before and with it, and what ends it when its time is over."""
+
+    number: int
+    late: asyncio.TimerHandle
 
 
 class _Known(asyncio.Protocol):

@@ -37,6 +37,9 @@ _ALWAYS = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
 )
+MOST_REQUESTS = 128
+"""Under way at once, of those that know the token: more are told to come again."""
+
 _METHODS = ("GET", "HEAD", "POST")
 _NAVIGATIONS = ("navigate",)
 
@@ -88,6 +91,7 @@ class Guard:
         self._app = app
         self._token = token.encode()
         self._hosts = hosts
+        self._under_way = 0
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer, or refuse."""
@@ -102,7 +106,14 @@ class Guard:
         if not slash:
             await _answer(send, 307, b"", [(b"location", first.encode() + b"/")])
             return
-        await self._app({**scope, "root_path": f"/{first}", "path": f"/{first}/{rest}"}, receive, _told(send))
+        if self._under_way >= MOST_REQUESTS:
+            await _answer(send, 503, b"Too many pages are asked for at once.\n", [(b"retry-after", b"1")])
+            return
+        self._under_way += 1
+        try:
+            await self._app({**scope, "root_path": f"/{first}", "path": f"/{first}/{rest}"}, receive, _told(send))
+        finally:
+            self._under_way -= 1
 
     def _refused(self, scope: Message, headers: dict[bytes, bytes]) -> tuple[int, bytes] | None:
         hosts = [value for name, value in scope["headers"] if name == b"host"]

@@ -14,7 +14,9 @@ from penstock.view.pages.connections import Connections
 from penstock.view.pages.guard import Guard, hosts_of
 from penstock.view.pages.targets import Settings, Targets
 
-_MOST_REQUESTS = 128
+_MOST_ACCEPTED = 128
+"""Connections at once: between two of these many, those that wait too long are ended."""
+
 _GRACE_SECONDS = 1
 
 
@@ -58,7 +60,7 @@ def view(
     http: Any = connections.protocol(H11Protocol)
     config = uvicorn.Config(
         connections, log_level="error", access_log=False, lifespan="off", ws="none", http=http, server_header=False,
-        limit_concurrency=_MOST_REQUESTS, timeout_graceful_shutdown=_GRACE_SECONDS,
+        backlog=_MOST_ACCEPTED, timeout_graceful_shutdown=_GRACE_SECONDS,
         proxy_headers=False,
     )  # fmt: skip
     server = uvicorn.Server(config)
@@ -82,7 +84,7 @@ def view(
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=128)
+        return socket.create_server((host, port), family=family, backlog=_MOST_ACCEPTED)
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise ConfigError(
