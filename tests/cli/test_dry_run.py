@@ -10,14 +10,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.cli.main import main
+from penstock.cli._commands import COMMANDS
+from penstock.cli.main import cli, main
 from penstock.store.resolve import resolve
 
 TOKENIZER = Path(__file__).parents[1] / "golden/modalities/tokenizers/bpe2/tokenizer.json"
+
+NO_DRY_RUN = {
+    "demo": "makes its own data, in a folder of its own",
+    "prepare": "what it would do is asked for on a terminal before it is done",
+}
+"""Verbs with `--overwrite` or `-o` alone."""
 
 LINES = (
     "filter a.jsonl -o o.jsonl --where 'n > 3'",
@@ -31,6 +39,25 @@ LINES = (
     "merge t.pbin t.pbin -o o.idx --to megatron",
     "merge mds mds -o o",
     "merge tars2 tars -o o",
+    "chunk a.jsonl -o o.jsonl --chunk-id 1 --num-chunks 2",
+    "chunk t.pbin -o there.jsonl.pbin --chunk-id 0 --num-chunks 3 --keep-map",
+    "shuffle a.jsonl -o o.jsonl --seed 3",
+    "shuffle t.pbin -o t2.pbin --seed 3 --workers 2",
+    "shuffle mds -o o --seed 3",
+    "shuffle tars -o o --seed 3",
+    "exclude a.jsonl --key k1 --reason asked",
+    "exclude a.jsonl --where 'n > 3' --reason asked --list new/list",
+    "exclude gone.jsonl --undo",
+    "exclude gone.jsonl --undo --key k2",
+    "purge gone.jsonl -o o.jsonl",
+    "purge gone.jsonl -o there.jsonl --overwrite",
+    "purge t.pbin -o o.pbin --list t.list",
+    "index a.jsonl",
+    "index a.jsonl --flavor energon --index-path o.jsonl.idx",
+    "index a.jsonl there.jsonl",
+    "index old.jsonl --overwrite",
+    "report a.jsonl -o o.html",
+    "report mds -o deep/o.html",
     "convert a.jsonl o --to mds",
     "convert a.jsonl o --to webdataset",
     "convert mds o.jsonl",
@@ -50,6 +77,36 @@ REFUSED = (
     "split a.jsonl -o shut/parts --ratio 3,1",
     "split tars -o tars_there --ratio 3,1",
     "merge a.jsonl t.pbin -o o.pbin",
+    "merge a.jsonl a.jsonl -o o.jsonl --keep-map",
+    "chunk a.jsonl -o there.jsonl --chunk-id 0 --num-chunks 2",
+    "chunk a.jsonl -o a.jsonl --chunk-id 0 --num-chunks 2 --overwrite",
+    "chunk a.jsonl -o o.jsonl --chunk-id 2 --num-chunks 2",
+    "chunk t.pbin -o shut/o.pbin --chunk-id 0 --num-chunks 2",
+    "chunk a.jsonl -o o.jsonl --chunk-id 0 --num-chunks 2 --keep-map --excludes nosuch",
+    "shuffle a.jsonl -o there.jsonl --seed 1",
+    "shuffle mds -o strangers --seed 1 --overwrite",
+    "shuffle t.pbin -o o.pbin --seed 1 --executor procesess",
+    "shuffle tars -o tars --seed 1 --overwrite",
+    "shuffle a.jsonl -o shut/o.jsonl --seed 1",
+    "exclude a.jsonl --key nosuch --reason asked",
+    "exclude a.jsonl --key k1",
+    "exclude a.jsonl --key k1 --reason asked --list strangers",
+    "exclude a.jsonl --key k1 --reason asked --list shut/list",
+    "exclude a.jsonl --key k1 --reason asked --also there.jsonl",
+    "index old.jsonl",
+    "index bad.jsonl",
+    "index old.jsonl bad.jsonl",
+    "index a.jsonl --index-path a.jsonl --overwrite",
+    "index a.jsonl --index-path shut/o.idx",
+    "report a.jsonl -o there.html",
+    "report a.jsonl -o notes.html --overwrite",
+    "report a.jsonl -o shut/o.html",
+    "report a.jsonl -o o.pdf",
+    "purge a.jsonl -o o.jsonl",
+    "purge gone.jsonl -o there.jsonl",
+    "purge gone.jsonl -o gone.jsonl --overwrite",
+    "purge gone.jsonl -o shut/o.jsonl",
+    "purge gone.jsonl -o o.parquet",
     "merge mds mds -o strangers --overwrite",
     "merge t.pbin -o there.jsonl/o.pbin",
     "convert a.jsonl mds --to mds",
@@ -95,6 +152,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     Path("a.jsonl").write_text(lines)
     Path("there.jsonl").write_text(lines[: lines.find("\n") + 1])
+    Path("gone.jsonl").write_text(lines)
+    ps.exclude("gone.jsonl", key=["k2", "k5"], reason="asked")
     with ps.create("t.pbin", format="pbin", token_bytes=2, eos_id=0) as writer:
         for length in range(1, 5):
             writer.write({"tokens": np.array([5] * length + [0], np.uint16)})
@@ -105,12 +164,25 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         with ps.create(name, format="webdataset") as writer:
             for row in rows:
                 writer.write({"__key__": f"{name}{row['n']}", "txt": row["text"]})
+    ps.exclude("t.pbin", indices=[1], reason="asked", list="t.list")
     for name in ("split", "strangers", "shut", "tars_there/tars_train"):
         os.makedirs(name)
     Path("split/a_train.jsonl").touch()
+    Path("one").write_text("1\n")
+    for name in ("there.html", "notes.html"):
+        Path(name).write_text("notes")
+    Path("bad.jsonl").write_text(lines + "{\n")
+    Path("old.jsonl").write_text(lines)
+    ps.index("old.jsonl", overwrite=True)
+    Path("old.jsonl").write_text(lines * 2)
     Path("tars_there/tars_train/x").touch()
     Path("strangers/notes").touch()
     return tmp_path
+
+
+def files_in(folder: Path) -> dict[str, bytes | None]:
+    """Path → bytes of all files, None of folders."""
+    return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(folder.rglob("*"))}
 
 
 def run(line: str, capsys: pytest.CaptureFixture[str]) -> tuple[Any, str, str]:
@@ -121,14 +193,17 @@ def run(line: str, capsys: pytest.CaptureFixture[str]) -> tuple[Any, str, str]:
 
 
 def test_no_call_writes(home: Path) -> None:
-    before = sorted(str(path) for path in home.rglob("*"))
+    before = files_in(home)
     where = os.environ | {"PENSTOCK_CACHE": str(home / "none")}
     done = subprocess.run(
         [sys.executable, "-c", WATCHED], input="\n".join(LINES), env=where, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stderr) == (0, "warning: everything fits, and nothing is left out\n")
+    told = [
+        one for one in done.stderr.splitlines() if not one.startswith("reads ")
+    ]  # what shuffle says before it begins
+    assert (done.returncode, told) == (0, ["warning: everything fits, and nothing is left out"])
     assert done.stdout.count("nothing was written (--dry-run)") == len(LINES)
-    assert sorted(str(path) for path in home.rglob("*")) == before
+    assert files_in(home) == before
 
 
 @pytest.mark.parametrize("line", REFUSED)
@@ -141,7 +216,10 @@ def test_what_is_refused_is_refused_for_the_same_reason(
         status, _, said = run(f"{line} --dry-run", capsys)
         assert (status, "Permission denied" in said) == (18, True), said
         return
-    dry, real = run(f"{line} --dry-run", capsys), run(line, capsys)
+    before = files_in(home)
+    dry = run(f"{line} --dry-run", capsys)
+    assert files_in(home) == before
+    real = run(line, capsys)
     assert dry[0] not in (0, 70)
     assert dry == real
     assert dry[1] == ""
@@ -166,15 +244,15 @@ def test_counts_are_those_of_the_real_run(home: Path, line: str, capsys: pytest.
     assert real, said
     foreseen, found = json.loads(dry), json.loads(real)
     assert foreseen.pop("dry_run") is True
-    assert len(foreseen.pop("reads")) == (2 if line.startswith("merge") else 1)
-    assert len(foreseen.pop("replaces")) == ("--overwrite" in line)
+    assert len(foreseen.pop("reads")) == (2 if line.startswith(("merge", "index a.jsonl there")) else 1)
+    assert len(foreseen.pop("replaces")) == ("--overwrite" in line or "--undo" in line)
     assert _counts(foreseen) == _counts(found)
 
 
 def _counts(told: Any) -> Any:
     """What is counted, without bytes, digests and times."""
     if isinstance(told, dict):
-        times = ("copy_seconds", "verify_seconds", "kept_bytes", "groups", "reused_groups")
+        times = ("time", "copy_seconds", "verify_seconds", "kept_bytes", "groups", "reused_groups")
         left_out = ("size_bytes", "token_bytes", "digest", *times)
         return {name: _counts(value) for name, value in told.items() if name not in left_out}
     return [_counts(one) for one in told] if isinstance(told, list) else told
@@ -205,6 +283,13 @@ def test_about_how_many_tokens_of_long_lines(home: Path, capsys: pytest.CaptureF
         "split {0}/a.jsonl -o {0}/parts --ratio 3,1",
         "merge {0}/a.jsonl {0}/there.jsonl -o {0}/o.jsonl",
         "merge {0}/t.pbin {0}/t.pbin -o {0}/o.pbin",
+        "chunk {0}/a.jsonl -o {0}/o.jsonl --chunk-id 0 --num-chunks 2",
+        "shuffle {0}/a.jsonl -o {0}/o.jsonl --seed 1",
+        "shuffle {0}/t.pbin -o {0}/o.pbin --seed 1",
+        "purge {0}/t.pbin -o {0}/o.pbin --list far.list",
+        "exclude {0}/t.pbin --indices one --reason asked --list new.list",
+        "index {0}/a.jsonl",
+        "report {0}/t.pbin -o {0}/o.html",
         "convert {0}/a.jsonl {0}/o --to mds",
         "convert {0}/a.jsonl {0}/o --to webdataset",
         "convert {0}/t.pbin {0}/o.zarr",
@@ -235,12 +320,24 @@ def test_a_bucket_gets_no_request_that_writes(
         staged = store.stage(path)
         staged.write(Path(name).read_bytes())
         staged.commit()
+    ps.exclude(f"{bucket}/t.pbin", indices=[1], reason="asked", list="far.list")
     # What was found out of far files may be kept there: it is no part of the output.
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path_factory.mktemp("cache")))
-    before = sorted(str(path) for path in home.rglob("*"))
+    before = files_in(home)
     monkeypatch.setattr(DomainDispatcherApplication, "__call__", watched)
     status, told, said = run(f"{line.format(bucket)} --dry-run", capsys)
     assert (status, "nothing was written (--dry-run)" in told) == (0, True), said
     assert {method for method, _ in asked} <= {"GET", "HEAD"}, asked
     assert asked, "the data are there"
-    assert sorted(str(path) for path in home.rglob("*")) == before
+    assert files_in(home) == before
+
+
+def test_every_verb_that_makes_a_dataset_has_it() -> None:
+    """Whatever has `--overwrite`, but for those that say why not; so no verb is forgotten."""
+    context, found = click.Context(cli), set[str]()
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        names = {one for option in command.params for one in option.opts} if command else set[str]()
+        if names & {"--overwrite", "-o"} and "--dry-run" not in names:
+            found.add(name)
+    assert found == NO_DRY_RUN.keys()

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from penstock.cli._dry import dry_run_option, foreseen, said
 from penstock.cli._opening import dataset_argument
 from penstock.cli._output import counted, emit, follow_links_option, json_option, table
 
@@ -26,6 +27,7 @@ from penstock.cli._output import counted, emit, follow_links_option, json_option
 @click.option("--layout", help="Historical layout, where it is ambiguous.")
 @click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say.")
 @click.option("--trust", is_flag=True, help="Run code that comes with the data.")
+@dry_run_option
 @follow_links_option
 @json_option
 def command(
@@ -41,11 +43,12 @@ def command(
     from penstock.look.exclude import exclude
 
     report = exclude(target, key=keys or None, list=list_path, **options)
-    emit(
-        msgspec.to_builtins(report),
-        as_json=as_json,
-        text=lambda: "\n".join(map(_line, (*(report.files or (report,)), *report.also))),
-    )
+    changed = (*(report.files or (report,)), *report.also)
+    data, lines = msgspec.to_builtins(report), list(map(_line, changed))
+    if options["dry_run"]:
+        found = foreseen((target,), [one.path for one in changed], replaces=True)
+        data, lines = data | found, [said(found, lines)]
+    emit(data, as_json=as_json, text="\n".join(lines))
 
 
 def _show(target: str, keys: tuple[str, ...], list_path: str | None, options: dict[str, Any], *, as_json: bool) -> None:
@@ -53,8 +56,10 @@ def _show(target: str, keys: tuple[str, ...], list_path: str | None, options: di
 
     from penstock.look.exclude import excluded_samples
 
-    said = [name for name in ("indices", "where", "reason", "undo", "also", "key_field") if options.pop(name)]
-    if keys or said:
+    given = [
+        name for name in ("indices", "where", "reason", "undo", "also", "key_field", "dry_run") if options.pop(name)
+    ]
+    if keys or given:
         raise click.UsageError("--show stands without what excludes or undoes")
     found = excluded_samples(target, list=list_path, **options)
     rows = [(str(one.index), one.key or "-", one.reason, one.time, one.who) for one in found.entries]

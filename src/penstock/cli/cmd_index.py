@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli._dry import dry_run_option, foreseen, said
 from penstock.cli._executors import modest_executor_options
 from penstock.cli._output import counted, emit, follow_links_option, human_bytes, json_option, note, progress
 from penstock.cli._sharing import end_unfinished, part_option
@@ -34,6 +35,7 @@ _SHOWN = 10
 @click.option("--no-work", is_flag=True, help="With --finish: only say which files have no index, and end with 14.")
 @click.option("--finish", is_flag=True, help="Check each index that is there, and make what is missing.")
 @part_option("Do the I-th (from 0) of N shares of the files")
+@dry_run_option
 @follow_links_option
 @json_option
 def command(paths: tuple[str, ...], no_validate: bool, as_json: bool, **options: Any) -> None:
@@ -57,7 +59,11 @@ def command(paths: tuple[str, ...], no_validate: bool, as_json: bool, **options:
         for report in reports:
             _list_dropped(report)
     totals = {"num_lines": made.num_lines, "num_dropped": made.num_dropped, "size_bytes": made.size_bytes}
-    emit(totals | msgspec.to_builtins(made), as_json=as_json, text=lambda: _text(made))
+    data, text = totals | msgspec.to_builtins(made), _text(made)
+    if options["dry_run"]:
+        found = foreseen(paths, [one.index_path for one in reports], replaces=options["overwrite"])
+        data, text = data | found, said(found, text.splitlines())
+    emit(data, as_json=as_json, text=text)
     end_unfinished([] if isinstance(made, IndexReport) else made.missing)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from penstock.cli._dry import dry_run_option, foreseen, said
 from penstock.cli._executors import optional_executor_options
 from penstock.cli._output import counted, emit, follow_links_option, json_option, progress
 
@@ -21,6 +22,7 @@ from penstock.cli._output import counted, emit, follow_links_option, json_option
 @click.option("--layout", help="Historical layout, where it is ambiguous.")
 @click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say.")
 @optional_executor_options
+@dry_run_option
 @follow_links_option
 @json_option
 def command(target: str, output: str, list_path: str | None, as_json: bool, **options: Any) -> None:
@@ -32,4 +34,8 @@ def command(target: str, output: str, list_path: str | None, as_json: bool, **op
     with progress("purge", total=None, unit="samples") as advance:
         report = purge(target, output, list=list_path, progress=advance, **options)
     text = f"{report.path}: {counted(report.samples, 'sample')}; {report.removed:,} left; {report.certificate}"
-    emit(msgspec.to_builtins(report), as_json=as_json, text=text)
+    data = msgspec.to_builtins(report)
+    if options["dry_run"]:
+        found = foreseen((target,), (output,), replaces=options["overwrite"])
+        data, text = data | found, said(found, [text])
+    emit(data, as_json=as_json, text=text)

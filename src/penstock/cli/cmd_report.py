@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from penstock.cli._dry import dry_run_option, foreseen, said
 from penstock.cli._opening import dataset_argument, excludes_option, flavor_option, opening_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option
 
@@ -33,6 +34,7 @@ from penstock.cli._output import emit, follow_links_option, human_bytes, json_op
 @click.option("--tokenizer", help="tokenizer.json or its folder, or a name in the Hub's local cache: show ids as text.")
 @click.option("--overwrite", is_flag=True, help="Replace the report that is there.")
 @click.option("--trust", is_flag=True, help="Run code that comes with the data.")
+@dry_run_option
 @follow_links_option
 @json_option
 def command(target: str, output: str, as_json: bool, **options: Any) -> None:
@@ -43,4 +45,8 @@ def command(target: str, output: str, as_json: bool, **options: Any) -> None:
 
     found = report(target, output, **options)
     text = f"{found.path}: a {found.kind}, {found.examples:,} examples, {human_bytes(found.size_bytes)}"
-    emit(msgspec.to_builtins(found), as_json=as_json, text=text)
+    data = msgspec.to_builtins(found)
+    if options["dry_run"]:
+        seen = foreseen((target,), (found.path,), replaces=options["overwrite"])
+        data, text = data | seen, said(seen, [text])
+    emit(data, as_json=as_json, text=text)

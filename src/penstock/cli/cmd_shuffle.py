@@ -6,11 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli._dry import dry_run_option
 from penstock.cli._executors import optional_executor_options
 from penstock.cli._opening import dataset_argument
-from penstock.cli._output import emit, human_bytes, note, progress
-from penstock.cli._sharing import end_unfinished, missing_text
-from penstock.cli._whole import describe, kept, known, shares_options, tar_options, token_bytes_option, whole_options
+from penstock.cli._output import human_bytes, note, progress
+from penstock.cli._whole import (
+    describe,
+    emit_shared,
+    kept,
+    known,
+    shares_options,
+    tar_options,
+    token_bytes_option,
+    whole_options,
+)
 
 if TYPE_CHECKING:
     from penstock.reshape.cost import ShuffleCost
@@ -27,6 +36,7 @@ if TYPE_CHECKING:
 @tar_options
 @optional_executor_options
 @shares_options
+@dry_run_option
 @whole_options
 def command(source: str, output: str, memory_mb: int | None, as_json: bool, **options: Any) -> None:
     """Write documents, lines or samples in a random order, in bounded memory; data may be larger than memory.
@@ -50,9 +60,7 @@ def command(source: str, output: str, memory_mb: int | None, as_json: bool, **op
     with kept(output, options), progress("shuffle", total=None, unit="samples") as advance:
         written = shuffle(source, output, progress=advance, announce=announce, **given)
     data = msgspec.to_builtins(written) | {"cost": msgspec.to_builtins(costs[0]) if costs else None}
-    missing = missing_text(written.path, written.missing) if written.missing else None
-    emit(data, as_json=as_json, text=missing or describe(written))
-    end_unfinished(written.missing)
+    emit_shared(data, [written], [describe(written)], (source,), options, as_json=as_json)
 
 
 def _said(cost: ShuffleCost) -> str:

@@ -30,6 +30,7 @@ from penstock.look.digests import digest_at, digests_of
 from penstock.look.find import Wanted, find
 from penstock.look.samples import Dataset, open_dataset, samples_at, samples_of, stretches
 from penstock.reshape.filter import read_indices
+from penstock.store._keeping import keeping_nothing
 from penstock.store.exclude_list import NO_LIST, Entry, ExcludeList, change_list, list_if_there
 from penstock.store.place import Given, Place, dataset_at, place_of
 from penstock.types import IntArray, OpenOptions
@@ -52,7 +53,7 @@ class ExcludeReport:
         removed: samples that were excluded and are not any more.
         already: samples that were excluded before, or not, as was asked for.
         entries: samples that are excluded now.
-        digest: of the list.
+        digest: of the list; of several files in a dry run that of the lists as they are.
         also: the same of each dataset that was made of this one.
         files: the same of each file whose list was changed, where they are several.
     """
@@ -106,6 +107,7 @@ def exclude(
     undo: bool = False,
     also: Sequence[str | os.PathLike[str]] = (),
     who: str | None = None,
+    dry_run: bool = False,
     key_field: str | None = None,
     format: str | None = None, split: str | None = None, layout: str | None = None, eos_id: int | None = None,
     trust: bool = False, follow_links: bool = False,
@@ -127,6 +129,7 @@ def exclude(
         undo: take these, or all, off the list instead.
         also: datasets that were made of the target, such as tokens: their samples of these are excluded too.
         who: stands in each entry; by default the user of this process.
+        dry_run: refuse what would be refused, say what would be excluded or undone, and write nothing.
         key_field, format, split, layout, eos_id, trust, follow_links: as of `penstock.find`.
 
     Raises:
@@ -138,17 +141,19 @@ def exclude(
     options = {**given, "trust": trust, "follow_links": follow_links}
     keys = [] if key is None else [key] if isinstance(key, str) else [*map(str, key)]
     _require_sense(keys, indices, where, reason, undo=undo)
-    if undo:
-        if also:
-            raise ConfigError("--also goes with what is excluded", hint="Undo it in each dataset by itself")
-        return _undone(target, keys, indices, where, key_field, list, options)
-    listed = open_listed(target, list, options)
-    found = _chosen(listed, target, keys, indices, where, key_field, options)
-    parts = _by_file(listed, found, options)
-    others = [_packed_from(one, parts if parts[0][0] is listed else [(listed, found), *parts]) for one in also]
-    said = (str(reason), now(), who or user())
-    reports = [_add(*one, said) for one in others]
-    return replace(_of_all(listed, [_add(*one, said) for one in parts]), also=tuple(reports))
+    with keeping_nothing(dry_run):
+        if undo:
+            if also:
+                raise ConfigError("--also goes with what is excluded", hint="Undo it in each dataset by itself")
+            return _undone(target, keys, indices, where, key_field, list, options, dry_run=dry_run)
+        listed = open_listed(target, list, options)
+        found = _chosen(listed, target, keys, indices, where, key_field, options)
+        parts = _by_file(listed, found, options)
+        others = [_packed_from(one, parts if parts[0][0] is listed else [(listed, found), *parts]) for one in also]
+        said = (str(reason), now(), who or user())
+        reports = [_add(*one, said, dry_run=dry_run) for one in others]
+        own = [_add(*one, said, dry_run=dry_run) for one in parts]
+        return replace(_of_all(listed, own, dry_run=dry_run), also=tuple(reports))
 
 
 def excluded_samples(target: Any, *, list: Given | None = None, **options: Any) -> ExcludeList:
@@ -283,17 +288,18 @@ def _by_file(listed: Listed, found: Found, options: dict[str, Any]) -> list[tupl
     return [(open_listed(path, None, how), here) for path, here in parts.items()]
 
 
-def _of_all(listed: Listed, reports: Sequence[ExcludeReport]) -> ExcludeReport:
+def _of_all(listed: Listed, reports: Sequence[ExcludeReport], *, dry_run: bool) -> ExcludeReport:
     """What was done to all lists of a dataset."""
     if listed.place is not None:
         return reports[0]
     after = listed.read()
     added, removed, already = (sum(getattr(one, name) for one in reports) for name in ("added", "removed", "already"))
-    counts = (added, removed, already, len(after.entries))
+    entries = len(after.entries) + (added - removed if dry_run else 0)
+    counts = (added, removed, already, entries)
     return ExcludeReport(listed.list_path, *counts, after.digest, files=tuple(reports))
 
 
-def _add(listed: Listed, found: Found, said: tuple[str, str, str]) -> ExcludeReport:
+def _add(listed: Listed, found: Found, said: tuple[str, str, str], *, dry_run: bool) -> ExcludeReport:
     place = _place_of(listed)
     seen = dict(_seen(listed.dataset, found))
     new = [Entry(one, *seen[one], *said, listed.split, listed.fingerprint) for one in found]
@@ -306,7 +312,7 @@ def _add(listed: Listed, found: Found, said: tuple[str, str, str]) -> ExcludeRep
         added.append(len(fresh))
         return [*before, *fresh]
 
-    after = change_list(place, change)
+    after = change_list(place, change, dry_run=dry_run)
     return ExcludeReport(place.path, added[-1], 0, len(new) - added[-1], len(after.entries), after.digest)
 
 
@@ -318,12 +324,12 @@ def _place_of(listed: Listed) -> Place:
 
 def _undone(
     target: Any, keys: Sequence[str], indices: Any, where: str | None, key_field: str | None, given: Any,
-    options: dict[str, Any],
+    options: dict[str, Any], *, dry_run: bool,
 ) -> ExcludeReport:  # fmt: skip
     every, split = not keys and indices is None and where is None, options.get("split")
     if given is not None and where is None:  # the data are not needed for it
         found = {} if indices is None else dict.fromkeys(read_indices(indices).tolist())
-        report = _taken_off(place_of(given), keys, found, split, every=every)
+        report = _taken_off(place_of(given), keys, found, split, every=every, dry_run=dry_run)
         return replace(report, already=max(0, (len(found) or len(keys)) - report.removed))
     listed = open_listed(target, given, options)
     is_named = indices is not None or where is not None
@@ -332,11 +338,14 @@ def _undone(
         lists = [(place_of(path), found) for path in list_paths(listed.dataset.source)]
     else:
         lists = [(_place_of(one), here) for one, here in _by_file(listed, found, options)]
-    report = _of_all(listed, [_taken_off(place, keys, here, split, every=every) for place, here in lists])
+    how = {"every": every, "dry_run": dry_run}
+    report = _of_all(listed, [_taken_off(place, keys, here, split, **how) for place, here in lists], dry_run=dry_run)
     return replace(report, already=max(0, (len(found) or len(keys)) - report.removed))
 
 
-def _taken_off(place: Place, keys: Sequence[str], gone: Found, split: str | None, *, every: bool) -> ExcludeReport:
+def _taken_off(
+    place: Place, keys: Sequence[str], gone: Found, split: str | None, *, every: bool, dry_run: bool
+) -> ExcludeReport:
     removed: list[int] = []
     among = set(keys)
 
@@ -350,7 +359,7 @@ def _taken_off(place: Place, keys: Sequence[str], gone: Found, split: str | None
         removed.append(len(before) - len(kept))
         return kept
 
-    after = change_list(place, change)
+    after = change_list(place, change, dry_run=dry_run)
     return ExcludeReport(place.path, 0, removed[-1], 0, len(after.entries), after.digest)
 
 

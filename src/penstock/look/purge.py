@@ -25,6 +25,7 @@ from penstock.look.exclude import OPTIONS, Listed, now, open_listed, user
 from penstock.look.samples import Dataset, open_dataset, stretches
 from penstock.reshape.merge import merge
 from penstock.reshape.rewrite import Progress
+from penstock.store._keeping import keeping_nothing
 from penstock.store.exclude_list import CERTIFICATE, ExcludeList, indices_of, read_list
 from penstock.store.local import output_exists
 from penstock.store.place import Given, Place, dataset_at, place_of
@@ -62,6 +63,7 @@ def purge(
     list: Given | None = None,
     to: str | None = None,
     overwrite: bool = False,
+    dry_run: bool = False,
     progress: Progress | None = None,
     executor: AnyExecutor | None = None,
     workers: int | None = None,
@@ -78,6 +80,7 @@ def purge(
         list: its exclude list; by default the one beside it.
         to: format of the output; by default that of its suffix, else the target's.
         overwrite: replace the output.
+        dry_run: refuse what would be refused, count what would be written, and write nothing.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`.
         options: `format, split, layout, eos_id, trust, follow_links`, as of `penstock.open`.
@@ -89,17 +92,24 @@ def purge(
     asked = were_given(options)
     if unknown := sorted(set(asked) - set(OPTIONS)):
         raise ConfigError(f"unknown option {', '.join(unknown)}", expected=", ".join(OPTIONS))
-    listed = open_listed(target, list, asked)
-    found = listed.read()
-    gone, place = _gone(listed, found, is_named="split" in asked), place_of(output).bare()
-    certificate = place.beside(CERTIFICATE)
+    with keeping_nothing(dry_run):
+        listed = open_listed(target, list, asked)
+        return _purge(target, listed, place_of(output).bare(), to, asked, overwrite=overwrite, dry_run=dry_run,
+                      progress=progress, executor=executor, workers=workers)  # fmt: skip
+
+
+def _purge(target: Any, listed: Listed, place: Place, to: str | None, asked: dict[str, Any], **how: Any) -> PurgeReport:
+    found, certificate = listed.read(), place.beside(CERTIFICATE)
+    gone = _gone(listed, found, is_named="split" in asked)
     before, kept = _digests(listed.dataset, gone)
-    is_new = overwrite or not place.exists()
+    is_new = how["overwrite"] or not place.exists()
     if is_new or not certificate.exists():
         # What a killed run made is known by the verb, which sweeps what else it left, or says that something is there.
         with contextlib.nullcontext() if is_new else contextlib.suppress(ConfigError):
-            _write(target, place, found, to, asked, overwrite=overwrite, progress=progress, executor=executor,
-                   workers=workers)  # fmt: skip
+            _write(target, place, found, to, asked, **how)
+    if is_new and how["dry_run"]:
+        count = len(listed.dataset) - len(gone)
+        return PurgeReport(place.path, certificate.path, count, len(gone), before, kept)
     is_tars = find_format(place, to, OpenOptions()).name == "webdataset"
     split = {"split": listed.split} if is_tars and listed.split is not None else {}
     written = open_dataset(place.path, split | ({} if to is None else {"format": to}))
@@ -110,7 +120,8 @@ def purge(
         what = "what was purged reads back differently: don't use it"
         raise Corrupt(what, path=place.path, found=after, expected=kept)
     report = PurgeReport(place.path, certificate.path, len(written), len(gone), before, after)
-    put(certificate.store, certificate.path, _certificate(report, listed, found))
+    if not how["dry_run"]:
+        put(certificate.store, certificate.path, _certificate(report, listed, found))
     return report
 
 
@@ -141,7 +152,8 @@ def _write(target: Any, place: Place, found: ExcludeList, to: str | None, asked:
         if found.path != f"{source.bare().path}/.penstock.exclude.jsonl":
             raise ConfigError("tars are purged by the list beside them", path=source.path, found=found.path)
         kept_split = {key: value for key, value in asked.items() if key in ("split", "follow_links")}
-        merge([target], place, format=name, overwrite=how["overwrite"], progress=how["progress"], **kept_split)
+        kept_split |= {key: how[key] for key in ("overwrite", "dry_run", "progress")}
+        merge([target], place, format=name, **kept_split)
     elif name in _MERGED or get_format(name).traits.tokens:
         wanted = to or (None if formats_of_name(place.path) else name)
         if not get_format(wanted or formats_of_name(place.path)[0]).traits.write:

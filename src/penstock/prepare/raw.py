@@ -7,7 +7,7 @@ import functools
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
@@ -16,12 +16,13 @@ from penstock._pool import thread_pool
 from penstock._secrets import redacted_repr
 from penstock.abc import Staged
 from penstock.errors import ConfigError
-from penstock.executors import HERE, AnyExecutor, make_executor
+from penstock.executors import HERE, AnyExecutor, make_executor, require_executor
 from penstock.formats.jsonl.build import DroppedLine, IndexedLines, Run, fill_index, index_path_for, require_plain
 from penstock.formats.jsonl.energon import encode_energon_index, energon_index_path, scan_energon
 from penstock.formats.jsonl.owner import require_own_index
 from penstock.formats.jsonl.scan import LineRange, Lines, scan_lines
 from penstock.formats.jsonl.source import require_flavor
+from penstock.store.dry import dry_place
 from penstock.store.outputs import claim, output_path, require_file_or_none, require_other
 from penstock.store.place import Given, Place, place_of
 from penstock.store.put import aborting
@@ -83,6 +84,7 @@ class _Request:
     workers: int | None
     executor: AnyExecutor
     progress: Callable[[int], None] | None
+    dry_run: bool
 
 
 def build_index(
@@ -93,6 +95,7 @@ def build_index(
     on_error: OnError = "raise",
     validate: bool = True,
     overwrite: bool = False,
+    dry_run: bool = False,
     workers: int | None = None,
     executor: AnyExecutor = "processes",
     progress: Callable[[int], None] | None = None,
@@ -110,6 +113,7 @@ def build_index(
         on_error: at a line that is no JSON: `"raise"`, or `"skip"` it and count it.
         validate: False looks for line ends only.
         overwrite: replace an index that is there.
+        dry_run: refuse what would be refused, faulty lines too, count what would be written, and write nothing.
         workers: processes, or threads without `validate`; by default one for each 256 MiB, but no more than cores.
         executor: `"processes"`, `"inline"` for none, `"ray"`, another name, or an executor, which gets ranges of the
             file; see `penstock.executors`. Energon's index is made by this process alone.
@@ -135,7 +139,10 @@ def build_index(
     if workers is None and executor == "processes":
         workers = max(1, min(len(os.sched_getaffinity(0)), size_bytes // _WORKER_BYTES))
     skips, is_beside = on_error == "skip", index_path is None
-    how = (workers, executor, progress)
+    if dry_run:
+        require_executor(executor, workers)
+        workers, executor = None, "inline"
+    how = (workers, executor, progress, dry_run)
     return _build(_Request(data, size_bytes, index, is_beside, flavor, skips, validate, overwrite, *how))
 
 
@@ -167,7 +174,9 @@ def _index_of(data: Place, named: Place | None, flavor: str) -> Place:
 
 def _build(request: _Request) -> IndexReport:
     once = _once(request)
-    made = None if request.overwrite else once.made()
+    if request.dry_run:
+        request = replace(request, index=dry_place(request.index))
+    made = None if request.overwrite or request.dry_run else once.made()
     if made is not None:
         return made
     data, index, flavor = request.data, request.index, request.flavor
@@ -188,7 +197,7 @@ def _index_for_modalities(request: _Request, once: Once[IndexReport]) -> IndexRe
             fill_index(lines, staged)
             counts = (staged.tell(), lines.num_lines, lines.num_dropped)
             report = IndexReport(data.path, request.index.path, size_bytes, *counts, tuple(lines.dropped))
-            return _commit(once, staged, report)
+            return report if request.dry_run else _commit(once, staged, report)
 
 
 def _index_for_energon(request: _Request, once: Once[IndexReport]) -> IndexReport:
@@ -201,7 +210,7 @@ def _index_for_energon(request: _Request, once: Once[IndexReport]) -> IndexRepor
         staged.write(encode_energon_index(starts))
         counts = (starts.nbytes, len(starts) - 1, 0)
         report = IndexReport(data.path, request.index.path, data.store.size(data.path), *counts, ())
-        return _commit(once, staged, report)
+        return report if request.dry_run else _commit(once, staged, report)
 
 
 def _once(request: _Request) -> Once[IndexReport]:

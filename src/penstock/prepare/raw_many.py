@@ -79,6 +79,7 @@ def index(
     on_error: OnError = "raise",
     validate: bool = True,
     overwrite: bool = False,
+    dry_run: bool = False,
     workers: int | None = None,
     executor: AnyExecutor = "processes",
     part: tuple[int, int] | None = None,
@@ -100,6 +101,7 @@ def index(
         on_error: at a line that is no JSON: `"raise"`, or `"skip"` it and count it.
         validate: False looks for line ends only.
         overwrite: replace indexes that are there.
+        dry_run: refuse what would be refused, faulty lines too, count what would be written, and write nothing.
         workers: tasks that run at once; by default by the size of the data.
         executor: `"processes"`, `"inline"` for none, `"ray"`, another name, or an executor; see `penstock.executors`.
         part: `(i, n)`: the i-th (from 0) of n shares of the files.
@@ -113,8 +115,9 @@ def index(
         ConfigError: the index of the one file exists, one of several does not fit, or an option can't be.
         PrepareError: a process was killed, or another writer holds an index.
     """
-    sharing = _sharing(part, finish=finish, no_work=no_work, overwrite=overwrite)
-    how: dict[str, Any] = {"flavor": flavor, "on_error": on_error, "validate": validate, "overwrite": overwrite}
+    sharing = _sharing(part, finish=finish, no_work=no_work, overwrite=overwrite, dry_run=dry_run)
+    how: dict[str, Any] = {"flavor": flavor, "on_error": on_error, "validate": validate}
+    how |= {"overwrite": overwrite, "dry_run": dry_run}
     given = [paths] if isinstance(paths, str | os.PathLike | Place) else list(paths)
     if len(given) == 1 and not sharing.joins and not _is_search(given[0]):
         return build_index(given[0], index_path, **how, workers=workers, executor=executor, progress=progress)
@@ -123,19 +126,18 @@ def index(
         raise ConfigError(what, found=f"{len(given)} inputs", hint="Leave it out: indexes go beside their files")
     files = _files_of([os.fspath(one.path if isinstance(one, Place) else one) for one in given], follow_links)
     chosen = [file for number, file in enumerate(files) if sharing.takes(number)]
-    sizes = [state.size_bytes for state in states_of(chosen)]
     job = _Job(**how, no_work=no_work, joins=sharing.joins)
-    done = _index_all(job, chosen, sizes, workers, executor, progress or _silent)
+    done = _index_all(job, chosen, workers, executor, progress or _silent)
     _raise_first([one for one in done if isinstance(one, Exception)], len(done))
     made = [one for one in done if isinstance(one, _Done)]
     missing = tuple(one.path for one in done if isinstance(one, _Missing))
     return IndexSummary(tuple(one.report for one in made), sum(one.reused for one in made), part, missing)
 
 
-def _sharing(part: tuple[int, int] | None, *, finish: bool, no_work: bool, overwrite: bool) -> Sharing:
+def _sharing(part: tuple[int, int] | None, *, finish: bool, no_work: bool, overwrite: bool, dry_run: bool) -> Sharing:
     """What a run does of the work; raises `ConfigError`."""
     sharing = Sharing(part, finish, no_work)
-    sharing.require_sense()
+    sharing.require_sense(dry_run=dry_run)
     if finish and overwrite:
         hint = "Leave out overwrite (--overwrite): the shares took it"
         raise ConfigError("the end of shared work replaces no index that fits", hint=hint)
@@ -174,6 +176,7 @@ class _Job:
     on_error: OnError
     validate: bool
     overwrite: bool
+    dry_run: bool
     no_work: bool = False
     joins: bool = False
 
@@ -218,12 +221,12 @@ _Result = _Done | _Missing | PenstockError | OSError
 def _index_all(
     job: _Job,
     files: Sequence[Place],
-    sizes: Sequence[int],
     workers: int | None,
     executor: AnyExecutor,
     progress: Callable[[int], None],
 ) -> list[_Result]:
     """What became of each file: small ones in runs side by side, then each large one by all workers."""
+    sizes = [state.size_bytes for state in states_of(files)]
     tasks = list(_tasks(job, files, sizes))
     small, large = ([n for n, one in enumerate(tasks) if one.is_large == is_large] for is_large in (False, True))
     if workers is None and executor == "processes":
@@ -271,6 +274,7 @@ def _index_one(job: _Job, file: Place, executor: AnyExecutor, workers: int | Non
 
 def _try_index(job: _Job, file: Place, executor: AnyExecutor, workers: int | None) -> _Result:
     how: dict[str, Any] = {"flavor": job.flavor, "on_error": job.on_error, "validate": job.validate}
+    how["dry_run"] = job.dry_run
     try:
         there = None if job.overwrite else _there(job, file)
         if there is not None:
@@ -299,7 +303,7 @@ def _there(job: _Job, file: Place) -> IndexReport | None:
         num_lines = len(read_energon_index(store, file.path, index.path, size_bytes)) - 1
     else:
         num_lines = len(load_lines(store, file.path, index.path))
-    if store.exists(mark_path(index.path)):
+    if store.exists(mark_path(index.path)) and not job.dry_run:
         sweep_killed(store, [index.path])
         remove_mark(store, index.path)
     return IndexReport(file.path, index.path, size_bytes, store.size(index.path), num_lines, 0, ())

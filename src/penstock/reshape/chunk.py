@@ -9,6 +9,7 @@ from penstock.errors import ConfigError
 from penstock.reshape.origins import all_rows
 from penstock.reshape.rewrite import Counter, Output, Progress, Written, append_rows, excluded_in, write_output
 from penstock.reshape.rows import open_rows
+from penstock.store._keeping import keeping_nothing
 from penstock.store.place import Given, place_of
 
 
@@ -22,6 +23,7 @@ def chunk(
     format: str | None = None,
     token_bytes: int | None = None,
     overwrite: bool = False,
+    dry_run: bool = False,
     keep_map: bool = False,
     keep_excluded: bool = False,
     store: Store | None = None,
@@ -41,6 +43,7 @@ def chunk(
         format: format of the source; found by sniffing where it is None.
         token_bytes: width of the ids, where it is to be wider than that of the source.
         overwrite: replace the target.
+        dry_run: refuse what would be refused, count what would be written, and write nothing.
         keep_map: write beside the target from which row of the source each is: 8 bytes each.
         keep_excluded: copy excluded samples too, with their entries: they are excluded in the output.
         store: where all files are.
@@ -53,11 +56,13 @@ def chunk(
     """
     options["keep_excluded"] = keep_excluded
     require_chunk(chunk_id, num_chunks)
-    rows, place = open_rows(source, format=format, store=store, **options), place_of(target, store).bare()
+    with keeping_nothing(dry_run):
+        rows, place = open_rows(source, format=format, store=store, **options), place_of(target, store).bare()
     first, stop = chunk_range(len(rows), chunk_id, num_chunks)
     counter = Counter(stop - first, progress)
     made_by = {"command": "chunk", "chunk_id": chunk_id, "num_chunks": num_chunks}
-    output, width = Output(place, to, overwrite, token_bytes, keep_map=keep_map), token_bytes or rows.dtype.itemsize
+    output = Output(place, to, overwrite, token_bytes, dry_run=dry_run, keep_map=keep_map)
+    width = token_bytes or rows.dtype.itemsize
     manifest = write_output(
         output,
         [rows],

@@ -143,8 +143,7 @@ class Along:
     @contextlib.contextmanager
     def written(self, published: Callable[[Any], Manifest | None]) -> Generator[None]:
         """Write what goes along, before the block makes the output visible; it goes where the block does not."""
-        if self.keep_map:
-            require_own_row_map(self.place)
+        self.require_possible()
         try:
             self._write()
             yield
@@ -179,16 +178,22 @@ class Along:
         if self.has_planes:
             unsettle_planes(self.place, self.format)
 
-    def _write(self) -> None:
+    def require_possible(self) -> None:
+        """Refuse what can't go along, before anything is written; raises `ConfigError`."""
         if self.has_list and not self.place.is_local:
             what = "beside data that are not on this machine no exclude list is looked for"
             hint = "Write it here and copy it, or leave --keep-excluded (keep_excluded=) out"
             raise ConfigError(what, path=self.place.path, hint=hint)
+        if not self.keep_map:
+            return
+        require_own_row_map(self.place)
+        if len(self.options["inputs"]) < len(self.sources):
+            raise ConfigError("a row map tells inputs by their names, and one is given twice", path=self.place.path)
+
+    def _write(self) -> None:
         if self.keep_map:
             path, is_there = row_map_path(self.place.path), self.place.exists()
             inputs = dict(self.options["inputs"])
-            if len(inputs) < len(self.sources):
-                raise ConfigError("a row map tells inputs by their names, and one is given twice", path=self.place.path)
             whole = [len(rows) + len(rows.taken_out) for rows in self.sources]
             counts = dict(zip(inputs, whole, strict=True))
             write_row_map(self.place.store, path + (NEXT if is_there or self.place.store.exists(path) else ""),

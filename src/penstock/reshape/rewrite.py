@@ -133,6 +133,8 @@ def write_output(
     Raises: as `open_writer`.
     """
     made_by = recorded(made_by, sources, keep_map=output.keep_map)
+    along = along_with(output, sources, made_by, rows)
+    along.require_possible()
     if output.dry_run:
         rehearse(output, sources, made_by)
         width = output.token_bytes or sources[0].dtype.itemsize
@@ -141,7 +143,6 @@ def write_output(
         return tally.commit()
     sweep_pieces(output.place)
     once = once_of(output, sources, made_by, num_samples)
-    along = along_with(output, sources, made_by, rows)
     made = made_before(output, once, along)
     if made is not None:
         return made

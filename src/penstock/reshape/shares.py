@@ -185,9 +185,7 @@ def share(asked: Asked) -> tuple[Written, ...]:
 
 def is_shared(sharing: Sharing, workers: Workers, *, dry_run: bool = False) -> bool:
     """Whether the work is asked for as shares; raises `ConfigError` for what makes no sense."""
-    sharing.require_sense()
-    if sharing.joins and dry_run:
-        raise ConfigError("a dry run is one of all the work", hint="Leave part and finish (--part, --finish) out")
+    sharing.require_sense(dry_run=dry_run)
     if sharing.restart and not sharing.joins and workers.are_alone:
         raise ConfigError("restart (--restart) throws away shared work", hint="Add finish (--finish)")
     return sharing.joins

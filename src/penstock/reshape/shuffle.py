@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Unpack, cast
@@ -20,6 +20,7 @@ from penstock.reshape.pieces import PIECE_BYTES, Copied, Range, Workers, hands_f
 from penstock.reshape.reorder import (
     Bucketed,
     Gathered,
+    Passes,
     Picked,
     RowOrder,
     SeededOrder,
@@ -38,9 +39,11 @@ from penstock.reshape.rewrite import (
     write_output,
     write_rows,
 )
-from penstock.reshape.rows import AnyRows, Rows, RowsAt, is_tars, open_rows, rows_at
+from penstock.reshape.rows import AnyRows, Rows, RowsAt, is_tars, open_rows, rows_at, runs
 from penstock.reshape.share_rows import RowWork
 from penstock.reshape.shares import How, is_shared, share
+from penstock.reshape.tally import Tally
+from penstock.store._keeping import keeping_nothing
 from penstock.store.place import Data, Given, place_of
 from penstock.types import IntArray
 from penstock.work.sharing import Sharing
@@ -58,6 +61,7 @@ def shuffle(
     token_bytes: int | None = None,
     memory_bytes: int | None = None,
     overwrite: bool = False,
+    dry_run: bool = False,
     keep_map: bool = False,
     keep_excluded: bool = False,
     store: Store | None = None,
@@ -86,6 +90,7 @@ def shuffle(
         memory_bytes: for the rows held at once, by default 48 to 112 MB; more is faster for data larger than memory. No
             influence on the output.
         overwrite: replace the target.
+        dry_run: refuse what would be refused, count what would be written, and write nothing.
         keep_map: write beside the target from which row of the source each is: 8 bytes each.
         keep_excluded: copy excluded samples too, with their entries: they are excluded in the output.
         store: where all files are.
@@ -106,8 +111,8 @@ def shuffle(
         least = f"{_LEAST_MEMORY_BYTES} or more"
         raise ConfigError("too little memory to shuffle in", found=memory_bytes, expected=least)
     dataset, place = place_of(source, store), place_of(target, store).bare()
-    by, sharing = hands_for(executor, workers, dry_run=False), Sharing(part, finish, no_work, restart)
-    shares = is_shared(sharing, by)
+    by, sharing = hands_for(executor, workers, dry_run=dry_run), Sharing(part, finish, no_work, restart)
+    shares = is_shared(sharing, by, dry_run=dry_run)
     of_tars = is_tars(dataset, format, options.get("layout"))
     if shares or of_tars:
         refuse_along(
@@ -120,18 +125,22 @@ def shuffle(
         from penstock.reshape.tars import merge_tars  # slow
 
         given: dict[str, Any] = {"overwrite": overwrite, "announce": announce, "to": to, "seed": seed}
-        given |= {"token_bytes": token_bytes, "memory_bytes": memory_bytes}
+        given |= {"token_bytes": token_bytes, "memory_bytes": memory_bytes, "dry_run": dry_run}
         return merge_tars([dataset], place, How(sharing, by, Counter(0, progress)), **given, **options)[0]
-    rows = open_rows(dataset, format=format, **options)
-    output = Output(place, to, overwrite, token_bytes, keep_map=keep_map)
+    with keeping_nothing(dry_run):
+        rows = open_rows(dataset, format=format, **options)
+    output = Output(place, to, overwrite, token_bytes, dry_run=dry_run, keep_map=keep_map)
     order = SeededOrder(len(rows), seed) if len(rows) else None
-    hands = Hands(by, rows_at(rows, options), token_bytes or rows.dtype.itemsize, announce)
     made_by = {"command": "shuffle", "seed": seed}
     if shares and memory_bytes is not None:
         what, hint = "a share of a shuffle holds 64 MiB of rows", "Leave memory_bytes (--memory-mb) out"
         raise ConfigError(what, found=f"{memory_bytes} bytes", hint=hint)
     goes_along = memory_bytes is not None or something_goes_along([rows], keep_map=keep_map)
-    if (shares or not (by.are_alone or goes_along)) and _is_picked(rows, order, shares=shares):
+    alone = Workers(executor, workers).are_alone
+    by_parts = (shares or not (alone or goes_along)) and _is_picked(rows, order, shares=shares)
+    told = None if announce is None else partial(_tell, announce, rows, by_parts)
+    hands = Hands(by, rows_at(rows, options), token_bytes or rows.dtype.itemsize, told)
+    if by_parts and not dry_run:
         return share(_asked(rows, order, output, made_by, hands, sharing, Counter(len(rows), progress)))[0]
     return write_in_order(rows, order, [rows], output, made_by, memory_bytes, progress, hands)
 
@@ -164,7 +173,7 @@ def _asked(
     """The same by parts: a task is a range of the output, cut by bytes alone, so that it is one everywhere."""
     laid = [] if order is None else [_range(rows, one) for one in windows_of(rows, order, PIECE_BYTES)]
     making = Copied() if order is None else Picked(order)
-    told = None if hands.announce is None else partial(_tell, hands.announce, rows)
+    told = None if hands.announce is None else partial(hands.announce, None)
     how = How(sharing, hands.workers, counter, told)
     places = [partial(_places, order, len(rows))]
     return RowWork(output.place, [output], [rows], [hands.rows_at], made_by, making, laid, how, rows=places)
@@ -174,8 +183,13 @@ def _places(order: RowOrder | None, count: int) -> Iterator[IntArray]:
     return iter(()) if order is None else rows_in_order(order.rows_at, count)
 
 
-def _tell(announce: Announce, rows: AnyRows) -> None:
-    announce(cost_of_places(rows, is_remote=not rows.place.is_local))
+def _tell(announce: Announce, rows: AnyRows, by_parts: bool, passes: Passes | None) -> None:
+    """What reading costs, where each row is read at its place, or in passes."""
+    is_remote = not rows.place.is_local
+    if by_parts or passes is None:
+        announce(cost_of_places(rows, is_remote=is_remote))
+    else:
+        announce(cost_of_rows(rows, passes, is_remote=is_remote))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +199,7 @@ class Hands:
     workers: Workers
     rows_at: RowsAt
     unit_bytes: int
-    announce: Announce | None = None
+    announce: Callable[[Passes | None], None] | None = None
 
 
 def write_in_order(
@@ -217,7 +231,12 @@ def write_in_order(
         if order is None or passes is None:
             return
         if hands is not None and hands.announce is not None:
-            hands.announce(cost_of_rows(rows, passes, is_remote=not rows.place.is_local))
+            hands.announce(passes)
+        if isinstance(writer, Tally):  # the order changes no count
+            for first, stop in runs(rows):
+                writer.take(rows.ranges(slice(first, stop))[1])
+                counter.add(stop - first)
+            return
         dealt = None
         with contextlib.ExitStack() as stack:
             if hands is not None and not hands.workers.are_alone:

@@ -180,6 +180,8 @@ def _written(work: _Work, outputs: Sequence[Output], made_by: dict[str, Any], co
     rows, seen = work.rows, Seen.of(len(outputs))
     made_by = recorded(made_by, [rows], keep_map=outputs[0].keep_map)
     along = [along_with(output, [rows], made_by, seen.rows(part)) for part, output in enumerate(outputs)]
+    for one in along:
+        one.require_possible()
     sweep_pieces(work.beside)
     known = [once_of(output, [rows], made_by) for output in outputs]
     what = made_by | {"source": rows.place.shown, "rows": len(rows), "units": total_units(rows)}
@@ -212,6 +214,9 @@ def _rehearsed(
 ) -> tuple[Written, ...]:
     """What each part would hold; by position no row is read for it."""
     rows, by_position = work.rows, isinstance(work.parts, ByPosition)
+    made_by = recorded(made_by, [rows], keep_map=outputs[0].keep_map)
+    for output in outputs:
+        along_with(output, [rows], made_by, None).require_possible()
     for output in outputs:
         rehearse(output, [rows], made_by)
     width, is_tokens = rows.dtype.itemsize, isinstance(rows, TokenRows)

@@ -97,14 +97,17 @@ def merge_tars(
     counts = [sum(map(len, splits.values())) for _, splits in opened]
     excluded, left = _excluded_in(opened)
     inputs = tuple((one.path, count) for (one, _), count in zip(opened, counts, strict=True))
+    splits = {name: _joined([one[name] for _, one in opened if name in one]) for _, one in opened for name in one}
+    tell = None if announce is None else functools.partial(announce, _cost(list(splits.values())))
     if dry_run:
         _rehearse(target, given | typing[0], overwrite)
+        if tell is not None:
+            tell()
         _require_keys([samples for _, splits in opened for samples in splits.values()], target)
         size_bytes = sum(one.size_bytes for _, splits in opened for one in splits.values())
         return Written(target.path, FORMAT, sum(counts), None, size_bytes, excluded=excluded), inputs
     what = {"command": "merge", "seed": seed, "sources": [list(one) for one in inputs], "options": options} | left
     made_by = {"command": "merge"} if seed is None else {"command": "shuffle", "seed": seed}
-    splits = {name: _joined([one[name] for _, one in opened if name in one]) for _, one in opened for name in one}
     job = _Job(
         places=[one for one, _ in opened],
         options=given | typing[0],
@@ -113,7 +116,6 @@ def merge_tars(
         overwrite=overwrite,
         excluded=excluded,
     )
-    tell = None if announce is None else functools.partial(announce, _cost(list(splits.values())))
     how = replace(how, counter=Counter(sum(counts), how.counter.progress), announce=tell)
     return _write_splits(job, splits, target, seed, how), inputs
 

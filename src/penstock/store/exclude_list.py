@@ -35,6 +35,7 @@ from penstock._secrets import redacted_repr
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, Denied, NotFound, TooLarge, Unsupported
 from penstock.store._status import is_link, is_there
+from penstock.store.dry import dry_place
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.place import Place, place_of
@@ -192,10 +193,13 @@ def read_list(store: Store, path: str) -> ExcludeList:
     return decode_list(store.get(path), path)
 
 
-def change_list(place: Place, change: Callable[[tuple[Entry, ...]], Sequence[Entry]]) -> ExcludeList:
+def change_list(
+    place: Place, change: Callable[[tuple[Entry, ...]], Sequence[Entry]], *, dry_run: bool = False
+) -> ExcludeList:
     """Replace a list by what `change` makes of its entries, durably; an empty list is no file.
 
-    Others who change it at the same time wait: none of their entries is lost.
+    Others who change it at the same time wait: none of their entries is lost. A dry run writes nothing, and waits for
+    nobody.
 
     Raises:
         ConfigError: it is not on this machine.
@@ -205,13 +209,14 @@ def change_list(place: Place, change: Callable[[tuple[Entry, ...]], Sequence[Ent
     if not isinstance(place.store, LocalStore):
         what = "an exclude list is written on this machine: rival writers would lose each other's entries elsewhere"
         raise ConfigError(what, path=place.path, hint="Name a file here with --list (list=), and copy it")
-    with _held(f"{place.path}.lock", place.path):
+    lock, writes = f"{place.path}.lock", dry_place(place) if dry_run else place
+    with _refused(place), _rehearsed(writes.store, lock) if dry_run else _held(lock):
         before = read_list(place.store, place.path).entries if place.exists() else ()
         after = tuple(change(before))
         if after and after != before:
-            put(place.store, place.path, encode_list(after, place.path))
+            put(writes.store, writes.path, encode_list(after, place.path))
         elif before and not after:
-            place.store.delete(place.path)
+            writes.store.delete(writes.path)
     return ExcludeList(after, place.path)
 
 
@@ -221,17 +226,31 @@ _ELSEWHERE = (
 
 
 @contextlib.contextmanager
-def _held(lock: str, path: str) -> Generator[None]:
-    """The lock of a list, gone at the end; where nothing may be written beside it, the `OSError` says where else."""
-    with contextlib.ExitStack() as held:
-        try:
-            held.enter_context(hold_lock(lock))
-            held.callback(Path(lock).unlink, missing_ok=True)
-        except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-                raise
-            raise OSError(error.errno, f"{error.strerror}. {_ELSEWHERE}", path) from None
+def _refused(place: Place) -> Generator[None]:
+    """Where nothing may be written beside a list, the `OSError` says where else it can be."""
+    try:
         yield
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        raise OSError(error.errno, f"{error.strerror}. {_ELSEWHERE}", place.path) from None
+
+
+@contextlib.contextmanager
+def _held(lock: str) -> Generator[None]:
+    """The lock of a list, gone at the end."""
+    with hold_lock(lock):
+        try:
+            yield
+        finally:
+            Path(lock).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _rehearsed(dry: Store, lock: str) -> Generator[None]:
+    """No lock, refused for what one is refused for."""
+    put(dry, lock, b"")
+    yield
 
 
 def require_no_list(store: Store, side: str, why: str = "new data here would not be those that it names") -> None:

@@ -19,6 +19,8 @@ from penstock._secrets import redacted_repr
 from penstock.check import verify
 from penstock.errors import ConfigError, PenstockError
 from penstock.formats import files_at
+from penstock.store._keeping import keeping_nothing
+from penstock.store.dry import dry_place
 from penstock.store.outputs import claimed, output_path, require_file_or_none, require_other
 from penstock.store.place import Data, Given, Place, place_of
 from penstock.store.put import put
@@ -74,7 +76,7 @@ def report(
     global_batch: int | None = None, world: int | None = None, seed: int | None = None, mode: str | None = None,
     split: str | None = None, format: str | None = None, layout: str | None = None, eos_id: int | None = None,
     excludes: str | os.PathLike[str] | None = None, flavor: str | None = None, tokenizer: str | None = None,
-    overwrite: bool = False, trust: bool = False, follow_links: bool = False,
+    overwrite: bool = False, dry_run: bool = False, trust: bool = False, follow_links: bool = False,
 ) -> Report:  # fmt: skip
     """Write what there is to see of a dataset, or of a run over a recipe, as one page.
 
@@ -91,6 +93,7 @@ def report(
         split, format, layout, eos_id, excludes, flavor, trust, follow_links: as of `penstock.open`.
         tokenizer: file or folder of the tokenizer, to show ids as text.
         overwrite: replace the report that is there.
+        dry_run: refuse what would be refused, say how large the page would be, and write nothing.
 
     Raises:
         ConfigError: the output exists, is no report, or is not called as a page is (`.html`, `.htm`); options that the
@@ -99,9 +102,7 @@ def report(
     """
     if not 0 <= examples <= MOST_EXAMPLES:
         raise ConfigError("so many examples are too many for a page", found=examples, expected=f"0 to {MOST_EXAMPLES}")
-    place = place_of(output).bare()
-    place = Place(place.store, output_path(place.store, place.path))
-    _require_page(place)
+    place = _place_of_page(output)
     of_run = is_recipe(target)
     taken: dict[str, Any] = {"trust": trust, "follow_links": follow_links, "tokenizer": tokenizer, "split": split}
     for_runs: dict[str, Any] = {"steps": steps, "global_batch": global_batch, "world": world}
@@ -109,21 +110,23 @@ def report(
     for_data: dict[str, Any] = {"format": format, "layout": layout, "eos_id": eos_id, "excludes": excludes}
     for_data["flavor"] = flavor
     _refuse_others(for_data if of_run else for_runs | {"step": step or None}, of_run=of_run)
-    if of_run:
-        named: Any = {name: value for name, value in for_runs.items() if name != "steps"}
-        run = open_run(_as_path(target), **taken, **named)
-        _require_report_or_none(place, [_as_path(target), *_paths_of(run.data.recipe())], overwrite=overwrite)
-        _ = run.vocabulary  # one that is not there is an error before anything is read
-        title, body, shown = run.name, _of_run(run, step, steps, examples), examples
-    else:
-        how: dict[str, Any] = {} if isinstance(target, Place) else {"read": "pread"}  # as of a viewer
-        opened = open_target(_as_path(target), **taken, **for_data, **how)
-        _require_report_or_none(place, _files(opened), overwrite=overwrite)
-        _ = opened.vocabulary
-        checked = {"format": opened.format} | {name: value for name, value in {**taken, **for_data}.items() if value}
-        checked.pop("tokenizer", None)
-        title, body, shown = _of_dataset(opened, examples, depth, checked)
-    data = page(title, "run" if of_run else "dataset", body)
+    with keeping_nothing(dry_run):
+        if of_run:
+            named: Any = {name: value for name, value in for_runs.items() if name != "steps"}
+            run = open_run(_as_path(target), **taken, **named)
+            _require_report_or_none(place, [_as_path(target), *_paths_of(run.data.recipe())], overwrite=overwrite)
+            _ = run.vocabulary  # one that is not there is an error before anything is read
+            title, body, shown = run.name, _of_run(run, step, steps, examples), examples
+        else:
+            how: dict[str, Any] = {} if isinstance(target, Place) else {"read": "pread"}  # as of a viewer
+            opened = open_target(_as_path(target), **taken, **for_data, **how)
+            _require_report_or_none(place, _files(opened), overwrite=overwrite)
+            _ = opened.vocabulary
+            checked = {"format": opened.format} | {key: value for key, value in {**taken, **for_data}.items() if value}
+            checked.pop("tokenizer", None)
+            title, body, shown = _of_dataset(opened, examples, depth, checked)
+        data = page(title, "run" if of_run else "dataset", body)
+    place = dry_place(place) if dry_run else place
     with claimed(place.store, place.path) as held:
         put(held, place.path, data, overwrite=overwrite)
     return Report(place.path, "run" if of_run else "dataset", len(data), shown)
@@ -351,13 +354,16 @@ def _refuse_others(given: Mapping[str, Any], *, of_run: bool) -> None:
         raise ConfigError(what, found=", ".join(said), hint="Leave it out")
 
 
-def _require_page(place: Place) -> None:
-    """That the output is called as what it is."""
+def _place_of_page(output: Given) -> Place:
+    """Where the output goes; raises `ConfigError` where it is not called as what it is."""
+    place = place_of(output).bare()
+    place = Place(place.store, output_path(place.store, place.path))
     if not place.path.lower().endswith(_NAMES):
         hint = "Name it so; for a PDF, open that page in a browser and print it to a file"
         raise ConfigError(
             "a report is a page of HTML", path=place.path, expected=f"a name with {' or '.join(_NAMES)}", hint=hint
         )
+    return place
 
 
 def _require_report_or_none(place: Place, inputs: Iterable[str], *, overwrite: bool) -> None:

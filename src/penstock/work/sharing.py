@@ -45,7 +45,7 @@ class Sharing:
         index, count = self.part or (0, 1)
         return task % count == index
 
-    def require_sense(self) -> None:
+    def require_sense(self, *, dry_run: bool = False) -> None:
         """That what is said goes together; raises `ConfigError`."""
         if self.part is not None:
             index, count = self.part
@@ -59,6 +59,8 @@ class Sharing:
                 raise ConfigError(what, found="restart (--restart)", hint=hint)
         if self.no_work and not self.finish:
             raise ConfigError("no_work (--no-work) says how to finish", hint="Add finish (--finish)")
+        if self.joins and dry_run:
+            raise ConfigError("a dry run is one of all the work", hint="Leave part and finish (--part, --finish) out")
 
 
 def join(work: SharedWork, plan: Plan, tasks: int, sharing: Sharing) -> None:

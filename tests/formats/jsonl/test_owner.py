@@ -65,6 +65,21 @@ def test_the_own_index_is_replaced(tmp_path: Path) -> None:
     assert not (tmp_path / "a.idx").exists()
 
 
+def test_a_file_that_grew_and_is_named_from_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its old index fits no more, and is its own all the same, however the file is named."""
+    monkeypatch.chdir(tmp_path)
+    path = lines(tmp_path / "a.jsonl", 5)
+    os.symlink("a.jsonl", "b.jsonl")
+    for given, count in (("a.jsonl", 6), ("./a.jsonl", 7), ("../" + tmp_path.name + "/a.jsonl", 8)):
+        with path.open("a") as file:
+            file.write("{}\n")
+        assert build_index(given, overwrite=True).num_lines == count
+    lines(tmp_path / "c.ndjson", 2)
+    Path("c.jsonl").write_text("{}\n")
+    with pytest.raises(ConfigError, match="is that of another file"):
+        build_index("c.jsonl", overwrite=True)
+
+
 def test_index_of_another_file_of_the_stem(tmp_path: Path) -> None:
     lines(tmp_path / "a.jsonl", 5)
     (tmp_path / "a.txt").write_text(json.dumps({"n": 1}) + "\n")

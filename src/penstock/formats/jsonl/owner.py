@@ -11,6 +11,7 @@ from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.energon import energon_index_path
 from penstock.formats.jsonl.index import MEGATRON_HEAD, decode_index
 from penstock.store.local import LocalStore
+from penstock.store.resolve import same_file
 from penstock.store.side_file import NEXT
 
 _SUFFIXES = (".jsonl", ".ndjson")
@@ -68,7 +69,8 @@ def _of_this_stem(store: Store, path: str, index_path: str) -> Iterator[str]:
         names = sorted(name for name in found if not name.endswith(_NEVER_LINES))
     for name in names:
         other = os.path.join(folder, name)
-        if other != path and store.exists(other) and not store.is_folder(other):
+        is_own = same_file(other, path) if isinstance(store, LocalStore) else other == path
+        if not is_own and store.exists(other) and not store.is_folder(other):
             yield other
 
 
