@@ -102,8 +102,7 @@ def index(
         validate: False looks for line ends only.
         overwrite: replace indexes that are there.
         dry_run: refuse what would be refused, faulty lines too, count what would be written, and write nothing.
-        workers: tasks that run at once; by default by the size of the data.
-        executor: `"processes"`, `"inline"` for none, `"ray"`, another name, or an executor; see `penstock.executors`.
+        workers, executor: who reads, as of `penstock.pack`; by default by the size of the data.
         part: `(i, n)`: the i-th (from 0) of n shares of the files.
         finish, no_work: check each index that is there, and make what is missing; or only say what is.
         follow_links: take files through links that lead out of a folder that is searched.
