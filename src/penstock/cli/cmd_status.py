@@ -42,6 +42,9 @@ def command(output: str, sweep: bool, as_json: bool) -> None:
 
 def _summary(found: WorkStatus) -> str:
     left = "".join(f"\n  left over: {path}" for path in found.left_over)
+    if found.plan is None and found.tasks:
+        told = f"{found.done:,} of {found.tasks:,} files have an index"
+        return f"{found.output}: {told}\n  next: `penstock index` with --finish; with --no-work it names the others"
     if found.plan is None:
         return f"{found.output}: {'complete' if found.complete else 'unfinished, without a plan'}{left}"
     rate = f", {found.rate:.2g} tasks a second" if found.rate else ""
@@ -50,7 +53,7 @@ def _summary(found: WorkStatus) -> str:
         missing = array_expression(found.missing_shares) or "none"
         shares = f"\n  {found.shares} shares; with missing tasks: {missing}"
     files = f", {found.files:,} {'file' if found.files == 1 else 'files'} assembled" if found.files else ""
-    done = f"{found.done:,} of {found.tasks:,} tasks done" if found.tasks else "no task done yet"
+    done = f"{found.done:,} of {found.tasks:,} tasks done" if found.tasks else "no tasks, and not committed yet"
     runs = "".join(map(_told, found.failed)) + "".join(map(_told, found.running))
     return f"{found.output}: {done}{files}{rate}{shares}{runs}{left}\n  next: {_next(found)}"
 

@@ -8,14 +8,17 @@ from dataclasses import dataclass, field
 
 from penstock.errors import NotFound, PenstockError, PrepareError, UnsafeData, Unsupported
 from penstock.formats import sniff
+from penstock.formats.jsonl.build import index_path_for
+from penstock.formats.jsonl.energon import energon_index_path
 from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, meta_path
 from penstock.formats.tokens.folder.files import is_token_file_name, own_files, unlisted_names
 from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.store._replaced import is_staged_name
 from penstock.store.compose import OpenUpload, abort_uploads
+from penstock.store.find import find_files
 from penstock.store.outputs import claimed, drop_listed
 from penstock.store.place import Place
-from penstock.work.folder import WorkFolder
+from penstock.work.folder import WorkFolder, name_beside
 from penstock.work.log import Entry, unsettled
 from penstock.work.plan import CHECK
 from penstock.work.shared import (
@@ -35,6 +38,7 @@ from penstock.work.shared import (
 _COMMITS = (INDEX_NAME, ".zgroup", "zarr.json", meta_path("", INFO_JSON).lstrip("/"))
 """Files that make a folder a dataset in an object store."""
 _MOST_LOOKED_AT = 64
+_WORK = ".work"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,8 @@ class WorkStatus:
     Attributes:
         output: what it makes.
         complete: the output is there, and nothing is unfinished.
-        plan: digest of the unfinished plan; None without one.
+        plan: digest of the unfinished plan; None without one, as of indexes beside files of lines, which are their own
+            marks: then a task is a file, and it is done where it has its index.
         tasks: of the plan, of which `done` are done, and `missing` are not; a killed one's are missing.
         files: token files that are assembled, or groups of shards that are copied.
         shares: into how many an array divides it, and `missing_shares` those with a task that is missing.
@@ -72,7 +77,7 @@ class WorkStatus:
 
 
 def status_of(output: Place) -> WorkStatus:
-    """How far the work on an output is.
+    """How far the work on an output is; of a folder that is no dataset, also of the unfinished work in it.
 
     Raises:
         NotFound: there is neither the output nor work on it.
@@ -107,6 +112,12 @@ def status_of(output: Place) -> WorkStatus:
         )
     if not output.exists() and not _is_dataset(output):
         raise NotFound("neither a dataset nor unfinished work", path=output.path, hint="Check the path")
+    inner = _work_in(output)
+    if inner is not None:
+        return status_of(inner)
+    files, done = _indexed(output)
+    if 0 < done < files:
+        return WorkStatus(output.shown, complete=False, tasks=files, done=done, missing=files - done)
     folder = next(iter(_folders(output)), None)
     left = tuple(_left_over(output, folder, None))
     indexed = not output.is_folder() or output.child(INDEX_NAME).exists()
@@ -114,6 +125,39 @@ def status_of(output: Place) -> WorkStatus:
     if output.is_folder() and not unfinished and not left and not _holds_dataset(output):
         raise NotFound("no dataset, and no unfinished work on one", path=output.path, hint="Check the path")
     return WorkStatus(output.shown, complete=not unfinished, left_over=left)
+
+
+def _work_in(output: Place) -> Place | None:
+    """What is unfinished in a folder that is no dataset, such as the one that a dataset is split into."""
+    if not output.is_folder() or _is_dataset(output):
+        return None
+    for name in sorted(output.names()):
+        place = output.child(name.removeprefix(".").removesuffix(_WORK))
+        if not (name.startswith(".") and name.endswith(_WORK) and name_beside(place, _WORK[1:]).name == name):
+            continue
+        folder = work_folder(place, inside=False)
+        if folder.is_there() and read_head(folder) is not None and not _is_published(place, folder):
+            return place
+    return None
+
+
+def _indexed(output: Place) -> tuple[int, int]:
+    """`(files of lines, those with an index)` of a folder or a pattern of them, by the flavor that more have."""
+    try:
+        if sniff(output.store, output.path).name != "jsonl-files":
+            return 0, 0
+        found = set(find_files(output.path, [(".jsonl", ".ndjson", ".idx")], "JSONL"))
+        if not output.is_folder():  # a pattern: of what it fits
+            folders = {Place(output.store, path).folder().path for path in found}
+            inside = (Place(output.store, path) for path in folders)
+            found |= {one.child(name).path for one in inside for name in one.names() if name.endswith(".idx")}
+    except (PenstockError, OSError):
+        return 0, 0
+    there = {path for path in found if path.endswith(".idx")}
+    files = found - there
+    return len(files), max(
+        sum(index(path) in there for path in files) for index in (index_path_for, energon_index_path)
+    )
 
 
 def _counted(work: SharedWork, tasks: int, missing: int) -> tuple[int, int]:
@@ -132,6 +176,7 @@ def sweep(output: Place) -> list[str]:
         PrepareError: a run is at work there, or something can't be removed.
     """
     status_of(output)  # raises where nothing is
+    output = _work_in(output) or output
     with contextlib.ExitStack() as held:
         held.enter_context(claimed(output.store, output.path))
         found = status_of(output)
