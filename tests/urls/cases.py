@@ -73,6 +73,8 @@ PACKED = {
 """What is packed into → the output."""
 
 
+EXCLUDED = f"--indices {Path(__file__).parent / 'one'} --reason asked"
+
 _NAMED_BY_SUFFIX = ("jsonl", "pbin", "flat-tokens", "megatron", "token-files", "pbin with planes")
 
 
@@ -96,6 +98,12 @@ def _copies() -> list[Case]:
             add("chunk", format, f"chunk IN/{name} -o {out} --chunk-id 1 --num-chunks 3")
     for format, out in PACKED.items():
         add("pack", format, f"pack IN/a.jsonl -o OUT/{out} --tokenizer {TOKENIZER} --executor inline")
+    add("purge", "pbin", "purge IN/a.pbin -o OUT/x.pbin --list IN/gone.exclude.jsonl")
+    add("purge", "mds", "purge IN/a.mds -o OUT/x --list IN/gone.mds.exclude.jsonl")
+    add("exclude", "a list elsewhere", f"exclude IN/a.mds {EXCLUDED} --list OUT/x.exclude.jsonl")
+    add("report", "pbin", "report IN/a.pbin -o OUT/x.html")
+    add("report", "webdataset", "report IN/a.tars -o OUT/x.html")
+    add("report", "recipe", "report IN/a.yaml -o OUT/x.html --global-batch 2")
     add("filter", "its list", "filter IN/a.pbin -o OUT/x.pbin --indices IN/keep.txt")
     add("index", "jsonl", "index IN/a.jsonl --index-path OUT/x.idx")
     add("index", "jsonl of Energon", "index IN/a.jsonl --flavor energon --index-path OUT/x.jsonl.idx")
@@ -122,6 +130,22 @@ def _reads() -> list[Case]:
         found.append(Case("info", format, "read", f"info IN/{name} --json"))
         found.append(Case("head", format, "read", f"head IN/{name} -n 2 --json"))
         found.append(Case("verify", format, "read", f"verify IN/{known} --depth full --json"))
+        if " " not in name:
+            found.append(Case("diff", format, "read", f"diff IN/{name} IN/{name} --json"))
+        found.append(Case("status", format, "read", f"status IN/{name.partition(' ')[0]} --json"))
+    for format, name in {"jsonl": "a.jsonl", "mds": "a.mds", "csv": "a.csv", "parquet": "a.parquet"}.items():
+        found.append(Case("find", format, "read", f"find IN/{name} --where 'n == 3' --json"))
+    found.append(Case("find", "webdataset", "read", "find IN/a.tars --key a3 --json"))
+    found.append(Case("find", "pbin", "read", f"find IN/b.files --text text --tokenizer {TOKENIZER} --json"))
+    for format, name in {"pbin": "a.pbin", "mds": "a.mds", "webdataset": "a.tars", "token-files": "a.files"}.items():
+        found.append(Case("trace", format, "read", f"trace IN/{name} --json"))
+    for format, name in {**ROW_FORMATS, "recipe": "a.yaml"}.items():
+        if format != "pbin with planes":
+            found.append(Case("stage", format, "read", f"stage IN/{name} --hosts 1 --host 0"))
+            found.append(Case("view", format, "read", f"view IN/{name} --no-open --port 0"))
+    found.append(Case("view", "a shelf", "read", "view IN --no-open --port 0"))
+    found.append(Case("exclude --show", "a list elsewhere", "read",
+                      "exclude IN/a.mds --show --list IN/gone.mds.exclude.jsonl --json"))  # fmt: skip
     for verb in ("lint", "preview"):
         found.append(Case(verb, "webdataset", "read", f"{verb} IN/a.tars"))
     found.append(Case("plan", "recipe", "read", "plan IN/a.yaml --global-batch 2"))
@@ -134,6 +158,8 @@ def _reads() -> list[Case]:
 
 def _inside() -> list[Case]:
     found = [
+        Case("exclude", "pbin", "inside", f"exclude IN/a.pbin {EXCLUDED}"),
+        Case("exclude", "mds", "inside", f"exclude IN/a.mds {EXCLUDED}"),
         Case("index", "beside", "inside", "index IN/c.jsonl"),
         Case("prepare", "jsonl", "inside", "prepare IN/c.jsonl"),
         Case("prepare", "tars", "inside", "prepare IN/a.bare --non-interactive --split-ratio 2,1,0 "

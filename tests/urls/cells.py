@@ -13,6 +13,10 @@ import os
 import re
 import shlex
 import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +27,10 @@ from tests.urls.places import Local, Where
 from penstock.cli.main import main as penstock
 
 _NUMBERS = itertools.count()
-_SIDE = (".penstock", ".sqlite")
-"""Side files name their inputs, and databases differ in pages: these are there or not, and verbs read them."""
+_PAGE_S = 60
+_SIDE = (".penstock", ".sqlite", ".exclude.jsonl", ".certificate.json", ".html")
+"""Side files name their inputs, databases differ in pages, lists of what is excluded say when, and reports what reading
+from afar costs: these are there or not, and verbs read them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +108,7 @@ class Driver:
         out = self._places[cell.target or "local"]
         if out.kind == "local" and cell.case.kind == "copy":
             (self._folder / "data" / f"out{number}").mkdir(parents=True)
-        line = cell.case.line.replace("IN/", f"{source.url(into)}/").replace("OUT", out.url(f"out{number}"))
+        line = re.sub(r"\bIN\b", source.url(into), cell.case.line).replace("OUT", out.url(f"out{number}"))
         status, text, said = self._call(shlex.split(line))
         for url, name in ((source.url(into), "IN"), (out.url(f"out{number}"), "OUT")):
             text, said = text.replace(url, name), said.replace(url, name)
@@ -119,6 +125,8 @@ class Driver:
         return {path: data for path, data in self.inputs.items() if path.startswith(start)}
 
     def _call(self, words: list[str]) -> tuple[int, str, str]:
+        if words[0] == "view":
+            return viewed(words, self._here)
         before, out, said = os.getcwd(), io.StringIO(), io.StringIO()
         os.chdir(self._here)
         try:
@@ -130,6 +138,30 @@ class Driver:
         finally:
             os.chdir(before)
         return status, out.getvalue(), said.getvalue()
+
+
+def viewed(words: list[str], here: Path) -> tuple[int, str, str]:
+    """As of a command that ends: the viewer's first page is asked for, and whether it is well; then it is stopped."""
+    command = [sys.executable, "-m", "penstock", *words]
+    with subprocess.Popen(command, cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as viewer:
+        assert viewer.stdout is not None
+        url = viewer.stdout.readline().strip()
+        seen = ""
+        if url:
+            try:
+                with urllib.request.urlopen(url, timeout=_PAGE_S) as answer:  # follows where the first page leads
+                    seen = _faults_in(answer.read().decode())
+            except OSError as error:
+                seen = f"Traceback: {error}"
+            viewer.send_signal(signal.SIGTERM)
+        said = viewer.communicate(timeout=_PAGE_S)[1]
+    return viewer.returncode or bool(seen), "", said + seen
+
+
+def _faults_in(page: str) -> str:
+    """What a page says is wrong."""
+    found = re.search(r'<[^>]*class="[^"]*(?:fault|broken)[^"]*"[^>]*>([^<]*)', page)
+    return f"Traceback: {found[0]}" if found else ""
 
 
 def refusal(done: Done) -> str:

@@ -41,6 +41,8 @@ def make_inputs(folder: Path) -> None:
     shutil.copy(folder / "a.jsonl", folder / "c.jsonl")
     for name in ("a", "b"):
         build_index(folder / f"{name}.jsonl")
+    for path, listed in (("a.pbin", "gone"), ("a.mds", "gone.mds")):
+        ps.exclude(folder / path, indices=[1], reason="asked", list=folder / f"{listed}.exclude.jsonl")
     _write_many(folder / "a.many", (folder / "a.jsonl").read_bytes().splitlines(keepends=True))
     _write_samples(folder)
     _copy_golden(folder)

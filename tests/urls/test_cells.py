@@ -16,17 +16,8 @@ from penstock.formats import BUILT_IN, get_format
 from penstock.testing import FileServer
 
 _ELSEWHERE = {
-    "status": "tests/prepare/tokens/test_shared.py",
-    "stage": "tests/load/test_stage.py",
-    "find": "tests/look/test_find.py",
-    "diff": "tests/look/test_diff.py",
-    "exclude": "tests/look/test_exclude.py",
-    "report": "tests/view/test_report.py",
-    "purge": "tests/look/test_exclude.py",
-    "trace": "tests/look/test_trace.py",
     "demo": "makes its own data, on this machine",
     "mount": "needs FUSE",
-    "view": "tests/view/pages/test_routes.py",
     "doctor": "looks at this machine",
     "completion": "takes no data",
     "cache": "a folder of this machine",

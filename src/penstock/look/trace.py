@@ -197,7 +197,7 @@ def _is_name(name: str) -> bool:
 
 def _manifest_at(place: Place) -> Manifest | None:
     """The side file that fits what is there; None where there is none, or no format knows what is there."""
-    if not _may_be(place) and not place.folder().exists():
+    if place.is_local and not _may_be(place) and not place.folder().exists():  # a web server knows no folders
         raise NotFound("no such dataset", path=place.path, hint="Check the path")
     try:
         source: Any = open_source(place.path, excludes=NO_LIST)

@@ -84,6 +84,10 @@ def status_of(output: Place) -> WorkStatus:
         Corrupt: its plan is damaged.
         ConfigError: another version of Penstock began it.
     """
+    if output.path.startswith(("http://", "https://")):  # only read, and nothing is listed there
+        if not output.exists() and not _is_dataset(output):
+            raise NotFound("no dataset", path=output.path, hint="Check the URL")
+        return WorkStatus(output.shown, complete=True)
     refuse_old(output)
     for folder in _folders(output):
         head = read_head(folder)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.errors import ConfigError, NotFound
+from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.view import facts
 from penstock.view.draw.words import plural
 from penstock.view.facts.by_share import lines_at
@@ -42,8 +42,14 @@ async def first(request: Request) -> Response:
     targets = site_of(request).targets
     if not targets.is_one():
         return await shelf(request)
-    request.path_params["name"] = next(iter(targets)).name
-    return await (runs.run if next(iter(targets)).kind == "run" else overview)(request)
+    one = next(iter(targets))
+    request.path_params["name"] = one.name
+    try:
+        return await (runs.run if one.kind == "run" else overview)(request)
+    except PenstockError:
+        if targets.is_one() and next(iter(targets)).name == one.name:
+            raise
+        return await shelf(request)  # it turned out to be a folder of several while this page waited
 
 
 async def shelf(request: Request) -> Response:
