@@ -275,10 +275,10 @@ def _looked_at(job: _Job, files: Sequence[Place]) -> list[_File]:
 
     found = [_File(file, known(file)) for file in files]
     if names.is_listed() and not job.no_work:
-        for folder in {os.path.dirname(file.path) for file in files if file.is_local}:
-            if names.has_unfinished(os.path.join(folder, TOGETHER)):
+        for folder in {file.folder().path: file.folder() for file in files}.values():
+            if isinstance(folder.store, LocalStore) and names.has_unfinished(folder.child(TOGETHER).path):
                 with contextlib.suppress(OSError):  # of another user: hidden, and harmless
-                    LocalStore().stage_files(folder).abort()
+                    folder.store.stage_files(folder.path).abort()
     return found
 
 
@@ -302,7 +302,7 @@ def _index_some(task: _Task) -> list[_Result]:
     new: dict[str, list[_File]] = {}
     for file in task.files if not (job.overwrite or job.no_work) else ():
         if file.has_index is False:
-            new.setdefault(os.path.dirname(file.place.path), []).append(file)
+            new.setdefault(file.place.folder().path, []).append(file)
     several = [some for some in new.values() if len(some) >= _TOGETHER_FILES]
     done = {path: one for some in several for path, one in _index_together(job, some).items()}
     return [done.get(file.place.path) or _index_one(job, file, "inline") for file in task.files]
@@ -311,9 +311,12 @@ def _index_some(task: _Task) -> list[_Result]:
 def _index_together(job: _Job, files: Sequence[_File]) -> dict[str, _Result]:
     """New indexes of small files of one folder, with one sync for all. A file that is not in it is one to do alone."""
     made: dict[str, tuple[str, IndexReport]] = {}
+    folder = files[0].place.folder()
+    if not isinstance(folder.store, LocalStore):
+        return {}
     with contextlib.ExitStack() as stack:
         try:
-            staged = LocalStore().stage_files(os.path.dirname(files[0].place.path))
+            staged = folder.store.stage_files(folder.path)
             stack.callback(staged.abort)
             for file in files:
                 store = read_small(file.place.store, file.place.path)
@@ -322,7 +325,7 @@ def _index_together(job: _Job, files: Sequence[_File]) -> dict[str, _Result]:
                 with contextlib.suppress(PenstockError, OSError):  # it is told where the file is done alone
                     checks = {"skip_faulty": job.on_error == "skip", "validate": job.validate}
                     data, report = encode_index(store, file.place.path, job.flavor, **checks)
-                    name = os.path.basename(report.index_path)
+                    name = Place(folder.store, report.index_path).name
                     staged.write(name, data)
                     made[name] = (file.place.path, report)
         except (PenstockError, OSError):
