@@ -14,10 +14,18 @@ import msgspec
 
 from penstock._pool import thread_pool
 from penstock._secrets import redacted_repr
-from penstock.abc import Staged
+from penstock.abc import Staged, Store
 from penstock.errors import ConfigError
 from penstock.executors import HERE, AnyExecutor, make_executor, require_executor
-from penstock.formats.jsonl.build import DroppedLine, IndexedLines, Run, fill_index, index_path_for, require_plain
+from penstock.formats.jsonl.build import (
+    DroppedLine,
+    IndexedLines,
+    Run,
+    encode_lines,
+    fill_index,
+    index_path_for,
+    require_plain,
+)
 from penstock.formats.jsonl.energon import encode_energon_index, energon_index_path, scan_energon
 from penstock.formats.jsonl.owner import require_own_index
 from penstock.formats.jsonl.scan import LineRange, Lines, scan_lines
@@ -144,6 +152,21 @@ def build_index(
         workers, executor = None, "inline"
     how = (workers, executor, progress, dry_run)
     return _build(_Request(data, size_bytes, index, is_beside, flavor, skips, validate, overwrite, *how))
+
+
+def encode_index(
+    store: Store, path: str, flavor: str, *, skip_faulty: bool, validate: bool
+) -> tuple[bytes, IndexReport]:
+    """The index of a small file, in memory, and what `build_index` would say of it; raises what that does of lines."""
+    size_bytes = store.size(path)
+    if flavor == "energon":
+        starts = scan_energon(store, path)
+        index_path, data, counts = energon_index_path(path), encode_energon_index(starts), (len(starts) - 1, 0)
+        return data, IndexReport(path, index_path, size_bytes, len(data), *counts, ())
+    lines = IndexedLines(store, path, size_bytes, validate, skip_faulty)
+    data = b"".join(encode_lines(lines))
+    counts = (lines.num_lines, lines.num_dropped)
+    return data, IndexReport(path, index_path_for(path), size_bytes, len(data), *counts, tuple(lines.dropped))
 
 
 def _require_energon(data: Place, workers: int | None, executor: AnyExecutor, *, validate: bool) -> None:

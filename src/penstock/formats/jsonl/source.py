@@ -117,8 +117,9 @@ class JsonlSource:
     @property
     def size_bytes(self) -> int:
         """Bytes of its files, as they are stored."""
-        store, paths = self.files
-        return sum(map(store.size, paths))
+        if isinstance(self._store, Text):
+            return int(self._store.stored_stops()[-1])
+        return self._store.size(self._path)
 
     @property
     def files(self) -> tuple[Store, Sequence[str]]:
