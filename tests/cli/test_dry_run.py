@@ -341,3 +341,17 @@ def test_every_verb_that_makes_a_dataset_has_it() -> None:
         if names & {"--overwrite", "-o"} and "--dry-run" not in names:
             found.add(name)
     assert found == NO_DRY_RUN.keys()
+
+
+@pytest.mark.parametrize("flavor", ["modalities", "energon"])
+def test_indexes_of_many_small_files_are_not_written(
+    tmp_path: Path, flavor: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(40):
+        (tmp_path / f"{number}.jsonl").write_text('{"n": 1}\n')
+    before = files_in(tmp_path)
+    status, said, _ = run(f"index {tmp_path} --flavor {flavor} --dry-run", capsys)
+    assert (status, files_in(tmp_path)) == (0, before)
+    assert "40 lines" in said
+    assert run(f"index {tmp_path} --flavor {flavor}", capsys)[0] == 0
+    assert len(files_in(tmp_path)) == 80
