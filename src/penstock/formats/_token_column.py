@@ -20,6 +20,7 @@ from penstock._resolved import samples_of
 from penstock._tree import brief, html, tree
 from penstock.abc import Format, Source, Store
 from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, Unsupported
+from penstock.formats._marked import no_such_mark
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import files_key
 from penstock.types import Batch, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema, TokenArray
@@ -242,6 +243,11 @@ class ColumnTokens:
         return ValueColumn(self._only, self._name, self._shown, dtype)
 
     @property
+    def is_marked(self) -> bool:
+        """Whether the EOS id is what parts documents: then the last one may be without it."""
+        return self._options.one_document and self._options.eos_id is not None
+
+    @property
     def _row_starts(self) -> IntArray:
         return self._scanned[0][:-1]
 
@@ -271,6 +277,8 @@ class ColumnTokens:
             if mark is not None:
                 borders.append(np.flatnonzero(ids == mark) + (at + 1))
             at += len(ids)
+        if mark is not None and at and not any(map(len, borders[1:])):
+            raise no_such_mark(self._shown, mark)
         rows = np.append(np.cumsum(np.concatenate(lengths)), largest)
         documents = np.concatenate([*borders, [at]])
         documents = documents[np.append(True, np.diff(documents) > 0)]
