@@ -70,7 +70,10 @@ def as_tokens(chosen: Format, store: Store, path: str, options: OpenOptions, row
         what, hint = "a dataset of tokens has no columns", "Leave --tokens-column (tokens_column=) out"
         raise ConfigError(what, path=path, found=f"{chosen.name}, tokens_column={options.tokens_column!r}", hint=hint)
     only = replace(options, columns=(options.tokens_column,), eos_id=None, vocab_size=None, raw=False)
-    return ColumnTokens(rows, chosen.open(store, path, only), path, options)
+    column = chosen.open(store, path, only)
+    # Files of a table may differ in their other columns: nobody looks at these.
+    is_table = type(rows) is type(column) and isinstance(rows, _HasIdColumns)
+    return ColumnTokens(column if is_table else rows, column, path, options, rows)
 
 
 class ColumnTokens:
@@ -83,10 +86,12 @@ class ColumnTokens:
         only: the same with this column alone.
         shown: the dataset as errors name it.
         options: with `tokens_column, tokens_dtype, one_document, eos_id, vocab_size`.
+        whole: with all columns, to name those that are left behind; None: as `rows`.
     """
 
-    def __init__(self, rows: Any, only: Any, shown: str, options: OpenOptions) -> None:
+    def __init__(self, rows: Any, only: Any, shown: str, options: OpenOptions, whole: Any = None) -> None:
         self.rows = rows
+        self._whole = rows if whole is None else whole
         self._only = only
         self._shown = shown
         self._options = options
@@ -94,7 +99,7 @@ class ColumnTokens:
         self.eos_id: int | None = options.eos_id if options.eos_id is not None else _known_eos(rows)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (ColumnTokens, (self.rows, self._only, self._shown, self._options))
+        return (ColumnTokens, (self.rows, self._only, self._shown, self._options, self._whole))
 
     @property
     def schema(self) -> Schema:
@@ -128,7 +133,11 @@ class ColumnTokens:
     @property
     def only_here(self) -> tuple[str, ...]:
         """Columns that a token format has no place for."""
-        return tuple(f"column {field.name!r}" for field in self.rows.schema.fields if field.name != self._name)
+        try:
+            fields = self._whole.schema.fields
+        except Unsupported:
+            return ("columns that some files have and others have not",)
+        return tuple(f"column {field.name!r}" for field in fields if field.name != self._name)
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
