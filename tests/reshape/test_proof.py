@@ -137,3 +137,16 @@ def test_without_a_side_file_all_is_taken_as_it_is(tmp_path: Path) -> None:
     source.with_name("plain.pbin.penstock").unlink()
     merge([source], out)
     assert ps.open(out).num_tokens == ps.open(source).num_tokens
+
+
+@pytest.mark.parametrize("verb", ["convert", "convert-parts", "merge", "shuffle", "filter", "split", "chunk"])
+def test_planes_whose_index_is_gone_are_not_left_behind(tmp_path: Path, verb: str) -> None:
+    source, out = tmp_path / "in.pbin", tmp_path / "out.pbin"
+    with ps.create(source, format="pbin", token_bytes=2, eos_id=0, planes={"loss_mask": "bool"}) as writer:
+        for one in documents():
+            writer.write({"tokens": one, "loss_mask": one > 5})
+    source.with_name("in.pbin.planes").unlink()
+    with pytest.raises(Corrupt, match="no index lists"):
+        VERBS[verb](source, out)
+    assert not out.exists()
+    merge([source], out, drop_planes=True)

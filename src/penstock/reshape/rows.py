@@ -26,6 +26,7 @@ from penstock.formats._door import open_at, open_options
 from penstock.formats._excluded import require_list_named
 from penstock.formats._excluding import stored
 from penstock.formats._kept import carried_list, excluded_list, kept, places_in_whole, whole_of
+from penstock.formats._planes import require_all_listed
 from penstock.formats._proof import AnyProof, DocumentsProof, Provable
 from penstock.formats.shards.source import ShardSource
 from penstock.formats.tables.arrow import ArrowSource
@@ -358,6 +359,8 @@ def open_rows(
     if keep_excluded:
         seen, taken_out = source, TakenOut(carried=carried_list(seen))
     if is_token_source(source):
+        if known.planes is not None and known.split is None:
+            require_all_listed(chosen.name, place.store, place.path, source)
         return TokenRows(kept(seen), place, chosen.name, taken_out)
     if isinstance(source, Lines):
         return LineRows(_left(source.line_ranges(), taken_out), Place(*source.text), "jsonl", source, taken_out)
