@@ -328,10 +328,10 @@ def test_an_index_that_appears_meanwhile_is_kept(tmp_path: Path, monkeypatch: py
     expected = small_files(tmp_path / "raw")
     encode = raw_many.encode_index
 
-    def encoding(store: Any, path: str, *given: Any, **more: Any) -> Any:
-        if path.endswith(("003.jsonl", "004.jsonl")):
-            build_index(path)
-        return encode(store, path, *given, **more)
+    def encoding(file: Any, *given: Any, **more: Any) -> Any:
+        if file.name in ("003.jsonl", "004.jsonl"):
+            build_index(file.path)
+        return encode(file, *given, **more)
 
     monkeypatch.setattr(raw_many, "encode_index", encoding)
     found: Any = ps.index(tmp_path / "raw", executor="inline")

@@ -14,7 +14,7 @@ import msgspec
 
 from penstock._pool import thread_pool
 from penstock._secrets import redacted_repr
-from penstock.abc import Staged, Store
+from penstock.abc import Staged
 from penstock.errors import ConfigError
 from penstock.executors import HERE, AnyExecutor, make_executor, require_executor
 from penstock.formats.jsonl.build import (
@@ -154,10 +154,9 @@ def build_index(
     return _build(_Request(data, size_bytes, index, is_beside, flavor, skips, validate, overwrite, *how))
 
 
-def encode_index(
-    store: Store, path: str, flavor: str, *, skip_faulty: bool, validate: bool
-) -> tuple[bytes, IndexReport]:
+def encode_index(file: Place, flavor: str, *, skip_faulty: bool, validate: bool) -> tuple[bytes, IndexReport]:
     """The index of a small file, in memory, and what `build_index` would say of it; raises what that does of lines."""
+    store, path = file.store, file.path
     size_bytes = store.size(path)
     if flavor == "energon":
         starts = scan_energon(store, path)

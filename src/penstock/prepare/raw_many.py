@@ -331,7 +331,7 @@ def _index_together(job: _Job, files: Sequence[_File]) -> dict[str, _Result]:
                     continue
                 with contextlib.suppress(PenstockError, OSError):  # it is told where the file is done alone
                     checks = {"skip_faulty": job.on_error == "skip", "validate": job.validate}
-                    data, report = encode_index(store, file.place.path, job.flavor, **checks)
+                    data, report = encode_index(Place(store, file.place.path), job.flavor, **checks)
                     name = Place(folder.store, report.index_path).name
                     staged.write(name, data)
                     made[name] = (file.place.path, report)
