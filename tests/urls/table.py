@@ -19,8 +19,8 @@ of one machine: S3 by moto, Azure by Azurite, the web by a server of ranges. `tr
 that it leaves on a disk, and nothing else. `refused`: it said so in one line, with what to do, before it wrote
 anything. Google's store (`gs://`) goes through the same code, and no server of it was here: **not shown**.
 
-A `view` is tried by its first page. `mount` needs FUSE, and is not here; `demo`, `doctor`, `completion` and `cache` take
-no URLs, and the commands of others are the verbs of the same names.
+A `view` is tried by its first page. `mount` needs FUSE, and is not here; `demo`, `doctor`, `completion` and `cache`
+take no URLs, and the commands of others are the verbs of the same names.
 
 `make all-cells` tries them all, and fails where this page says otherwise; `make test` tries each verb once, and each
 format once in each direction. `python tests/urls/all_cells.py --write` writes this page. What `pack` keeps beside
