@@ -133,6 +133,8 @@ class SavableDataLoader:
                 batch, valid = self._reading.next() if self._watch is None else self._watch(self._reading.next)
             except StopIteration:
                 break
+            if not len(valid):
+                continue  # all of its samples were skipped or failed, and there is no other rank to keep step with
             self._handed += 1
             self._valid = valid
             if not self._heeded and not valid.all():
