@@ -115,10 +115,6 @@ class EPath:
         """Make this text the file's, at once."""
         self.write_bytes(text.encode())
 
-    def mkdir(self, exist_ok: bool = True, parents: bool = False) -> None:
-        """Does nothing: folders are made where files are written."""
-        del exist_ok, parents
-
     def walk(self) -> Iterator[EPath]:
         """All files in it, at any depth."""
         return self.glob("**")
