@@ -5,8 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.cli.called import report, run
+
+import penstock as ps
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "streaming" / "mds_all"
 
@@ -73,3 +76,13 @@ def test_repair_of_what_stays_wrong_is_no_success(
     found = report(capsys, "repair", folder, *write, status=1)
     assert [one["possible"] for one in found["actions"]] == [False]
     assert [one["code"] for one in found["left"]] == ["shards.no-index"]
+
+
+def test_repair_says_how_deep_it_looked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.pbin"
+    with ps.create(path, format="pbin", token_bytes=2, eos_id=0) as writer:
+        writer.write({"tokens": np.array([5, 6, 0], np.uint16)})
+    path.with_name("a.pbin.penstock").unlink()
+    path.write_bytes(path.read_bytes()[:-3])
+    said = run(capsys, "repair", path, "--write", "--eos-id", 0)[0]
+    assert "no error is left at depth quick; --depth full reads every byte" in said

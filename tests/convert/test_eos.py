@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import penstock as ps
+from penstock.convert import convert
 from penstock.convert.eos import EosRule
 from penstock.errors import ConfigError
+from penstock.reshape.shuffle import shuffle
 
 
 def run_of(docs: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
@@ -64,3 +69,38 @@ def test_what_is_known_afterwards() -> None:
     assert EosRule("strip", 5).known_after(5) is None
     EosRule("strip", 5).require_sense("a", 5)
     EosRule("strip", 5).require_sense("a", None)
+
+
+def raw(path: Path, ids: list[int]) -> Path:
+    path.write_bytes(np.array(ids, "<u2").tobytes())
+    return path
+
+
+def test_an_id_that_parts_documents_and_is_not_there_is_refused(tmp_path: Path) -> None:
+    source, out = raw(tmp_path / "a.bin", [5, 6, 0, 7, 8, 0]), tmp_path / "a.pbin"
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"ids": [5, 6, 0, 7]}\n{"ids": [8, 0]}\n')
+    np.save(tmp_path / "a.npy", np.array([5, 6, 0], np.uint16))
+    for data, options in (
+        (source, {"layout": "uint16"}),
+        (tmp_path / "a.npy", {}),
+        (rows, {"tokens_column": "ids", "one_document": True}),
+    ):
+        with pytest.raises(ConfigError, match="no token has the id") as caught:
+            convert(data, out, eos_id=77, **options)
+        assert "--eos-id" in str(caught.value)
+        assert not out.exists()
+    assert [one.code for one in ps.verify(source, layout="uint16", eos_id=77, depth="full")] == ["raw-tokens.no-eos"]
+    assert not ps.verify(source, layout="uint16", eos_id=0, depth="full")
+
+
+@pytest.mark.parametrize("verb", ["convert", "shuffle", "by parts"])
+def test_an_open_end_is_not_said_to_end_in_the_id(tmp_path: Path, verb: str, caplog: pytest.LogCaptureFixture) -> None:
+    source, out = raw(tmp_path / "a.bin", [5, 6, 0, 7, 8, 0, 9, 9]), tmp_path / "a.pbin"
+    if verb == "shuffle":
+        shuffle(source, out, seed=1, to="pbin", layout="uint16", eos_id=0)
+    else:
+        convert(source, out, layout="uint16", eos_id=0, **({"workers": 2} if verb == "by parts" else {}))
+    assert "the last document does not end in id 0" in caplog.text
+    assert ps.open(out).eos_id is None
+    assert not ps.verify(out, depth="full")

@@ -74,7 +74,10 @@ def test_what_the_side_file_contradicts_is_not_copied(tmp_path: Path, to: str, j
     with pytest.raises(Corrupt, match="other documents than the side file says"):
         ps.convert(path, tmp_path / "out", to=to)
     assert not [name for name in os.listdir(tmp_path) if "out" in name]
-    ps.convert(path, tmp_path / "added", to=to, eos=("add", 0))  # other documents, of which it says nothing
+    with pytest.raises(Corrupt, match="not those that their side file knows"):
+        ps.convert(path, tmp_path / "added", to=to, eos=("add", 0))  # other documents, of which it says nothing
+    os.unlink(f"{path}.penstock")
+    ps.convert(path, tmp_path / "added", to=to, eos=("add", 0))
 
 
 # --- through every format ------------------------------------------------------------------------------------------

@@ -192,3 +192,16 @@ GOLDEN = [
     [1001, 1003, 1002, 10, 11, 12, 13, 14, 15, 0],
     [1001, 10, 11, 1003, 1002, 12, 13, 14, 15, 0],
 ]
+
+
+def test_a_document_that_holds_one_of_the_tokens_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    given = [[5, 6, EOS], [7, MID, EOS], [SUF, 8, EOS]]
+    source = fim(memory(given), rate=1.0)
+    _ = [one["tokens"] for one in source]
+    _ = source.tokens(0, source.num_tokens)
+    assert [one.getMessage() for one in caplog.records] == [
+        "document 1 holds the token 1002 of filling in the middle itself, as if cut there; there may be more"
+    ]
+    caplog.clear()
+    _ = [one["tokens"] for one in fim(memory(documents(50)), rate=1.0)]
+    assert not caplog.records

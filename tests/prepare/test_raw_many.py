@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import Counter
@@ -9,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.crash import hook
 
 import penstock as ps
 from penstock.cli.main import main
-from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
+from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, PrepareError
 from penstock.prepare import raw_many
 from penstock.prepare.raw import build_index
+from penstock.store._leftovers import nth_staged_name
+from penstock.store.local import TOGETHER
 from penstock.store.place import place_of
 from penstock.store.unfinished import mark_path
 from penstock.testing.cluster import upload
@@ -184,9 +188,26 @@ def test_a_share_that_runs_twice_at_once(root: Path) -> None:
         assert files_in(root) == before
 
 
-def test_cost_of_a_file_does_not_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+# --- small files, of which a folder's indexes become visible together ------------------------------------------------
+
+MANY = 40
+
+
+def small_files(folder: Path, count: int = MANY) -> dict[str, bytes]:
+    """JSONL files of a line each, and the indexes that they get."""
+    folder.mkdir()
+    for number in range(count):
+        (folder / f"{number:03d}.jsonl").write_text(f'{{"n": {number}}}\n')
+    expected = copied(folder, f"{folder.name} one by one")
+    for path in expected.glob("*.jsonl"):
+        build_index(path)
+    return files_in(expected)
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Calls of `os`, and the names that listings return."""
     made: Counter[str] = Counter()
-    for name in ("open", "stat", "lstat", "listdir", "scandir", "fsync", "unlink", "rename", "link"):
+    for name in ("open", "stat", "lstat", "fstat", "listdir", "scandir", "fsync", "unlink", "rename", "link"):
         call = getattr(os, name)
 
         def counting(*given: Any, call: Any = call, name: str = name, **more: Any) -> Any:
@@ -196,13 +217,156 @@ def test_cost_of_a_file_does_not_grow(tmp_path: Path, monkeypatch: pytest.Monkey
             return result
 
         monkeypatch.setattr(os, name, counting)
+    return made
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("flavor", ["modalities", "energon"])
+def test_cost_of_a_file_does_not_grow(
+    tmp_path: Path, flavor: str, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file and its index are opened once each; it is asked besides whether a writer is there."""
+    made = count_calls(monkeypatch)
     costs: list[Counter[str]] = []
-    for files in (20, 200):
+    for files in (30, 300):
         (tmp_path / f"{files}").mkdir()
         for number in range(files):
             (tmp_path / f"{files}/{number}.jsonl").write_text("{}\n")
+        if again:
+            ps.index(tmp_path / f"{files}", executor="inline", flavor=flavor)
         made.clear()
-        ps.index(tmp_path / f"{files}", executor="inline")
+        ps.index(tmp_path / f"{files}", executor="inline", flavor=flavor)
         costs.append(Counter(made))
-    assert costs[1]["open"] > 200  # it counts
-    assert {name: (costs[0][name], n) for name, n in costs[1].items() if n > 12 * max(1, costs[0][name])} == {}
+    few, many = costs
+    assert {name: (few[name], n) for name, n in many.items() if n > 12 * max(1, few[name])} == {}
+    each = {name: (many[name] - few[name]) / 270 for name in many}
+    assert each["open"] == 2
+    assert each.get("fsync", 0) == each.get("stat", 0) == each.get("scandir", 0) == 0
+    assert each.get("lstat", 0) == (not again)
+    assert each["fstat"] == 1 + again
+    assert each.get("link", 0) == each.get("unlink", 0) == (not again)
+    assert many.get("fsync", 0) <= 1
+    assert many["names listed"] <= 3 * 600
+
+
+@pytest.mark.parametrize("moment", ["before", "after", "torn"])
+def test_killed_at_any_call(tmp_path: Path, moment: Any) -> None:
+    """What is visible is whole, and the next run makes the rest and leaves no trace."""
+    expected = small_files(tmp_path / "raw", 16)
+    at, died = 0, True
+    while died:
+        at += 1
+        folder = copied(tmp_path / "raw", f"{moment}{at}")
+        (tmp_path / f"notes{at}").mkdir()
+        child = os.fork()
+        if child == 0:
+            hook.install(hook.Plan(str(folder), str(tmp_path / f"notes{at}"), at, moment))
+            with contextlib.suppress(BaseException):
+                ps.index(folder, executor="inline")
+            os._exit(0)
+        died = os.waitpid(child, 0)[1] != 0
+        seen = {path: data for path, data in files_in(folder).items() if not path.startswith(".")}
+        assert seen.items() <= expected.items()
+        ps.index(folder, executor="inline")
+        assert files_in(folder) == expected, at
+    assert at > 16 * 4, "each file is opened, written, named, and its hidden name goes"
+
+
+def test_a_lost_index_is_made_again(tmp_path: Path) -> None:
+    """After a power cut names may be gone that were not durable yet."""
+    expected = small_files(tmp_path / "raw")
+    ps.index(tmp_path / "raw")
+    for path in list((tmp_path / "raw").glob("*.idx"))[::3]:
+        path.unlink()
+    found: Any = ps.index(tmp_path / "raw")
+    assert found.num_reused == MANY - 14
+    assert files_in(tmp_path / "raw") == expected
+
+
+@pytest.mark.parametrize("flavor", ["modalities", "energon"])
+@pytest.mark.parametrize("torn", ["empty", "half", "zeros", "zeros behind"])
+def test_a_torn_index_is_never_trusted(tmp_path: Path, torn: str, flavor: str) -> None:
+    """A file system may keep a name and lose its bytes: no writer of ours lets it, but a copy by others may."""
+    small_files(tmp_path / "raw")
+    victim = tmp_path / "raw/007.jsonl"
+    victim.write_text("".join(f'{{"n": {line}}}\n' for line in range(2000)))
+    ps.index(tmp_path / "raw", flavor=flavor)
+    index = victim.with_suffix(".idx") if flavor == "modalities" else Path(f"{victim}.idx")
+    whole = index.read_bytes()
+    half = len(whole) // 16 * 8
+    damage = {"empty": b"", "half": whole[:half], "zeros": bytes(len(whole))}
+    index.write_bytes(damage.get(torn, whole[:half] + bytes(len(whole) - half)))
+    with pytest.raises(FormatError) as caught:
+        ps.index(tmp_path / "raw", flavor=flavor)
+    assert "007" in str(caught.value)
+    with pytest.raises(FormatError):
+        len(ps.open(victim, flavor=flavor))
+    ps.index(victim, flavor=flavor, overwrite=True)
+    assert index.read_bytes() == whole
+
+
+def test_a_writer_that_comes_meanwhile_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One who claims an index after its folder was listed: that index is left to it."""
+    expected = small_files(tmp_path / "raw")
+    held: list[Any] = []
+    encode = raw_many.encode_index
+
+    def encoding(*given: Any, **more: Any) -> Any:
+        if not held:
+            index = str(tmp_path / "raw/000.idx")
+            held.append(place_of(index).store.claim(index))  # type: ignore[attr-defined]
+        return encode(*given, **more)
+
+    monkeypatch.setattr(raw_many, "encode_index", encoding)
+    with pytest.raises(PrepareError, match=r"000\.idx: another run is writing"):
+        ps.index(tmp_path / "raw", executor="inline")
+    held[0].release()
+    assert files_in(tmp_path / "raw") == {path: data for path, data in expected.items() if path != "000.idx"}
+
+
+def test_an_index_that_appears_meanwhile_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = small_files(tmp_path / "raw")
+    encode = raw_many.encode_index
+
+    def encoding(file: Any, *given: Any, **more: Any) -> Any:
+        if file.name in ("003.jsonl", "004.jsonl"):
+            build_index(file.path)
+        return encode(file, *given, **more)
+
+    monkeypatch.setattr(raw_many, "encode_index", encoding)
+    found: Any = ps.index(tmp_path / "raw", executor="inline")
+    assert (found.num_lines, found.num_reused) == (MANY, 2)
+    assert files_in(tmp_path / "raw") == expected
+
+
+def test_small_files_that_fail(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A faulty line, and two files that would have one index: each is named, the others have theirs."""
+    expected = small_files(tmp_path / "raw")
+    (tmp_path / "raw/001.jsonl").write_text("faulty\n")
+    (tmp_path / "raw/002.ndjson").write_text("{}\n{}\n")
+    with pytest.raises((Corrupt, ConfigError), match="2 of 41 files have no index now"):
+        ps.index(tmp_path / "raw", executor="inline")
+    assert "002" in caplog.text
+    made = {path for path in files_in(tmp_path / "raw") if path.endswith(".idx")}
+    assert made == {path for path in expected if path.endswith(".idx")} - {"001.idx"}
+
+
+def test_faulty_lines_of_small_files_are_counted(tmp_path: Path) -> None:
+    small_files(tmp_path / "raw")
+    (tmp_path / "raw/001.jsonl").write_text("faulty\n{}\n")
+    found: Any = ps.index(tmp_path / "raw", on_error="skip", executor="inline")
+    assert (found.num_lines, found.num_dropped) == (MANY, 1)
+    assert found.indexes[1].dropped[0].line == 1
+
+
+def test_what_a_killed_run_hid_goes_though_all_is_there(tmp_path: Path) -> None:
+    expected = small_files(tmp_path / "raw")
+    ps.index(tmp_path / "raw")
+    hidden = tmp_path / "raw" / nth_staged_name(TOGETHER, 0)
+    hidden.mkdir()
+    os.link(tmp_path / "raw/000.idx", hidden / "000.idx")
+    told: Any = ps.index(tmp_path / "raw", finish=True, no_work=True)
+    assert (len(told.indexes), hidden.exists()) == (MANY, True)
+    ps.index(tmp_path / "raw")
+    assert files_in(tmp_path / "raw") == expected
+    assert not hidden.exists()

@@ -23,6 +23,7 @@ from penstock.cli.main import main
 from penstock.codec import hashes
 from penstock.errors import ConfigError, Corrupt, PenstockError
 from penstock.executors import InlineExecutor, ProcessExecutor
+from penstock.formats import _proof
 from penstock.formats._manifest import FileDigests
 from penstock.formats.shards.find_index import read_index
 from penstock.formats.shards.writer import ShardWriter
@@ -165,7 +166,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def small_blocks(monkeypatch: pytest.MonkeyPatch, block_bytes: int, block_tokens: int) -> None:
-    for module in (blocks, layouts):
+    for module in (blocks, layouts, _proof):
         monkeypatch.setattr(module, "BLOCK_BYTES", block_bytes)
     for module in (blocks, hashes):
         monkeypatch.setattr(module, "BLOCK_TOKENS", block_tokens)
@@ -241,8 +242,8 @@ def test_an_array_with_a_killed_a_doubled_and_a_missing_share(
 
 
 def test_by_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = str(SOURCES["pbin"](tmp_path))
     small_blocks(monkeypatch, hashes.BLOCK_BYTES, 1 << 24)  # as they are in those processes
+    source = str(SOURCES["pbin"](tmp_path))
     with ProcessExecutor(2) as pool:
         split(source, f"{tmp_path}/alone")
         split(source, f"{tmp_path}/two", finish=True, executor=pool)

@@ -42,10 +42,11 @@ def command(path: str, write: bool, depth: Any, format_name: str | None, as_json
         lines = [f"{verb if one.possible else 'impossible'}: {one.path}: {one.what}" for one in actions]
         if left:
             return "\n".join([*lines, *map(describe_finding, left), f"{path}: {len(left)} errors can't be mended here"])
+        more = "" if depth == "full" else "; --depth full reads every byte"
         if not actions:
-            more = "" if depth == "full" else "; --depth full reads every byte"
             return f"{path}: nothing to mend at depth {depth}{more}"
-        return "\n".join(lines if write else [*lines, "Run again with --write to do it."])
+        told = f"{path}: no error is left at depth {depth}{more}" if write else "Run again with --write to do it."
+        return "\n".join([*lines, told])
 
     data = {"path": path, "depth": depth, "written": write, "actions": [msgspec.to_builtins(one) for one in actions]}
     emit(data | {"left": [msgspec.to_builtins(one) for one in left]}, as_json=as_json, text=text)

@@ -18,6 +18,7 @@ from penstock.convert.output import Advance, Output, ReadBack, Written
 from penstock.convert.plan import TokenPlan
 from penstock.errors import Corrupt
 from penstock.formats._planed_writer import PlanedWriter
+from penstock.formats._proof import DocumentsProof
 from penstock.formats._token_column import ColumnTokens
 from penstock.formats.tokens.common import document_runs
 from penstock.store.place import Place
@@ -29,7 +30,7 @@ RUN_TOKENS = 1 << 22
 def token_digest(source: TokenSource, rule: EosRule | None = None, path: str = "") -> str:
     """The document digest of a token source after an EOS rule: 32 hex digits, the same in every format."""
     digest = DocumentDigest()
-    for tokens, doc_lengths in runs_of(source, rule or EosRule(), path):
+    for tokens, doc_lengths in runs_of(source, rule or EosRule(), path, proves=False):
         digest.update(tokens, doc_lengths)
     return digest.hexdigest()
 
@@ -43,7 +44,7 @@ def write_tokens(plan: TokenPlan, output: Output, advance: Advance) -> Written:
     with output.create() as writer:
         try:
             done = written_tokens = 0
-            for tokens, doc_lengths in runs_of(plan.source, plan.rule, plan.shown):
+            for tokens, doc_lengths in runs_of(plan.source, plan.rule, plan.shown, proves=told is None):
                 if isinstance(writer, PlanedWriter):
                     stop = written_tokens + len(tokens)
                     values = {name: one.read(written_tokens, stop) for name, one in planes_of(plan.source).items()}
@@ -116,15 +117,17 @@ def _joined_digest(source: TokenSource) -> str:
 
 
 def runs_of(
-    source: TokenSource, rule: EosRule, shown: str, first: int = 0, stop: int | None = None
+    source: TokenSource, rule: EosRule, shown: str, first: int = 0, stop: int | None = None, *, proves: bool = True
 ) -> Iterator[tuple[NDArray[Any], IntArray]]:
-    """Runs of documents `[first, stop)`, or of all, after the rule."""
-    done = first
+    """Runs of documents `[first, stop)`, or of all, after the rule; `proves`: raises as `DocumentsProof.require`."""
+    done, proof = first, DocumentsProof(source) if proves else None
     if isinstance(source, ColumnTokens) and source.is_row_by_row:
         runs = source.runs(first, len(source) if stop is None else stop)
     else:
         runs = document_runs(source, RUN_TOKENS, first, stop)
     for tokens, doc_lengths in runs:
+        if proof is not None:
+            proof.require(done, done + len(doc_lengths))
         yield rule.apply(tokens, doc_lengths, done, shown)
         done += len(doc_lengths)
 

@@ -21,7 +21,8 @@ from penstock.executors import HERE, AnyExecutor
 from penstock.formats import get_format
 from penstock.formats._excluding import stored
 from penstock.formats._kept import carried_list, excluded_count, kept, left_out, whole_of
-from penstock.formats._planes import base_of, require_intact
+from penstock.formats._marked import certain_eos
+from penstock.formats._planes import base_of, require_all_listed, require_intact
 from penstock.formats._token_column import ColumnTokens, usual_column
 from penstock.formats.tokens.folder.side import NAME as FOLDER
 from penstock.store.exclude_list import NO_LIST, Entry
@@ -152,6 +153,9 @@ def _planes(opened: TokenSource, place: Place, asked: Asked) -> dict[str, str]:
         what = f"the format {asked.to.name!r} has no place for planes"
         raise ConfigError(what, path=place.path, found=", ".join(found), hint=DROP)
     require_intact(planes_of(opened).values())
+    given: Mapping[str, Any] = asked.of_source
+    if given.get("planes", "auto") is not None and given.get("split") is None:
+        require_all_listed(asked.source_format, place.store, place.path, stored(opened))
     return found
 
 
@@ -183,7 +187,7 @@ def _token_options(source: TokenSource, place: Place, asked: Asked) -> dict[str,
     how = {"eos": rule.action} | ({} if rule.eos_id is None else {"eos_id": rule.eos_id})
     return {
         **({} if any(name in asked.of_target for name in _WIDTH_OPTIONS) else {"token_bytes": token_bytes}),
-        "eos_id": rule.known_after(source.eos_id),
+        "eos_id": rule.known_after(certain_eos(source, place.path)),
         "tokenizer": None if manifest is None else manifest.tokenizer,
         "tokenizer_digest": None if manifest is None else manifest.tokenizer_digest,
         "inputs": {distinct_names([place])[0]: whole_of(source).fingerprint},

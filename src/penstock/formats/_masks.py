@@ -4,8 +4,10 @@
 |---|---|---|
 | `X.ds` | `X.ds.loss` | datatrove |
 | `token_ids….npy` | `labels_mask….npy` | open-instruct, for OLMo-core's `label_mask_paths` |
+| `input_ids….npy` | `label_mask….npy` | OLMo's own scripts, for its `label_mask_paths` |
 
-A byte that is not 0 counts.
+A byte that is not 0 counts. OLMo itself takes any names, pair by pair from its configuration: a mask that is called
+otherwise is found once it is called so, by a link too.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from penstock.formats._planes import PlaneValues, require_inside
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.types import Finding, IntArray, ReadMode
 
-_TOKENS, _MASK = "token_ids", "labels_mask"
+_NAMES = (("token_ids", "labels_mask"), ("input_ids", "label_mask"))
 
 
 def mask_path(format: str, path: str) -> str | None:
@@ -32,8 +34,9 @@ def mask_path(format: str, path: str) -> str | None:
     if format == "datatrove":
         return path + ".loss"
     folder, slash, name = path.rpartition("/")
-    if format == "raw-tokens" and name.startswith(_TOKENS) and name.endswith(".npy"):
-        return folder + slash + _MASK + name.removeprefix(_TOKENS)
+    for tokens, mask in _NAMES if format == "raw-tokens" and name.endswith(".npy") else ():
+        if name.startswith(tokens):
+            return folder + slash + mask + name.removeprefix(tokens)
     return None
 
 

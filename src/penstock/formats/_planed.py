@@ -20,7 +20,7 @@ from penstock.types import Batch, IntArray, OpenOptions, Sample, Schema, TokenAr
 
 _POWERS = (
     *("place_of", "prefetch", "gather_starts", "gather_flagged", "token_extent", "block_files", "storage_blocks"),
-    *("details", "expect_parts"),
+    *("details", "expect_parts", "proof"),
 )
 """Methods that are as the tokens' own; None where these have none."""
 

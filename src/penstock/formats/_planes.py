@@ -426,6 +426,18 @@ def require_intact(planes: Iterable[object]) -> None:
                 raise Corrupt(what, path=path, found=found, expected=plane.entry.digest, hint=_RESTORE)
 
 
+def require_all_listed(format: str, store: Store, path: str, source: TokenSource) -> None:
+    """That no plane lies beside tokens which are to be copied whose index is gone: it would be left behind.
+
+    Raises:
+        Corrupt: there is one.
+    """
+    base = base_at(format, store, path)
+    for one in () if base is None else check_planes(store, base, format, source, full=False):
+        if one.code == f"{format}.plane-unlisted":
+            raise Corrupt("a plane beside the tokens that no index lists", path=one.path, hint=_RESTORE)
+
+
 def check_planes(store: Store, base: str, format: str, source: TokenSource, *, full: bool) -> Iterator[Finding]:
     """What is wrong with the planes of tokens, and with files beside them that look like planes; never raises."""
     try:

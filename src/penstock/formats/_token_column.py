@@ -20,6 +20,7 @@ from penstock._resolved import samples_of
 from penstock._tree import brief, html, tree
 from penstock.abc import Format, Source, Store
 from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, Unsupported
+from penstock.formats._marked import no_such_mark
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import files_key
 from penstock.types import Batch, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema, TokenArray
@@ -69,7 +70,10 @@ def as_tokens(chosen: Format, store: Store, path: str, options: OpenOptions, row
         what, hint = "a dataset of tokens has no columns", "Leave --tokens-column (tokens_column=) out"
         raise ConfigError(what, path=path, found=f"{chosen.name}, tokens_column={options.tokens_column!r}", hint=hint)
     only = replace(options, columns=(options.tokens_column,), eos_id=None, vocab_size=None, raw=False)
-    return ColumnTokens(rows, chosen.open(store, path, only), path, options)
+    column = chosen.open(store, path, only)
+    # Files of a table may differ in their other columns: nobody looks at these.
+    is_table = type(rows) is type(column) and isinstance(rows, _HasIdColumns)
+    return ColumnTokens(column if is_table else rows, column, path, options, rows)
 
 
 class ColumnTokens:
@@ -82,10 +86,12 @@ class ColumnTokens:
         only: the same with this column alone.
         shown: the dataset as errors name it.
         options: with `tokens_column, tokens_dtype, one_document, eos_id, vocab_size`.
+        whole: with all columns, to name those that are left behind; None: as `rows`.
     """
 
-    def __init__(self, rows: Any, only: Any, shown: str, options: OpenOptions) -> None:
+    def __init__(self, rows: Any, only: Any, shown: str, options: OpenOptions, whole: Any = None) -> None:
         self.rows = rows
+        self._whole = rows if whole is None else whole
         self._only = only
         self._shown = shown
         self._options = options
@@ -93,7 +99,7 @@ class ColumnTokens:
         self.eos_id: int | None = options.eos_id if options.eos_id is not None else _known_eos(rows)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (ColumnTokens, (self.rows, self._only, self._shown, self._options))
+        return (ColumnTokens, (self.rows, self._only, self._shown, self._options, self._whole))
 
     @property
     def schema(self) -> Schema:
@@ -127,7 +133,11 @@ class ColumnTokens:
     @property
     def only_here(self) -> tuple[str, ...]:
         """Columns that a token format has no place for."""
-        return tuple(f"column {field.name!r}" for field in self.rows.schema.fields if field.name != self._name)
+        try:
+            fields = self._whole.schema.fields
+        except Unsupported:
+            return ("columns that some files have and others have not",)
+        return tuple(f"column {field.name!r}" for field in fields if field.name != self._name)
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
@@ -242,6 +252,11 @@ class ColumnTokens:
         return ValueColumn(self._only, self._name, self._shown, dtype)
 
     @property
+    def is_marked(self) -> bool:
+        """Whether the EOS id is what parts documents: then the last one may be without it."""
+        return self._options.one_document and self._options.eos_id is not None
+
+    @property
     def _row_starts(self) -> IntArray:
         return self._scanned[0][:-1]
 
@@ -271,6 +286,8 @@ class ColumnTokens:
             if mark is not None:
                 borders.append(np.flatnonzero(ids == mark) + (at + 1))
             at += len(ids)
+        if mark is not None and at and not any(map(len, borders[1:])):
+            raise no_such_mark(self._shown, mark)
         rows = np.append(np.cumsum(np.concatenate(lengths)), largest)
         documents = np.concatenate([*borders, [at]])
         documents = documents[np.append(True, np.diff(documents) > 0)]

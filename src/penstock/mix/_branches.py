@@ -7,7 +7,7 @@ A position of such a stream resolves to `what the child resolves · number of ch
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,13 +15,35 @@ from numpy.typing import NDArray
 
 from penstock._columns import Rows, groups, scatter
 from penstock._kinds import Seedable
+from penstock._planes import LOSS_MASK
 from penstock._resolved import Ahead, expect_lanes, prefetch_parts, substitutes_of
 from penstock.abc import Stream, SupportsSubstitutes
 from penstock.errors import ConfigError
 from penstock.types import Batch, Field, IntArray, Location, Sample, Schema
 
-Widths: TypeAlias = "dict[str, np.dtype[Any]]"
-"""Fields whose ids have a common width → that width."""
+NEUTRAL = {LOSS_MASK: 1, "weight": 1}
+"""Planes of tokens → the value that changes nothing, which stands where a child of a mix has no such plane."""
+
+_OF_LABELS = ("targets", "segment_ids", "positions", "cu_seqlens")
+
+
+@dataclass(frozen=True, slots=True)
+class Widths:
+    """What is done to samples of one child, so that all of a mix are alike.
+
+    Attributes:
+        ids: fields whose ids have a common width → that width.
+        planes: planes that some children lack → their dtype; they get the `NEUTRAL` value.
+        like: the field of tokens, whose shape such planes have.
+    """
+
+    ids: Mapping[str, np.dtype[Any]]
+    planes: Mapping[str, np.dtype[Any]]
+    like: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.ids or self.planes)
+
 
 Split: TypeAlias = Callable[[IntArray], tuple[NDArray[Any], IntArray]]
 """positions: int64[k] → child of each: uint[k], and position in it: int64[k]."""
@@ -157,9 +179,13 @@ def seeded(stream: Stream[Any], seed: int) -> Stream[Any]:
 
 
 def common(schemas: Sequence[Schema]) -> tuple[Schema, Widths]:
-    """What samples of all schemas hold, and the fields whose ids need a common width."""
+    """What samples of all schemas hold, and what makes them alike.
+
+    Raises:
+        ConfigError: windows or documents of tokens, some of which lack a plane that has no neutral value.
+    """
     fields: list[Field] = []
-    widths: Widths = {}
+    widths: dict[str, np.dtype[Any]] = {}
     for field in schemas[0].fields:
         others = [other for schema in schemas for other in schema.fields if other.name == field.name]
         if len(others) < len(schemas) or any(other.kind != field.kind for other in others):
@@ -174,18 +200,51 @@ def common(schemas: Sequence[Schema]) -> tuple[Schema, Widths]:
         if len({other.shape for other in others}) > 1:
             field = replace(field, shape=None)
         fields.append(field)
+    like, filled = _filled(schemas)
+    fields += filled
     closed = all(
         not schema.open and {field.name for field in schema.fields} == {field.name for field in fields}
         for schema in schemas
     )
-    return Schema(tuple(fields), open=not closed), widths
+    return Schema(tuple(fields), open=not closed), Widths(
+        widths, {one.name: np.dtype(one.dtype) for one in filled}, like
+    )
+
+
+def _filled(schemas: Sequence[Schema]) -> tuple[str, list[Field]]:
+    """The field of tokens that all have, and the planes beside it that only some have."""
+    names = [{field.name: field for field in schema.fields} for schema in schemas]
+    ids = [{name for name, field in known.items() if field.kind == "tokens"} for known in names]
+    like = next((one for one in ("tokens", "inputs") if all(one in known for known in ids)), None)
+    if like is None or any(schema.open for schema in schemas):
+        return "", []
+    planes = {field.name: field for known in names for field in known.values() if _is_plane(field)}
+    some = [field for name, field in planes.items() if not all(name in known for known in names)]
+    for field in some:
+        dtypes = {known[field.name].dtype for known in names if field.name in known}
+        if field.name not in NEUTRAL or len(dtypes) > 1:
+            what = f"some of what is mixed has the plane {field.name}, and some has not"
+            hint = "Give all of them the plane, or leave it behind: penstock.open(…, planes=None)"
+            raise ConfigError(what, found=f"{field.name}: {', '.join(map(str, sorted(map(str, dtypes))))}", hint=hint)
+    return like, some
+
+
+def _is_plane(field: Field) -> bool:
+    is_row = field.kind == "ndarray" and field.shape is not None and len(field.shape) == 1
+    return is_row and field.name not in _OF_LABELS
 
 
 def widened(values: Sample, widths: Widths) -> Sample:
-    """A sample, or columns, with token ids in the common width."""
-    change = {
+    """A sample, or columns, with token ids in the common width, and the planes that it lacks."""
+    change: dict[str, Any] = {
         name: values[name].astype(dtype)
-        for name, dtype in widths.items()
+        for name, dtype in widths.ids.items()
         if isinstance(values.get(name), np.ndarray) and values[name].dtype != dtype
     }
+    for name, dtype in widths.planes.items():
+        if name not in values:
+            like = values[widths.like]
+            rows = [like] if isinstance(like, np.ndarray) else like
+            made = [np.full(one.shape, NEUTRAL[name], dtype) for one in rows]
+            change[name] = made[0] if isinstance(like, np.ndarray) else made
     return {**values, **change} if change else values

@@ -184,9 +184,9 @@ class ConcatSource:
         # Not before it is needed: a schema may have to be read.
         if self._known is None:
             schema, widths = common([source.schema for source in self.sources])
-            if widths and self._as_stored:
-                fields = [replace(field, dtype=None) if field.name in widths else field for field in schema.fields]
-                schema, widths = replace(schema, fields=tuple(fields)), {}
+            if widths.ids and self._as_stored:
+                fields = [replace(field, dtype=None) if field.name in widths.ids else field for field in schema.fields]
+                schema, widths = replace(schema, fields=tuple(fields)), replace(widths, ids={})
             self._known = schema, widths
         return self._known
 

@@ -17,7 +17,15 @@ from penstock._secrets import redacted_repr
 from penstock.abc import Staged
 from penstock.errors import ConfigError
 from penstock.executors import HERE, AnyExecutor, make_executor
-from penstock.formats.jsonl.build import DroppedLine, IndexedLines, Run, fill_index, index_path_for, require_plain
+from penstock.formats.jsonl.build import (
+    DroppedLine,
+    IndexedLines,
+    Run,
+    encode_lines,
+    fill_index,
+    index_path_for,
+    require_plain,
+)
 from penstock.formats.jsonl.energon import encode_energon_index, energon_index_path, scan_energon
 from penstock.formats.jsonl.owner import require_own_index
 from penstock.formats.jsonl.scan import LineRange, Lines, scan_lines
@@ -137,6 +145,20 @@ def build_index(
     skips, is_beside = on_error == "skip", index_path is None
     how = (workers, executor, progress)
     return _build(_Request(data, size_bytes, index, is_beside, flavor, skips, validate, overwrite, *how))
+
+
+def encode_index(file: Place, flavor: str, *, skip_faulty: bool, validate: bool) -> tuple[bytes, IndexReport]:
+    """The index of a small file, in memory, and what `build_index` would say of it; raises what that does of lines."""
+    store, path = file.store, file.path
+    size_bytes = store.size(path)
+    if flavor == "energon":
+        starts = scan_energon(store, path)
+        index_path, data, counts = energon_index_path(path), encode_energon_index(starts), (len(starts) - 1, 0)
+        return data, IndexReport(path, index_path, size_bytes, len(data), *counts, ())
+    lines = IndexedLines(store, path, size_bytes, validate, skip_faulty)
+    data = b"".join(encode_lines(lines))
+    counts = (lines.num_lines, lines.num_dropped)
+    return data, IndexReport(path, index_path_for(path), size_bytes, len(data), *counts, tuple(lines.dropped))
 
 
 def _require_energon(data: Place, workers: int | None, executor: AnyExecutor, *, validate: bool) -> None:

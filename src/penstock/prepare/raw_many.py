@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,13 +20,16 @@ from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.energon import energon_index_path, read_energon_index
 from penstock.formats.jsonl.index import load_lines
 from penstock.formats.jsonl.source import require_flavor
-from penstock.prepare.raw import IndexReport, OnError, build_index
-from penstock.prepare.tokens.inputs import COMPRESSED, find_paths
+from penstock.prepare.raw import IndexReport, OnError, build_index, encode_index
+from penstock.prepare.tokens.inputs import COMPRESSED, find_files
 from penstock.store._named import named
+from penstock.store.local import TOGETHER, LocalStore
+from penstock.store.memory import MemoryStore
 from penstock.store.outputs import sweep_killed
 from penstock.store.patterns import is_pattern
 from penstock.store.place import Given, Place, place_of, places_of
 from penstock.store.resolve import absolute
+from penstock.store.small import HIDDEN, NamesBeside, read_small
 from penstock.store.state import states_of
 from penstock.store.unfinished import mark_path, remove_mark
 from penstock.work.sharing import Sharing, wait_for_writer
@@ -35,6 +38,8 @@ _log = logger()
 _LARGE_BYTES = 1 << 28
 _TASK_BYTES = 1 << 26
 _TASK_FILES = 1 << 10
+_TOGETHER_FILES = 4
+_PLAIN = (".jsonl", ".ndjson")
 _SHOWN = 9
 
 
@@ -121,9 +126,10 @@ def index(
     if index_path is not None:
         what = "index_path (--index-path) names the index of one file"
         raise ConfigError(what, found=f"{len(given)} inputs", hint="Leave it out: indexes go beside their files")
-    files = _files_of([os.fspath(one.path if isinstance(one, Place) else one) for one in given], follow_links)
+    named = [os.fspath(one.path if isinstance(one, Place) else one) for one in given]
+    files, statuses = _files_of(named, follow_links)
     chosen = [file for number, file in enumerate(files) if sharing.takes(number)]
-    sizes = [state.size_bytes for state in states_of(chosen)]
+    sizes = [state.size_bytes for state in states_of(chosen, statuses)]
     job = _Job(**how, no_work=no_work, joins=sharing.joins)
     done = _index_all(job, chosen, sizes, workers, executor, progress or _silent)
     _raise_first([one for one in done if isinstance(one, Exception)], len(done))
@@ -148,14 +154,17 @@ def _is_search(given: Given) -> bool:
     return place.is_folder() or (is_pattern(place.path) and not place.exists())
 
 
-def _files_of(given: Sequence[str], follow_links: bool) -> list[Place]:
-    """The files in byte order of their paths. What is compressed has no index, and is left out of a search."""
+def _files_of(given: Sequence[str], follow_links: bool) -> tuple[list[Place], Mapping[str, os.stat_result]]:
+    """The files in byte order of their paths, and what their folders' lists tell of them; see `find_files`.
+
+    What is compressed has no index, and is left out of a search.
+    """
     named = {absolute(one) for one in given}
-    paths = find_paths(given, "jsonl", follow_links=follow_links)
+    paths, statuses = find_files(given, "jsonl", follow_links=follow_links)
     chosen = [path for path in paths if path in named or not path.endswith(COMPRESSED)]
     if len(chosen) < len(paths):
         _log.warning("%d compressed files are left out: a raw index is of plain lines", len(paths) - len(chosen))
-    return places_of(chosen)
+    return places_of(chosen), statuses
 
 
 # --- work ------------------------------------------------------------------------------------------------------------
@@ -179,11 +188,23 @@ class _Job:
 
 
 @dataclass(frozen=True, slots=True)
+class _File:
+    """A file, and what the list of its folder says of its index.
+
+    Attributes:
+        has_index: it is there; None: not known, or what a writer has or left hidden is beside it.
+    """
+
+    place: Place
+    has_index: bool | None
+
+
+@dataclass(frozen=True, slots=True)
 class _Task:
     """Some small files."""
 
     job: _Job
-    files: tuple[Place, ...]
+    files: tuple[_File, ...]
     size_bytes: int
 
     @property
@@ -194,7 +215,7 @@ class _Task:
     @property
     def described(self) -> str:
         """What an error calls it."""
-        return f"{len(self.files)} files from {self.files[0].shown} to {self.files[-1].shown}"
+        return f"{len(self.files)} files from {self.files[0].place.shown} to {self.files[-1].place.shown}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +245,7 @@ def _index_all(
     progress: Callable[[int], None],
 ) -> list[_Result]:
     """What became of each file: small ones in runs side by side, then each large one by all workers."""
-    tasks = list(_tasks(job, files, sizes))
+    tasks = list(_tasks(job, _looked_at(job, files), sizes))
     small, large = ([n for n, one in enumerate(tasks) if one.is_large == is_large] for is_large in (False, True))
     if workers is None and executor == "processes":
         workers = max(1, min(len(os.sched_getaffinity(0)), sum(sizes) // _TASK_BYTES))
@@ -242,9 +263,28 @@ def _index_all(
     return [one for number in range(len(tasks)) for one in found[number]]
 
 
-def _tasks(job: _Job, files: Sequence[Place], sizes: Sequence[int]) -> Iterator[_Task]:
+def _looked_at(job: _Job, files: Sequence[Place]) -> list[_File]:
+    """The files, with what lists of their folders say; what a killed run left in a folder goes."""
+    names = NamesBeside([file.path for file in files if file.is_local], (".idx", *HIDDEN))
+
+    def known(file: Place) -> bool | None:
+        if not (file.is_local and names.is_listed() and file.path.endswith(_PLAIN)):
+            return None
+        index_path = _index_of(job, file).path
+        return None if names.has_unfinished(index_path) else names.has(index_path)
+
+    found = [_File(file, known(file)) for file in files]
+    if names.is_listed() and not job.no_work:
+        for folder in {file.folder().path: file.folder() for file in files}.values():
+            if isinstance(folder.store, LocalStore) and names.has_unfinished(folder.child(TOGETHER).path):
+                with contextlib.suppress(OSError):  # of another user: hidden, and harmless
+                    folder.store.stage_files(folder.path).abort()
+    return found
+
+
+def _tasks(job: _Job, files: Sequence[_File], sizes: Sequence[int]) -> Iterator[_Task]:
     """Runs of small files, and large files alone, in their order."""
-    run: list[Place] = []
+    run: list[_File] = []
     run_bytes = 0
     for file, size_bytes in zip(files, sizes, strict=True):
         if run and (run_bytes + size_bytes > _TASK_BYTES or len(run) == _TASK_FILES):
@@ -258,51 +298,90 @@ def _tasks(job: _Job, files: Sequence[Place], sizes: Sequence[int]) -> Iterator[
 
 def _index_some(task: _Task) -> list[_Result]:
     """The indexes of small files; runs in a worker."""
-    return [_index_one(task.job, file, "inline") for file in task.files]
+    job = task.job
+    new: dict[str, list[_File]] = {}
+    for file in task.files if not (job.overwrite or job.no_work) else ():
+        if file.has_index is False:
+            new.setdefault(file.place.folder().path, []).append(file)
+    several = [some for some in new.values() if len(some) >= _TOGETHER_FILES]
+    done = {path: one for some in several for path, one in _index_together(job, some).items()}
+    return [done.get(file.place.path) or _index_one(job, file, "inline") for file in task.files]
 
 
-def _index_one(job: _Job, file: Place, executor: AnyExecutor, workers: int | None = None) -> _Result:
+def _index_together(job: _Job, files: Sequence[_File]) -> dict[str, _Result]:
+    """New indexes of small files of one folder, with one sync for all. A file that is not in it is one to do alone."""
+    made: dict[str, tuple[str, IndexReport]] = {}
+    folder = files[0].place.folder()
+    if not isinstance(folder.store, LocalStore):
+        return {}
+    with contextlib.ExitStack() as stack:
+        try:
+            staged = folder.store.stage_files(folder.path)
+            stack.callback(staged.abort)
+            for file in files:
+                store = read_small(file.place.store, file.place.path)
+                if not isinstance(store, MemoryStore):
+                    continue
+                with contextlib.suppress(PenstockError, OSError):  # it is told where the file is done alone
+                    checks = {"skip_faulty": job.on_error == "skip", "validate": job.validate}
+                    data, report = encode_index(Place(store, file.place.path), job.flavor, **checks)
+                    name = Place(folder.store, report.index_path).name
+                    staged.write(name, data)
+                    made[name] = (file.place.path, report)
+        except (PenstockError, OSError):
+            return {}
+        try:
+            left = staged.commit()
+        except OSError as error:
+            return {path: named(error, path) for path, _ in made.values()}
+    return {path: _Done(report) for name, (path, report) in made.items() if name not in left}
+
+
+def _index_one(job: _Job, file: _File, executor: AnyExecutor, workers: int | None = None) -> _Result:
     """The index of a file, made unless it is there and fits; or why there is none."""
     result = _try_index(job, file, executor, workers)
-    while job.joins and isinstance(result, PrepareError) and wait_for_writer(_index_of(job, file)):
+    while job.joins and isinstance(result, PrepareError) and wait_for_writer(_index_of(job, file.place)):
         result = _try_index(job, file, executor, workers)
     return result
 
 
-def _try_index(job: _Job, file: Place, executor: AnyExecutor, workers: int | None) -> _Result:
+def _try_index(job: _Job, file: _File, executor: AnyExecutor, workers: int | None) -> _Result:
     how: dict[str, Any] = {"flavor": job.flavor, "on_error": job.on_error, "validate": job.validate}
+    place = file.place
     try:
         there = None if job.overwrite else _there(job, file)
         if there is not None:
             return _Done(there, reused=True)
         if job.no_work:
-            return _Missing(file.shown)
-        return _Done(build_index(file, overwrite=job.overwrite, executor=executor, workers=workers, **how))
+            return _Missing(place.shown)
+        return _Done(build_index(place, overwrite=job.overwrite, executor=executor, workers=workers, **how))
     except PenstockError as error:
         with contextlib.suppress(PenstockError, OSError):  # another worker may have made it meanwhile
-            there = None if job.overwrite else _there(job, file)
+            there = None if job.overwrite else _there(job, _File(place, None))
             if there is not None:
                 return _Done(there, reused=True)
         return error
     except OSError as error:
-        return named(error, file.path)
+        return named(error, place.path)
 
 
-def _there(job: _Job, file: Place) -> IndexReport | None:
+def _there(job: _Job, file: _File) -> IndexReport | None:
     """The index that is there, which has to fit the file; None where there is none."""
-    require_flavor(file.path, job.flavor)
-    index = _index_of(job, file)
-    if not index.exists():
+    place = file.place
+    require_flavor(place.path, job.flavor)
+    index = _index_of(job, place)
+    if not file.has_index and not index.exists():
         return None
-    store, size_bytes = file.store, file.store.size(file.path)
+    store = read_small(place.store, place.path, index.path) if file.has_index else place.store
+    size_bytes = store.size(place.path)
     if job.flavor == "energon":
-        num_lines = len(read_energon_index(store, file.path, index.path, size_bytes)) - 1
+        num_lines = len(read_energon_index(store, place.path, index.path, size_bytes)) - 1
     else:
-        num_lines = len(load_lines(store, file.path, index.path))
-    if store.exists(mark_path(index.path)):
-        sweep_killed(store, [index.path])
-        remove_mark(store, index.path)
-    return IndexReport(file.path, index.path, size_bytes, store.size(index.path), num_lines, 0, ())
+        num_lines = len(load_lines(store, place.path, index.path))
+    if file.has_index is None and place.store.exists(mark_path(index.path)):
+        sweep_killed(place.store, [index.path])
+        remove_mark(place.store, index.path)
+    return IndexReport(place.path, index.path, size_bytes, store.size(index.path), num_lines, 0, ())
 
 
 def _index_of(job: _Job, file: Place) -> Place:

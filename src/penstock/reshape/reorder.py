@@ -189,6 +189,7 @@ class Gathered:
 
     def __call__(self, rows: Rows, task: Range, /) -> Groups:
         """The rows, as one group."""
+        rows.prove(task.first, task.stop)  # those that come next in the input: all tasks together prove all rows
         indices = self.order.rows_at(task.first, task.stop)
         out = np.empty(int(rows.ranges(indices)[1].sum()), rows.dtype)
         yield 0, out, _gather(rows, indices, out)
@@ -205,6 +206,7 @@ class Picked:
         if rows.can_view() or not isinstance(rows, PicksRows):
             yield from Gathered(self.order)(rows, task)
             return
+        rows.prove(task.first, task.stop)
         indices = self.order.rows_at(task.first, task.stop)
         yield 0, rows.pick(indices), rows.ranges(indices)[1]
 
@@ -322,6 +324,7 @@ def _buffers(rows: Rows, windows: list[Window], count: int) -> list[NDArray[Any]
 def _gathered(rows: Rows, order: RowOrder, windows: list[Window]) -> Iterator[tuple[NDArray[Any], IntArray]]:
     """The rows of each window, copied from where they are."""
     for window, out in zip(windows, itertools.cycle(_buffers(rows, windows, 2))):
+        rows.prove(window.first, window.stop)
         yield out[: window.units], _gather(rows, order.rows_at(window.first, window.stop), out)
 
 

@@ -15,6 +15,7 @@ from penstock.abc import SupportsRuns, Writer
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats import files_at, finish_replacement, formats_of_name, get_format
 from penstock.formats._kept import whole_of
+from penstock.formats._marked import certain_eos
 from penstock.reshape.once import once_dataset
 from penstock.reshape.origins import Along, Rows, Seen, recorded
 from penstock.reshape.pieces import Groups, Range, Segment, sweep_pieces
@@ -328,6 +329,7 @@ def append_rows(
             advance(end - at)
         return
     for at, end in runs(rows, first, stop, _PART_BYTES):
+        rows.prove(at, end)
         starts, lengths = rows.ranges(slice(at, end))
         writer.write_part(run.path, run.offset_bytes + int(starts[0]) * width, lengths, None)
         advance(end - at)
@@ -442,7 +444,7 @@ def _token_options(sources: Sequence[TokenRows], output: Output) -> dict[str, An
     manifests = [_manifest_of(rows) for rows in sources]
     digests = [None if one is None else one.tokenizer_digest for one in manifests]
     names = [None if one is None else one.tokenizer for one in manifests]
-    eos_ids = [rows.source.eos_id for rows in sources]
+    eos_ids = [certain_eos(rows.source, rows.place.path) for rows in sources]
     if not output.mix_tokenizers:
         _require_one(sources, digests, "sources of different tokenizers", names)
         _require_one(sources, eos_ids, "sources whose documents end in different EOS ids", eos_ids)

@@ -7,7 +7,7 @@ written once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -26,6 +26,8 @@ from penstock.formats._door import open_at, open_options
 from penstock.formats._excluded import require_list_named
 from penstock.formats._excluding import stored
 from penstock.formats._kept import carried_list, excluded_list, kept, places_in_whole, whole_of
+from penstock.formats._planes import require_all_listed
+from penstock.formats._proof import AnyProof, DocumentsProof, Provable
 from penstock.formats.shards.source import ShardSource
 from penstock.formats.tables.arrow import ArrowSource
 from penstock.formats.tables.lines import TableLines
@@ -42,7 +44,7 @@ PIECE_UNITS = 1 << 22
 """Rows whose first units lie in one multiple of this lie in one file: what may be asked of `view` at once."""
 
 _NEWLINE = b"\n"
-_BLOCK_ROWS = 1 << 16
+BLOCK_ROWS = 1 << 16
 _LEAST_ROW_BYTES = 64  # of rows that are mostly shorter, a run has fewer bytes
 _MOST_SPREAD = 4
 
@@ -82,6 +84,10 @@ class Rows(Protocol):
 
     def release(self) -> None:
         """Give back the memory behind all views."""
+        ...
+
+    def prove(self, first: int, stop: int) -> None:
+        """That rows `[first, stop)` are what their side file knows, where one has digests; raises `Corrupt`."""
         ...
 
 
@@ -127,7 +133,7 @@ class TokenRows:
         taken_out: what is missing of the dataset.
     """
 
-    __slots__ = ("_map", "_run", "dtype", "format", "place", "source", "taken_out")
+    __slots__ = ("_map", "_proof", "_run", "dtype", "format", "place", "source", "taken_out")
 
     def __init__(self, source: TokenSource, place: Place, format: str, taken_out: TakenOut) -> None:
         self.source = source
@@ -138,9 +144,15 @@ class TokenRows:
         run = source.token_run() if place.is_local and isinstance(source, OneRun) else None
         self._run = None if run is None else replace(run, path=real_path(place.store, run.path))
         self._map: MappedFile | None = None
+        self._proof: DocumentsProof | None = None
 
     def __len__(self) -> int:
         return len(self.source.doc_starts) - 1
+
+    def prove(self, first: int, stop: int) -> None:
+        """That documents `[first, stop)` are those that the side file knows; raises `Corrupt`."""
+        self._proof = self._proof or DocumentsProof(self.source)
+        self._proof.require(first, stop)
 
     def document_digest(self) -> str | None:
         """The document digest that the side file says, where it can be joined with others."""
@@ -210,7 +222,7 @@ class LineRows:
         taken_out: what is missing of the dataset.
     """
 
-    __slots__ = ("_lines", "_map", "_size_bytes", "dtype", "format", "place", "source", "taken_out")
+    __slots__ = ("_lines", "_map", "_proof", "_size_bytes", "dtype", "format", "place", "source", "taken_out")
 
     def __init__(
         self,
@@ -228,9 +240,18 @@ class LineRows:
         self._size_bytes = place.store.size(place.path)
         self._lines = lines
         self._map: MappedFile | None = None
+        self._proof: AnyProof | bool | None = False
 
     def __len__(self) -> int:
         return len(self._lines)
+
+    def prove(self, first: int, stop: int) -> None:
+        """That lines `[first, stop)` are those that the side file knows; raises `Corrupt`."""
+        if isinstance(self._proof, bool):
+            self._proof = self.source.proof() if isinstance(self.source, Provable) else None
+        if self._proof is not None and first < stop:
+            starts, lengths = self.ranges(slice(first, stop))
+            self._proof.require(int(starts.min()), int((starts + lengths).max()))
 
     def borders(self) -> list[int]:
         """None but both ends."""
@@ -312,67 +333,6 @@ def rows_at(rows: AnyRows, options: Mapping[str, Any]) -> RowsAt:
     return RowsAt(place, name, known)
 
 
-class JoinedRows:
-    """Ranges of rows of several datasets, one after another.
-
-    Args:
-        parts: rows of one dtype, each with the index of the first row and of the one behind the last.
-    """
-
-    __slots__ = ("_bases", "_borders", "_firsts", "_parts", "dtype", "place")
-
-    def __init__(self, parts: Sequence[tuple[Rows, int, int]]) -> None:
-        self._parts = [rows for rows, _, _ in parts]
-        self._firsts = [first for _, first, _ in parts]
-        self._borders = np.concatenate([[0], np.cumsum([stop - first for _, first, stop in parts])])
-        sizes = [-(-_space(rows) // PIECE_UNITS) * PIECE_UNITS for rows in self._parts]
-        self._bases = np.concatenate([[0], np.cumsum(sizes)])
-        self.dtype, self.place = self._parts[0].dtype, self._parts[0].place
-
-    def __len__(self) -> int:
-        return int(self._borders[-1])
-
-    def borders(self) -> list[int]:
-        """Where one part ends and the next begins."""
-        return self._borders.tolist()
-
-    def ranges(self, rows: slice | IntArray) -> tuple[IntArray, IntArray]:
-        """(first unit in the space of all parts, units) of rows."""
-        indices = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-        starts, lengths = np.empty(len(indices), np.int64), np.empty(len(indices), np.int64)
-        parts = np.searchsorted(self._borders, indices, side="right") - 1
-        for part in np.unique(parts).tolist():
-            here = np.flatnonzero(parts == part)
-            own_starts, lengths[here] = self._parts[part].ranges(
-                indices[here] - self._borders[part] + self._firsts[part]
-            )
-            starts[here] = own_starts + self._bases[part]
-        return starts, lengths
-
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Units of one part."""
-        part, base = self._part_at(start)
-        return part.read(start - base, stop - base)
-
-    def can_view(self) -> bool:
-        """Whether all parts can."""
-        return all(rows.can_view() for rows in self._parts)
-
-    def view(self, start: int, stop: int) -> NDArray[Any]:
-        """Units of one part, mapped."""
-        part, base = self._part_at(start)
-        return part.view(start - base, stop - base)
-
-    def release(self) -> None:
-        """Give back mapped pages of all parts."""
-        for rows in self._parts:
-            rows.release()
-
-    def _part_at(self, start: int) -> tuple[Rows, int]:
-        part = int(np.searchsorted(self._bases, start, side="right")) - 1
-        return self._parts[part], int(self._bases[part])
-
-
 def open_rows(
     given: Data, *, format: str | None = None, store: Store | None = None, keep_excluded: bool = False, **options: Any
 ) -> AnyRows:
@@ -399,6 +359,8 @@ def open_rows(
     if keep_excluded:
         seen, taken_out = source, TakenOut(carried=carried_list(seen))
     if is_token_source(source):
+        if known.planes is not None and known.split is None:
+            require_all_listed(chosen.name, place.store, place.path, source)
         return TokenRows(kept(seen), place, chosen.name, taken_out)
     if isinstance(source, Lines):
         return LineRows(_left(source.line_ranges(), taken_out), Place(*source.text), "jsonl", source, taken_out)
@@ -427,7 +389,7 @@ def runs(rows: Rows, first: int = 0, stop: int | None = None, run_bytes: int = R
     for border in rows.borders():
         part_stop = min(last, border)
         while first < part_stop:
-            most_rows = max(_BLOCK_ROWS, run_bytes // _LEAST_ROW_BYTES)
+            most_rows = max(BLOCK_ROWS, run_bytes // _LEAST_ROW_BYTES)
             _, lengths = rows.ranges(slice(first, min(part_stop, first + most_rows)))
             step = max(1, int(np.searchsorted(np.cumsum(lengths), most, side="right")))
             yield first, first + step
@@ -435,7 +397,8 @@ def runs(rows: Rows, first: int = 0, stop: int | None = None, run_bytes: int = R
 
 
 def read_run(rows: Rows, first: int, stop: int) -> tuple[NDArray[Any], IntArray]:
-    """The rows of one run, back to back: (any[n_units], their int64[n_rows] lengths)."""
+    """The rows of one run, back to back: (any[n_units], their int64[n_rows] lengths); raises as `Rows.prove`."""
+    rows.prove(first, stop)
     starts, lengths = rows.ranges(slice(first, stop))
     ends = starts + lengths
     if bool((starts[1:] == ends[:-1]).all()):
@@ -454,17 +417,8 @@ def read_run(rows: Rows, first: int, stop: int) -> tuple[NDArray[Any], IntArray]
 
 def total_units(rows: Rows) -> int:
     """Units of all rows."""
-    blocks = range(0, len(rows), _BLOCK_ROWS)
-    return sum(int(rows.ranges(slice(at, min(len(rows), at + _BLOCK_ROWS)))[1].sum()) for at in blocks)
-
-
-def _space(rows: Rows) -> int:
-    """A number of units that no row of these goes beyond."""
-    ends = [0]
-    for at in range(0, len(rows), _BLOCK_ROWS):
-        starts, lengths = rows.ranges(slice(at, min(len(rows), at + _BLOCK_ROWS)))
-        ends.append(int((starts + lengths).max()))
-    return max(ends)
+    blocks = range(0, len(rows), BLOCK_ROWS)
+    return sum(int(rows.ranges(slice(at, min(len(rows), at + BLOCK_ROWS)))[1].sum()) for at in blocks)
 
 
 def _all_of(data: NDArray[Any], wanted_bytes: int, place: Place) -> NDArray[Any]:

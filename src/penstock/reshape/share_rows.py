@@ -300,6 +300,7 @@ class _Blocks:
     def commit(self, group: int, once: Once[Manifest]) -> Manifest:
         """Make an output visible, by its writer, which gets all that is known."""
         asked, output = self._asked, self._asked.outputs[group]
+        _prove_in_place(asked)
         store = joining(output.place.store, None if output.overwrite else self._work)
         joined = replace(output, place=Place(store, output.place.path))
         rows = self._layouts[group].joined(self.done(), asked.digest)
@@ -373,6 +374,13 @@ class _Shards:
         output, done = self._asked.outputs[group], self.done()
         told = (self._job, group, self._plans[group], done, output.place)
         return once.commit(functools.partial(commit_shards, *told, overwrite=output.overwrite))
+
+
+def _prove_in_place(asked: RowWork) -> None:
+    """Rows that no worker reads are held against their side files by who commits."""
+    for one in asked.laid:
+        if isinstance(one, InPlace):
+            one.rows.prove(0, len(one.rows))
 
 
 def _head(asked: RowWork, output: Output, rows_bytes: int) -> bytes:

@@ -23,6 +23,12 @@ _MOST_HOLDER_BYTES = 300
 _held: weakref.WeakSet[LocalClaim] = weakref.WeakSet()
 
 
+def lock_path(path: str) -> str:
+    """Where the lock of a local output stands."""
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.join(folder, f".{hidden_stem(name)}.lock.staged")
+
+
 class LocalClaim:
     """The claim of one writer to a local output; see `penstock.store.outputs.claim`.
 
@@ -42,9 +48,8 @@ class LocalClaim:
         self.path = path
         self._os = os_module
         self._fd = -1
-        folder, name = os.path.split(os.path.abspath(path))
-        self._lock_path = os.path.join(folder, f".{hidden_stem(name)}.lock.staged")
-        self._made = make_folders(os_module, folder)
+        self._lock_path = lock_path(path)
+        self._made = make_folders(os_module, os.path.dirname(self._lock_path))
         try:
             for one in self._made:
                 sync_folder(os_module, os.path.dirname(one))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from penstock._buffers import byte_view
 from penstock._regular import open_descriptor, require_regular
 from penstock.errors import ConfigError, Truncated
+from penstock.store._claims import lock_path
 from penstock.store._files import (
     NO_SECOND_NAME,
     copy_range,
@@ -20,6 +22,7 @@ from penstock.store._files import (
     remove_tree,
     require_replaceable_file,
     start_writeback,
+    sync_files,
     sync_folder,
 )
 from penstock.store._leftovers import (
@@ -34,6 +37,9 @@ from penstock.store._named import NamingOs, raised
 from penstock.store._replaced import Owned, drop_replaced
 from penstock.store._status import is_there
 from penstock.types import Buffer
+
+TOGETHER = "penstock-files"
+"""What the hidden folder of `LocalStagedFiles` is called, between the ends of hidden names."""
 
 _COALESCE_BYTES = 1 << 20
 _WRITEBACK_BYTES = 1 << 24
@@ -238,6 +244,58 @@ class LocalStaged:
             self._os.close(fd)
 
 
+class LocalStagedFiles:
+    """Small new files of one folder that become visible together, and with one sync for all.
+
+    They lie in a hidden folder of its own until then; the next writer of this kind removes that of a killed one. No
+    file is claimed: a name that is taken, or that another writer has claimed, is left to that one.
+    """
+
+    __slots__ = ("_hidden", "_names", "_os", "folder")
+
+    def __init__(self, os_module: Any, folder: str) -> None:
+        self.folder = os.path.abspath(folder)
+        self._names: list[str] = []
+        self._os = NamingOs(os_module, folder)
+        path = os.path.join(self.folder, TOGETHER)
+        self._hidden = LocalStagedFolder(os_module, path, overwrite=False, beside=None)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Add a file, whole; one that fails is not made visible."""
+        path = os.path.join(self._hidden.hidden_path, name)
+        fd = self._os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[self._os.write(fd, view) :]
+        finally:
+            self._os.close(fd)
+        self._names.append(name)
+
+    def commit(self) -> list[str]:
+        """Make them durable, then visible; returns the names that were left to others, or that can't be given so."""
+        hidden, left = self._hidden.hidden_path, list[str]()
+        sync_files(self._os, hidden, self._names)
+        for name in self._names:
+            path = os.path.join(self.folder, name)
+            try:
+                if is_there(lock_path(path)):
+                    left.append(name)
+                else:
+                    self._os.link(os.path.join(hidden, name), path)  # fails where the name is taken
+            except OSError as error:
+                if error.errno not in (errno.EEXIST, *NO_SECOND_NAME):
+                    raise
+                left.append(name)
+        sync_folder(self._os, self.folder)
+        self.abort()
+        return left
+
+    def abort(self) -> None:
+        """Drop what has no name yet; a second call does nothing."""
+        self._hidden.abort()
+
+
 class LocalStagedFolder:
     """One staged local folder; see `penstock.store.powers.StagedFolder`. `stage` may be called from several threads."""
 
@@ -277,6 +335,11 @@ class LocalStagedFolder:
         """Start a file in it; its `commit` makes it durable and leaves it as hidden as the folder."""
         self._names.add(os.path.normpath(name))
         return LocalStaged(self._os, os.path.join(self._temp, name), overwrite=False, inside=True, kept=self._kept)
+
+    @property
+    def hidden_path(self) -> str:
+        """Where it is until `commit`."""
+        return self._temp
 
     def size(self, path: str) -> int:
         """Size of a file in it that is committed."""

@@ -50,7 +50,7 @@ from penstock.store._leftovers import (
     give_name,
 )
 from penstock.store._links import LinkGuard
-from penstock.store._local_staged import LocalStaged, LocalStagedFolder
+from penstock.store._local_staged import TOGETHER, LocalStaged, LocalStagedFiles, LocalStagedFolder
 from penstock.store._named import NamingOs
 from penstock.store._replaced import Owned, require_replaceable
 from penstock.store._status import is_folder, is_there, status_of
@@ -170,6 +170,12 @@ class LocalStore:
             require_replaceable(path, own)
             require_movable(path)
         return LocalStagedFolder(self._os, path, overwrite=overwrite, beside=beside, kept=self._kept, own=own)
+
+    def stage_files(self, folder: str) -> LocalStagedFiles:
+        """Start small files of a folder that is there, which become visible together; see `penstock.store.small`."""
+        require_no_url(folder)
+        self.require_target(os.path.join(folder, TOGETHER))
+        return LocalStagedFiles(self._os, folder)
 
     def claim(self, path: str, *, shared: bool = False) -> LocalClaim | JoinedClaim:
         """Hold an output until it is released; raises `PrepareError` where another writer holds it."""

@@ -17,12 +17,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.errors import ConfigError, Corrupt, NotFound, Truncated, Unsupported
-from penstock.formats.jsonl import text
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated, Unsupported
+from penstock.formats import get_format
+from penstock.formats.jsonl import several, text
 from penstock.formats.jsonl.text import Text
+from penstock.store import small
 from penstock.store.local import LocalStore
 from penstock.testing import CountingStore
 from penstock.testing.elsewhere import in_a_fork
+from penstock.testing.faults import FaultStore
+from penstock.types import OpenOptions
 
 
 def lines(start: int, count: int) -> list[bytes]:
@@ -243,3 +247,111 @@ def test_an_absolute_path_and_one_that_is_not(tmp_path: Path, monkeypatch: pytes
     assert ps.open([f"{tmp_path}/a.jsonl", "b.jsonl"]).fingerprint == whole.fingerprint
     ps.shuffle(["a.jsonl", f"{tmp_path}/b.jsonl"], "out.jsonl", seed=1)
     assert len(ps.open("out.jsonl")) == len(whole)
+
+
+# --- many small files, each read once -------------------------------------------------------------------------------
+
+
+def damaged(folder: Path) -> Path:
+    """Twenty small files with indexes and side files, and what may be wrong with these."""
+    write(folder, {f"{number:02d}.jsonl": 30 for number in range(20)})
+    ps.index(folder)
+    for number in range(8):
+        get_format("jsonl").write_manifest(LocalStore(), str(folder / f"{number:02d}.jsonl"), OpenOptions())  # type: ignore[attr-defined]
+
+    def index(number: int) -> Path:
+        return folder / f"{number:02d}.idx"
+
+    def side(number: int) -> Path:
+        return folder / f"{number:02d}.jsonl.penstock"
+
+    index(1).write_bytes(b"")
+    index(2).write_bytes(index(2).read_bytes()[:40])
+    index(3).write_bytes(b"MMIDIDX\0\0" + bytes(40))
+    index(4).unlink()
+    index(5).rename(folder / "05.idx.next")
+    side(0).write_bytes(b"")
+    side(2).write_bytes(b'{"penstock"')
+    side(6).rename(folder / "06.jsonl.penstock.next")
+    side(7).unlink()
+    side(7).symlink_to(folder / "nowhere")
+    index(8).unlink()
+    index(8).symlink_to(folder / "nowhere")
+    with (folder / "06.jsonl").open("ab") as file:
+        file.write(b'{"n": 0}\n')
+    (folder / "09.jsonl").write_bytes(b"")
+    (folder / "10.jsonl").write_bytes(b"\xff{]\n" + (folder / "10.jsonl").read_bytes())
+    index(11).write_bytes(index(12).read_bytes())
+    return folder
+
+
+@pytest.mark.parametrize("depth", ["quick", "sample", "full"])
+def test_what_is_found_of_many_is_what_is_found_of_each(
+    depth: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = damaged(tmp_path / "raw")
+    (folder / "08.idx").unlink()  # of an index that leads nowhere there are no findings, but an error
+    store, options = LocalStore().within(str(folder)), OpenOptions()
+    found = several.FORMAT.check(store, str(folder), options, depth)
+    monkeypatch.setattr(several, "read_small", lambda store, *_: store)
+    monkeypatch.setattr(small, "_WORTH_A_LISTING", 1000)
+    assert several.FORMAT.check(store, str(folder), options, depth) == found
+    assert len({finding.code for finding in found}) >= 4
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_what_opens_of_many_is_what_opens_of_each(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = damaged(tmp_path / "raw")
+    for other in range(20):
+        if other != number:
+            for path in folder.glob(f"{other:02d}.*"):
+                path.unlink()
+            (folder / f"{other:02d}.jsonl").write_text('{"n": 1}\n')
+
+    def opened() -> Any:
+        try:
+            return [sample["n"] for sample in map(ps.open(folder).__getitem__, range(len(ps.open(folder))))]
+        except PenstockError as error:
+            return type(error), str(error)
+
+    found = opened()
+    monkeypatch.setattr(text, "read_small", lambda store, *_: store)
+    monkeypatch.setattr(text, "_WHOLE_BYTES", 0)
+    monkeypatch.setattr(small, "_WORTH_A_LISTING", 1000)
+    for path in folder.iterdir():  # what is kept is kept of files as they are
+        if path.exists():
+            os.utime(path, ns=(number + 1, number + 1))
+    assert opened() == found
+
+
+def test_lines_of_a_small_file_are_read_by_one_open(tmp_path: Path) -> None:
+    files = {f"{number:03d}.jsonl": 5 for number in range(100)}
+    numbers = write(tmp_path, files)
+    store = FaultStore()
+    source = several.FORMAT.open(store, str(tmp_path), OpenOptions())
+    assert [source[index]["n"] for index in range(len(source))] == numbers
+    assert store.faults.calls.count("open") == 200  # where lines are, and the lines
+    order = random.Random(0).sample(range(500), 500)
+    assert [source[index]["n"] for index in order] == [numbers[index] for index in order]
+    assert len(source._store._wholes) == text._MOST_WHOLE  # type: ignore[attr-defined]
+
+
+def test_a_file_that_shrinks_is_missed(tmp_path: Path) -> None:
+    write(tmp_path, {f"{number:02d}.jsonl": 5 for number in range(20)})
+    source = ps.open(tmp_path)
+    assert len(source) == 100
+    (tmp_path / "07.jsonl").write_bytes(b"")
+    with pytest.raises(Truncated, match=r"07\.jsonl"):
+        source[35]
+
+
+def test_other_processes_read_too(tmp_path: Path) -> None:
+    numbers = write(tmp_path, {f"{number:02d}.jsonl": 5 for number in range(20)})
+    source = ps.open(tmp_path)
+    assert source[0]["n"] == numbers[0]
+
+    def check() -> None:
+        assert source[1]["n"] == numbers[1]
+
+    in_a_fork(check)
+    assert numbers_of(pickle.loads(pickle.dumps(source))) == numbers

@@ -116,6 +116,10 @@ def test_borders(tokens: list[int], before: bool) -> None:
     data = np.array(tokens, "<u2").tobytes()
     store = MemoryStore({"a.bin": header(len(tokens)) + data if before else data})
     source = FORMAT.open(store, "a.bin", OpenOptions(layout=None if before else "uint16", eos_id=0))
+    if tokens and 0 not in tokens:
+        with pytest.raises(ConfigError, match="no token has the id"):
+            _ = source.doc_starts
+        return
     docs: list[list[int]] = []
     for i, token in enumerate(tokens):
         if not docs or (token == 0 if before else tokens[i - 1] == 0):
@@ -251,15 +255,19 @@ def test_read_only(tmp_path: Path) -> None:
     assert not FORMAT.traits.write
 
 
-def test_a_label_mask_of_olmo_is_a_plane(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "beside"),
+    [("token_ids_part_0000.npy", "labels_mask_part_0000.npy"), ("input_ids.npy", "label_mask.npy")],
+)
+def test_a_label_mask_of_olmo_is_a_plane(tmp_path: Path, name: str, beside: str) -> None:
     path, tokens, mask = (
-        tmp_path / "token_ids_part_0000.npy",
+        tmp_path / name,
         np.array(flat(DOCS), "<u2"),
         np.arange(len(flat(DOCS))) % 2,
     )
     tokens.tofile(path)
     bare: Any = ps.open(path, layout="uint16", eos_id=7)
-    mask.astype(np.bool_).tofile(tmp_path / "labels_mask_part_0000.npy")
+    mask.astype(np.bool_).tofile(tmp_path / beside)
     source: Any = ps.open(path, layout="uint16", eos_id=7)
     assert list(source.planes) == ["loss_mask"]
     assert np.concatenate([one["loss_mask"] for one in source]).tolist() == mask.astype(bool).tolist()
@@ -269,7 +277,7 @@ def test_a_label_mask_of_olmo_is_a_plane(tmp_path: Path) -> None:
     assert np.concatenate([one["loss_mask"] for one in made]).tolist() == mask.astype(bool).tolist()
     tokens.tofile(tmp_path / "other.npy")
     assert not hasattr(ps.open(tmp_path / "other.npy", format="raw-tokens", layout="uint16", eos_id=7), "planes")
-    (tmp_path / "labels_mask_part_0000.npy").write_bytes(b"1")
+    (tmp_path / beside).write_bytes(b"1")
     with pytest.raises(Truncated, match="another length"):
         ps.open(path, layout="uint16", eos_id=7)
     assert [one.code for one in ps.verify(path, layout="uint16")] == ["raw-tokens.loss-mask"]

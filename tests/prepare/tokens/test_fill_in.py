@@ -14,7 +14,7 @@ from tests.prepare.conftest import EOS, TEXTS, stored_tokens, write_lines
 
 import penstock as ps
 from penstock.cli.main import main
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, PrepareError
 from penstock.prepare import PackReport
 from penstock.prepare.tokens.fill_in import FillIn, FillInAsked
 
@@ -145,6 +145,19 @@ def test_rate_0_changes_nothing_and_empty_texts_are_left_out(made: Made, tokeniz
     assert (tmp_path / "a.pbin").read_bytes() == (tmp_path / "b.pbin").read_bytes()
     report = made(lines, tmp_path / "c.pbin", tokenizer=tokenizer, on_error="skip", fim_rate=1.0)
     assert (report.documents, report.num_dropped) == (2, 1)
+
+
+@pytest.mark.parametrize("rate", [0.001, 1.0])
+def test_a_text_that_holds_one_of_the_tokens_is_named(made: Made, tokenizer: Path, tmp_path: Path, rate: float) -> None:
+    texts = ["a b", "x " * 400 + "<fim_suffix>" + " y" * 400, "c"]
+    lines = write_lines(tmp_path / "in.jsonl", ({"text": text} for text in texts))
+    with pytest.raises(PrepareError, match="line 2: the text holds a token of filling in the middle itself"):
+        made(lines, tmp_path / "a.pbin", tokenizer=tokenizer, fim_rate=rate)
+    report = made(lines, tmp_path / "b.pbin", tokenizer=tokenizer, on_error="skip", fim_rate=rate, fim_seed=7)
+    assert (report.documents, report.num_dropped) == (2, 1)
+    assert "filling in the middle" in report.dropped[0].reason
+    found = stored_tokens(tmp_path / "b.pbin")
+    assert [put_back(tokenizer, ids)[1] for ids in found] == ["a b", "c"]
 
 
 def test_what_can_not_be_is_refused(corpus: Path, made: Made, bpe2: Path, tokenizer: Path) -> None:

@@ -18,6 +18,7 @@ from penstock.check.verify import write_side_file
 from penstock.codec import hashes
 from penstock.codec.joined_digest import documents_digest_v2
 from penstock.convert import plan as plan_of_tokens
+from penstock.formats import _proof
 from penstock.formats._manifest import FileDigests
 from penstock.formats.tokens import joined
 from penstock.prepare.tokens.assemble import writer_options
@@ -187,7 +188,7 @@ def test_one_file_in_a_bucket_is_joined_there(
     end: str, tmp_path: Path, s3: Between, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Shares digest what a side file needs; through the process that commits go neither tokens up nor down."""
-    for module in (blocks, layout):
+    for module in (blocks, layout, _proof):
         monkeypatch.setattr(module, "BLOCK_BYTES", 1 << 17)
     for module in (blocks, hashes):
         monkeypatch.setattr(module, "BLOCK_TOKENS", 50_000)

@@ -174,10 +174,15 @@ def write_index(lines: IndexedLines, store: Store, index_path: str, *, overwrite
 
 def fill_index(lines: IndexedLines, staged: Staged) -> None:
     """Write the index into a file that the caller commits; raises `Corrupt` at a faulty line."""
+    for data in encode_lines(lines):
+        staged.write(data)
+
+
+def encode_lines(lines: IndexedLines) -> Iterator[bytes]:
+    """The bytes of the index, as the lines come; raises `Corrupt` at a faulty line."""
     encoder = PairListEncoder()
-    for pairs in lines:
-        staged.write(encoder.encode(pairs))
-    staged.write(encoder.finish())
+    yield from map(encoder.encode, lines)
+    yield encoder.finish()
 
 
 def lines_in_cache(store: Store, path: str) -> IntArray:

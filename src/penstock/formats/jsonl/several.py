@@ -14,15 +14,20 @@ from collections.abc import Sequence
 
 from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound, Unsupported
+from penstock.formats._manifest import side_path
 from penstock.formats._other_data import other_data
 from penstock.formats._read_only import refuse_to_create, repair_nothing
+from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.check import NO_INDEX, check_file
 from penstock.formats.jsonl.source import JsonlSource, open_text
-from penstock.formats.jsonl.text import COMPRESSED, Text
+from penstock.formats.jsonl.text import COMPRESSED, Text, compression_of
 from penstock.store.find import files_of_all, find_files, one_store, survey
+from penstock.store.local import LocalStore
 from penstock.store.patterns import alternatives, is_pattern
 from penstock.store.place import place_of
 from penstock.store.resolve import absolute
+from penstock.store.side_file import NEXT
+from penstock.store.small import NamesBeside, read_small
 from penstock.types import Depth, Finding, OpenOptions, Sniff, Traits
 
 NAME = "jsonl-files"
@@ -82,10 +87,20 @@ class _JsonlFiles:
     def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
         """The findings of each file, in order; see `check.check_jsonl`."""
         files = sorted(_files(path, follow_links=options.follow_links), key=os.fsencode)
-        found = (finding for file in files for finding in check_file(store, file, options, depth))
+        names = NamesBeside(files, (".idx", ".penstock", NEXT))
+        found = (one for file in files for one in check_file(_seen(store, file, names), file, options, depth))
         return [finding for finding in found if finding.code != NO_INDEX]  # lines are found without one
 
     repair = repair_nothing
+
+
+def _seen(store: Store, path: str, names: NamesBeside) -> Store:
+    """Where one of several files is checked: in memory, with what stands beside it, where all of that is small."""
+    if not isinstance(store, LocalStore) or compression_of(path) is not None:
+        return store
+    index, side = index_path_for(path), side_path(path)
+    beside = filter(names.has, (index, index + NEXT, side, side + NEXT))
+    return read_small(store, path, *beside)
 
 
 def _files(path: str, *, follow_links: bool) -> list[str]:

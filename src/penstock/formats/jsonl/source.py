@@ -17,8 +17,9 @@ from penstock._secrets import redact
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store, SupportsMmap
 from penstock.errors import ConfigError, Corrupt, Unsupported
-from penstock.formats._manifest import data_fingerprint, side_path
+from penstock.formats._manifest import DATA, data_fingerprint, side_path
 from penstock.formats._modes import Mode, map_least, preferred_mode
+from penstock.formats._proof import Proof, file_runs, known_manifest
 from penstock.formats.jsonl.build import may_map
 from penstock.formats.jsonl.energon import EnergonJsonlSource
 from penstock.formats.jsonl.index import load_lines, remake, spread
@@ -117,13 +118,24 @@ class JsonlSource:
     @property
     def size_bytes(self) -> int:
         """Bytes of its files, as they are stored."""
-        store, paths = self.files
-        return sum(map(store.size, paths))
+        if isinstance(self._store, Text):
+            return int(self._store.stored_stops()[-1])
+        return self._store.size(self._path)
 
     @property
     def files(self) -> tuple[Store, Sequence[str]]:
         """Where its files are, and their paths."""
         return (self._store.base, self._store.files) if isinstance(self._store, Text) else (self._store, (self._path,))
+
+    def proof(self) -> Proof | None:
+        """What the side file proves of the bytes of one file; see `penstock.formats._proof`."""
+        if isinstance(self._store, Text):
+            return None
+        facts = functools.partial(file_facts, self._store, self._path, "jsonl")
+        manifest = known_manifest("jsonl", self._store, self._path, side_path(self._path), facts)
+        digests = () if manifest is None else manifest.block_digests.get(DATA, ())
+        size_bytes = self._store.size(self._path)
+        return Proof(file_runs(self._store, self._path, digests, 0, size_bytes, 1)) if digests else None
 
     @property
     def kept_key(self) -> str:

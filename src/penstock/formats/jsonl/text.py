@@ -28,7 +28,7 @@ from penstock.errors import Corrupt, NotFound, Truncated, Unsupported
 from penstock.formats._manifest import DATA
 from penstock.formats.jsonl.build import RANGE_BYTES, IndexedLines, index_path_for
 from penstock.formats.jsonl.decompress import Gunzip, Start, Unzstd, cut_stream, reader_of
-from penstock.formats.jsonl.index import load_lines
+from penstock.formats.jsonl.index import is_megatrons, load_lines
 from penstock.store._status import status_of
 from penstock.store.derived import DerivedCache, Put
 from penstock.store.fingerprint import file_key
@@ -36,6 +36,8 @@ from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
 from penstock.store.place import Place
 from penstock.store.resolve import absolute
+from penstock.store.side_file import NEXT
+from penstock.store.small import NamesBeside, read_small
 from penstock.store.telling import told
 from penstock.types import Extent, IntArray
 
@@ -48,9 +50,9 @@ _BLOCK_BYTES = 1 << 20
 _KEPT_BLOCKS = 8
 _MOST_STARTS, _START_EVERY_BYTES = 128, 1 << 22  # a state of zlib takes 40 KB
 _MOST_OPEN = 8
+_WHOLE_BYTES, _MOST_WHOLE = 1 << 16, 64
 _FAR_BYTES = 1 << 26  # of text that has to be decompressed for one line: worth a word
 _AT_ONCE = 16
-_MANY_FILES = 1024
 _GONE = -1
 _NEWLINE = b"\n"
 _log = logger()
@@ -64,7 +66,8 @@ def compression_of(path: str) -> str | None:
 class Text:
     """A store with one file in it, the joined text of files of another store. Read-only, thread-safe, picklable.
 
-    Memory: 16 MiB for each of up to 8 compressed files that are being read; lines are mapped.
+    Memory: 16 MiB for each of up to 8 compressed files that are being read, and up to 64 files of at most 64 KiB; lines
+    are mapped.
 
     Args:
         base: where the files are.
@@ -78,8 +81,9 @@ class Text:
         self.files = tuple(files)
         self._known: tuple[IntArray, IntArray] | None = None
         self._packed: int | None = None
-        self._seen: tuple[str, IntArray] | None = None  # of many files, which are looked at once
+        self._seen: tuple[str, IntArray] | None = None  # files are looked at once
         self._open: OrderedDict[int, _Decompressed] = OrderedDict()
+        self._wholes: OrderedDict[int, bytes] = OrderedDict()
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
@@ -203,9 +207,8 @@ class Text:
         for number, (size_bytes, state) in enumerate(told("sizes of files", self._each_state(), total)):
             sizes[number] = size_bytes
             found.update(f"{len(state)} {state}".encode(errors="surrogateescape"))
-        if total > _MANY_FILES:
-            self._seen = found.hexdigest(), sizes
-        return found.hexdigest(), sizes
+        self._seen = found.hexdigest(), sizes
+        return self._seen
 
     def _each_state(self) -> Iterator[tuple[int, str]]:
         """Bytes of each file, and what tells whether it, and the index beside it, are still the same."""
@@ -218,30 +221,30 @@ class Text:
     def _feed(self, put: Put) -> None:
         start = 0
         starts: list[int] = []
+        beside = NamesBeside(self.files, (".idx", NEXT))
         for path in self.files:
             starts.append(start)
-            start += self._feed_file(path, start, put) + len(_NEWLINE)
+            start += self._feed_file(path, start, put, beside) + len(_NEWLINE)
         put(np.array([*starts, max(0, start - len(_NEWLINE))], np.int64))
 
-    def _feed_file(self, path: str, start: int, put: Put) -> int:
+    def _feed_file(self, path: str, start: int, put: Put, beside: NamesBeside) -> int:
         """Put the lines of a file, whose text begins at `start`; returns the size of its text in bytes."""
         compression = compression_of(path)
         if compression is None:
-            size_bytes = self.base.size(path)
+            index_path = index_path_for(path)
+            is_local = isinstance(self.base, LocalStore)
+            indexed = beside.has(index_path) if is_local else self.base.exists(index_path)
+            replaced = is_local and indexed and beside.has(index_path + NEXT)
+            files = self.base if replaced else read_small(self.base, path, *([index_path] if indexed else []))
+            size_bytes = files.size(path)
             if size_bytes:
-                for pairs in self._lines_of(path, size_bytes):
+                for pairs in _lines_of(files, path, size_bytes, indexed=indexed):
                     put((pairs + np.array([start, 0])).reshape(-1))
             return size_bytes
         file = Place(self.base, path)
         frames, size_bytes = scan_compressed(file, compression, start, put)
         _frames(file, compression, frames, size_bytes)
         return size_bytes
-
-    def _lines_of(self, path: str, size_bytes: int) -> Iterable[IntArray]:
-        """The lines of a file by the index beside it, else as they are found: what is kept is kept of all files."""
-        if self.base.exists(index_path_for(path)):
-            return (load_lines(self.base, path),)
-        return IndexedLines(self.base, path, size_bytes)
 
     def _file_at(self, start: int) -> tuple[int, int]:
         starts = self._layout()[1]
@@ -267,16 +270,49 @@ class Text:
         path = self.files[number]
         compression = compression_of(path)
         if compression is None:
-            return self.base.get_ranges(path, ranges)
-        if self._pid != os.getpid():
-            # A thread of the parent may have held the lock when this process was forked; it does not live here.
-            self._lock, self._pid = threading.Lock(), os.getpid()
-        with self._lock:
+            whole = self._whole(number)
+            if whole is None or any(stop > len(whole) for _, stop in ranges):
+                return self.base.get_ranges(path, ranges)
+            return [whole[start:stop] for start, stop in ranges]
+        with self._locked():
             found = self._open.pop(number, None) or _Decompressed(Place(self.base, path), compression)
             self._open[number] = found
             while len(self._open) > _MOST_OPEN:
                 self._open.popitem(last=False)
             return [found.read(start, stop) for start, stop in ranges]
+
+    def _whole(self, number: int) -> bytes | None:
+        """All of a small local file, which is opened once while its lines are read; None for another."""
+        starts = self._layout()[1]
+        if not isinstance(self.base, LocalStore) or int(starts[number + 1] - starts[number]) > _WHOLE_BYTES:
+            return None
+        with self._locked():
+            whole = self._wholes.get(number)
+        if whole is None:
+            whole = self.base.get(self.files[number], 0, _WHOLE_BYTES)
+            with self._locked():
+                self._wholes[number] = whole
+                while len(self._wholes) > _MOST_WHOLE:
+                    self._wholes.popitem(last=False)
+        return whole
+
+    def _locked(self) -> threading.Lock:
+        if self._pid != os.getpid():
+            # A thread of the parent may have held the lock when this process was forked; it does not live here.
+            self._lock, self._pid = threading.Lock(), os.getpid()
+        return self._lock
+
+
+def _lines_of(store: Store, path: str, size_bytes: int, *, indexed: bool) -> Iterable[IntArray]:
+    """The lines of a file by the index beside it, else as they are found: what is kept is kept of all files."""
+    if not indexed:
+        return IndexedLines(store, path, size_bytes)
+    if isinstance(store, MemoryStore):
+        index_path = index_path_for(path)
+        if is_megatrons(store, index_path):
+            return IndexedLines(store, path, size_bytes)
+        return (load_lines(store, path, index_path),)
+    return (load_lines(store, path),)
 
 
 class _Decompressed:
@@ -420,15 +456,10 @@ def _thinned(frames: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _local_states(paths: Sequence[str]) -> Iterator[tuple[int, str]]:
     """Likewise. Of many files one listing of their folder, and no question for each, tells of indexes."""
-    folder, indexes = None, frozenset[str]()
+    names = NamesBeside(paths, (".idx",))
     for path in paths:
-        above = path.rpartition("/")[0]
-        if len(paths) > _MANY_FILES and above != folder:
-            folder, indexes = above, frozenset(one for one in os.listdir(above or ".") if one.endswith(".idx"))
-        may_have = (folder is None or bool(indexes)) and compression_of(path) is None
-        beside = index_path_for(path) if may_have else None
-        is_there = beside is not None and (folder is None or beside[len(above) :].lstrip("/") in indexes)
-        yield _local_state(path, beside if is_there else None)
+        beside = None if compression_of(path) else index_path_for(path)
+        yield _local_state(path, beside if beside is not None and names.has(beside) else None)
 
 
 def _local_state(path: str, beside: str | None) -> tuple[int, str]:

@@ -398,15 +398,20 @@ def block_starts(counts: Sequence[int], path: str) -> IntArray:
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
 
 
-def require_same_schema(schema: Any, first: Any, path: str) -> None:
-    """All files of a dataset have the same columns; raises `Unsupported`."""
-    if not schema.equals(first):
-        shown = [", ".join(f"{one.name}: {one.type}" for one in each) for each in (schema, first)]
-        what, hint = (
-            "the columns are not those of the first file",
-            "Convert the files of each kind, and merge what they become",
-        )
+def require_same_schema(schema: Any, first: Any, path: str, columns: Sequence[str] | None = None) -> None:
+    """All files of a dataset have the same columns, or those of them that are asked for; raises `Unsupported`."""
+    both = [[one for one in each if columns is None or one.name in columns] for each in (schema, first)]
+    if not (schema.equals(first) if columns is None else _by_name(both[0]) == _by_name(both[1])):
+        shown = [", ".join(f"{one.name}: {one.type}" for one in each) for each in both]
+        what = "the columns are not those of the first file"
+        hint = "Convert the files of each kind, and merge what they become"
+        if columns is None:
+            hint += "; or ask for columns that all have: columns=, tokens_column= (--tokens-column)"
         raise Unsupported(what, path=path, found=shown[0], expected=shown[1], hint=hint)
+
+
+def _by_name(fields: Sequence[Any]) -> dict[str, Any]:
+    return {one.name: one.type for one in fields}
 
 
 # --- columns -------------------------------------------------------------------------------------------------------

@@ -114,7 +114,9 @@ def open_parquet(store: Store, path: str, options: OpenOptions) -> ArrowSource:
     files = parquet_files(store, path)
     mapped = options.read != "pread"
     again = (open_parquet, (store, path, options))
-    return ArrowSource(store, path, "parquet", files, options, lambda: _load(store, files, mapped), again)
+    return ArrowSource(
+        store, path, "parquet", files, options, functools.partial(_load, store, files, mapped, options.columns), again
+    )
 
 
 def open_several(paths: Sequence[str], options: OpenOptions) -> ArrowSource:
@@ -130,7 +132,7 @@ def open_several(paths: Sequence[str], options: OpenOptions) -> ArrowSource:
     survey(store, files)
     root, mapped = os.path.commonpath([os.path.dirname(absolute(file)) for file in files]), options.read != "pread"
     again, given = (open_several, (tuple(paths), options)), paths[0] if len(paths) == 1 else list(paths)
-    load = functools.partial(_load, store, files, mapped)
+    load = functools.partial(_load, store, files, mapped, options.columns)
     return ArrowSource(store, root, "parquet", [absolute(file) for file in files], options, load, again, given)
 
 
@@ -150,8 +152,8 @@ def parquet_files(store: Store, path: str) -> list[str]:
     return files
 
 
-def _load(store: Store, files: Sequence[str], mapped: bool) -> ParquetBlocks:
-    """Read the footers."""
+def _load(store: Store, files: Sequence[str], mapped: bool, columns: Sequence[str] | None) -> ParquetBlocks:
+    """Read the footers; files may differ in other columns than those that are asked for."""
     schema: Any = None
     groups: list[tuple[str, int]] = []
     counts: list[int] = []
@@ -159,7 +161,7 @@ def _load(store: Store, files: Sequence[str], mapped: bool) -> ParquetBlocks:
         with _opened(store, path, mapped=mapped) as file:
             if schema is None:
                 schema = file.schema_arrow
-            require_same_schema(file.schema_arrow, schema, path)
+            require_same_schema(file.schema_arrow, schema, path, columns)
             for number in range(file.metadata.num_row_groups):
                 if n_rows := file.metadata.row_group(number).num_rows:
                     counts.append(n_rows)

@@ -125,10 +125,15 @@ def check_raw(store: Store, path: str, options: OpenOptions, depth: Depth) -> li
     findings = _check_table(store, path, found.num_tokens)
     if findings or depth == "quick":
         return findings
-    ids = open_raw(store, path, options).ids
+    source = open_raw(store, path, options)
+    ids = source.ids
     try:
+        if depth == "full" and options.eos_id is not None:
+            _ = source.doc_starts
         for start, stop in sampled_ranges(ids.num_tokens, depth):
             ids.tokens(start, stop)
+    except ConfigError as error:
+        return [Finding("raw-tokens.no-eos", "error", path, None, f"{error.what}: {error.found}", None, error.hint)]
     except PenstockError as error:
         return [Finding("raw-tokens.id", "error", path, None, str(error.found), str(error.expected), error.hint)]
     if options.vocab_size is None or options.vocab_size >= 1 << 8 * ids.dtype.itemsize:

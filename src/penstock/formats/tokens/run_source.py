@@ -14,6 +14,7 @@ from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store
 from penstock.errors import ConfigError
 from penstock.formats._manifest import DATA
+from penstock.formats._marked import no_such_mark
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats.tokens.common import (
     document,
@@ -100,12 +101,14 @@ class MarkedBorders:
     before: bool
 
     def find(self) -> IntArray:
-        """See `Borders`. Memory: 8 bytes a document and 16 MiB where the file is not mapped."""
+        """See `Borders`; raises `ConfigError` where no token has the id. Memory: 8 bytes a document, and 16 MiB."""
         mark = self._mark()
         found = [np.zeros(1, np.int64)]
         for start in range(0, self.ids.num_tokens, _SCAN_TOKENS):
             tokens = self.ids.tokens(start, min(self.ids.num_tokens, start + _SCAN_TOKENS))
             found.append(np.flatnonzero(tokens == mark) + (start + (not self.before)))
+        if self.ids.num_tokens and not any(map(len, found[1:])):
+            raise no_such_mark(self.path, mark)
         borders = np.concatenate([*found, np.array([self.ids.num_tokens])])
         # Both ends may be borders already: of an empty file, and where the first or the last token is the mark.
         return borders[np.append(True, np.diff(borders) > 0)]
@@ -287,6 +290,11 @@ class RunSource:
     def eos_id(self) -> int | None:
         """Id that ends every document; None where there is none, or it is not known."""
         return self._eos_id
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether that id is what parts documents: then the last one may be without it."""
+        return isinstance(self._borders, MarkedBorders)
 
     def __len__(self) -> int:
         return len(self.doc_starts) - 1

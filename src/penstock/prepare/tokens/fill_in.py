@@ -97,11 +97,20 @@ class FillIn:
             return [((self.prefix_id, self.suffix_id), suffix), ((self.middle_id,), prefix), ((), middle)]
         return [((self.prefix_id,), prefix), ((self.suffix_id,), suffix), ((self.middle_id,), middle)]
 
-    def encode(self, encode: Callable[[list[bytes]], Encoded], texts: Sequence[bytes]) -> Encoded:
-        """Ids and lengths of texts, some of them rearranged; `encode` gives those of texts as they are."""
+    def encode(self, encode: Callable[[list[bytes]], Encoded], texts: Sequence[bytes]) -> tuple[Encoded, set[int]]:
+        """Ids and lengths of texts, some of them rearranged, and the rows of those that hold one of the tokens.
+
+        These would look cut where they are not: they come out empty, whatever their form, unless nothing is rearranged.
+        `encode` gives ids of texts as they are.
+        """
         cut = [self.parts_of(text) for text in texts]
         ids, lengths = encode([part for parts in cut for _, part in parts])
-        stops = np.cumsum(lengths).tolist()
+        ends = np.cumsum(lengths)
+        marks = (self.prefix_id, self.middle_id, self.suffix_id) if self.asked.rate else ()
+        own = np.flatnonzero(np.isin(ids, marks))
+        rows = np.repeat(np.arange(len(cut)), [len(parts) for parts in cut])
+        held = set(rows[np.searchsorted(ends, own, side="right")].tolist())
+        stops = ends.tolist()
         before, behind = self.around
         made: list[NDArray[np.uint32]] = []
         found = np.zeros(len(cut), np.int64)
@@ -114,11 +123,13 @@ class FillIn:
                     [tokens, ids[start + len(before) : stop - len(behind)]] if len(parts) > 1 else [ids[start:stop]]
                 )
                 piece, start = piece + 1, stop
+            if row in held:
+                continue
             if len(parts) > 1:
                 document = [before, *document, behind]
             made += [np.asarray(one, np.uint32) for one in document]
             found[row] = sum(map(len, document))
-        return np.concatenate([*made, np.empty(0, np.uint32)]), found
+        return (np.concatenate([*made, np.empty(0, np.uint32)]), found), held
 
 
 @functools.lru_cache(maxsize=8)

@@ -45,6 +45,8 @@ _LONG_TOKENS = 1 << 20
 _AT_ONCE_BYTES = 1 << 20
 _ALL = 1 << 62
 _COMPARED_BY_DRIVER = 16
+_NO_TOKEN = "the text gives no token"
+_HOLDS = "the text holds a token of filling in the middle itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,12 +234,12 @@ class _Tally:
         found = self.reader.read(block)
         if gone := (self.job.excluded or {}).get(self.piece.file):
             found = _without(found, offset_bytes, gone)
-        fill_in = self.job.fill_in
+        fill_in, mask, held = self.job.fill_in, None, set[int]()
         if fill_in is None:
             (ids, lengths), mask = self._encode(found.texts, found.spans)
         else:
-            (ids, lengths), mask = fill_in.encode(lambda texts: self._encode(texts)[0], found.texts), None
-        faults = found.faults | _empty_documents(found, lengths)
+            (ids, lengths), held = fill_in.encode(lambda texts: self._encode(texts)[0], found.texts)
+        faults = found.faults | _empty_documents(found, lengths, held)
         piece = self.piece
         if self.job.keep_map:
             self.gaps.append(piece.lines + _without_document(found, faults))
@@ -367,10 +369,11 @@ def _with_eos(
     return np.insert(tokens, stops[without], eos_id), lengths + without
 
 
-def _empty_documents(found: Texts, lengths: IntArray) -> dict[int, str]:
+def _empty_documents(found: Texts, lengths: IntArray, held: set[int]) -> dict[int, str]:
+    """Why texts give no token, by line: those of `held` hold a token of filling in the middle."""
     empty = np.flatnonzero(lengths == 0).tolist()
     places = empty if found.places is None else [found.places[row] for row in empty]
-    return dict.fromkeys(places, "the text gives no token")
+    return {place: _HOLDS if row in held else _NO_TOKEN for row, place in zip(empty, places, strict=True)}
 
 
 def _without(found: Texts, offset_bytes: int, gone: tuple[int, ...]) -> Texts:

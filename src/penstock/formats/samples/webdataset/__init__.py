@@ -94,8 +94,9 @@ def _holds_tars(store: LocalStore, root: str) -> bool:
                     return True
                 if left <= 0:
                     break
-                hidden = entry.name.startswith(".") or store.exists(meta_path(entry.path, INFO_JSON))  # its own dataset
-                if not hidden and entry.is_dir(follow_symlinks=False):
+                if entry.name.startswith(".") or not entry.is_dir(follow_symlinks=False):
+                    continue
+                if not store.exists(meta_path(entry.path, INFO_JSON)):  # else it is a dataset of its own
                     folders.append(entry.path)
     return False
 

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import xxhash
 
 from penstock._numbers import count_in
 from penstock.abc import Store
@@ -28,6 +27,7 @@ from penstock.formats.tokens.flat_tokens.group import (
     side_place,
     splits_in,
 )
+from penstock.formats.tokens.flat_tokens.proof import file_digest
 from penstock.formats.tokens.flat_tokens.source import AnyArray, open_array, starts_problem
 from penstock.formats.tokens.joined import check_digest
 from penstock.formats.tokens.zarr.chunks import ChunkArray
@@ -401,17 +401,6 @@ def _check_digests(store: Store, group: Group, manifest: Manifest, side_path: st
                 yield fault("digest", Corrupt, path, what, RESTORE, 0, found or None, expected).finding()
     if whole and size_bytes != manifest.size_bytes:  # else other files lay in the group as well
         yield from check_bytes("flat-tokens", group.path, manifest, sum(map(store.size, store.list(group.path))))
-
-
-def file_digest(store: Store, path: str) -> str:
-    """xxh3-128 of a file, in steps of 16 MiB; empty where it is missing."""
-    hasher = xxhash.xxh3_128()
-    try:
-        for start in range(0, max(store.size(path), 1), _HASH_BYTES):
-            hasher.update(store.get(path, start, _HASH_BYTES))
-    except NotFound:
-        return ""
-    return hasher.hexdigest()
 
 
 def _of_error(code: str, path: str, error: PenstockError) -> Finding:

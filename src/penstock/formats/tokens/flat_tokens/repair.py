@@ -18,7 +18,7 @@ from penstock.abc import Store
 from penstock.errors import PenstockError, Unsupported
 from penstock.formats._problems import Problem
 from penstock.formats._side_checks import not_mended, side_file_replaced
-from penstock.formats.tokens.flat_tokens.check import file_digest, groups_at, present_files
+from penstock.formats.tokens.flat_tokens.check import groups_at, present_files
 from penstock.formats.tokens.flat_tokens.chunk_writer import ArrayWriter, ChunkWork
 from penstock.formats.tokens.flat_tokens.encode import make_layout
 from penstock.formats.tokens.flat_tokens.group import (
@@ -32,6 +32,7 @@ from penstock.formats.tokens.flat_tokens.group import (
     side_place,
 )
 from penstock.formats.tokens.flat_tokens.manifest import write_flat_manifest
+from penstock.formats.tokens.flat_tokens.proof import file_digest
 from penstock.formats.tokens.flat_tokens.source import AnyArray, open_array, starts_problem
 from penstock.formats.tokens.zarr.chunks import ChunkArray
 from penstock.formats.tokens.zarr.meta import (

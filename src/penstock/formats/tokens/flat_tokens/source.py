@@ -17,6 +17,7 @@ from penstock.abc import Source, Store
 from penstock.errors import Corrupt, TooLarge, Truncated
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats._problems import Problem
+from penstock.formats._proof import Proof
 from penstock.formats.tokens.common import (
     checked_starts,
     document_batch,
@@ -26,6 +27,7 @@ from penstock.formats.tokens.common import (
     token_schema,
 )
 from penstock.formats.tokens.flat_tokens.group import LIMIT, STARTS, Group, find_group, read_group, read_manifest
+from penstock.formats.tokens.flat_tokens.proof import group_proof
 from penstock.formats.tokens.zarr.chunks import ChunkArray
 from penstock.formats.tokens.zarr.foreign import ForeignArray
 from penstock.formats.tokens.zarr.meta import ARRAY_FILE, ATTRIBUTES_FILE, ArrayMeta
@@ -240,6 +242,10 @@ class FlatTokensSource:
         index = as_index(index, len(self))
         start, stop = self.doc_starts[index : index + 2].tolist()
         return Place(extents=self.token_extent(start, stop))
+
+    def proof(self) -> Proof | None:
+        """What the side file proves; see `penstock.formats._proof`."""
+        return group_proof(self._store, self._group, self._tokens.meta, self._starts.meta)
 
     def children(self) -> Mapping[str, Source[Any]]:
         """None: these are data on disk."""

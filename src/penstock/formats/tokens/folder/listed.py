@@ -26,8 +26,8 @@ class ListedFiles:
 
     def __init__(self, store: Store, root: str, data: bytes) -> None:
         self._store = store
-        self._root = root
-        self._data = data
+        self.root = root
+        self.data = data
         self.index = decode_index(data, f"{root}/{INDEX_NAME}")
         self.format = self.index.format
         self.tokens = np.array([one.tokens for one in self.index.files], np.int64)
@@ -38,7 +38,7 @@ class ListedFiles:
 
     def path(self, number: int) -> str:
         """Where file `number` is."""
-        return f"{self._root}/{self.index.files[number].path}"
+        return f"{self.root}/{self.index.files[number].path}"
 
     @property
     def max_token_id(self) -> int | None:
@@ -62,11 +62,11 @@ class ListedFiles:
 
     @cached_property
     def _fingerprint(self) -> str:
-        return xxhash.xxh3_128_hexdigest(NAME.encode() + b"\n" + self._data)
+        return xxhash.xxh3_128_hexdigest(NAME.encode() + b"\n" + self.data)
 
     @cached_property
     def _manifest(self) -> Manifest | None:
-        return read_manifest(self._store, self._root, self._data, self.index)
+        return read_manifest(self._store, self.root, self.data, self.index)
 
     def require(self, number: int, source: TokenSource) -> None:
         """That a file holds as many tokens as the index says; raises `Corrupt`."""

@@ -19,6 +19,7 @@ from penstock._secrets import redact
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store, TokenSource
 from penstock.errors import Corrupt, NotFound
+from penstock.formats._proof import AnyProof
 from penstock.formats.tokens.common import (
     checked_starts,
     document,
@@ -32,6 +33,7 @@ from penstock.formats.tokens.folder.files import FileList, OpenFiles, folder_of,
 from penstock.formats.tokens.folder.found import FoundFiles, find_token_files
 from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.formats.tokens.folder.listed import ListedFiles
+from penstock.formats.tokens.folder.proof import folder_proof
 from penstock.formats.tokens.folder.side import NAME
 from penstock.formats.tokens.folder.unfinished import read_finished_index
 from penstock.store.derived import DerivedCache, Put
@@ -282,6 +284,10 @@ class TokenFilesSource:
         """File ranges that hold tokens `[start, stop)`."""
         pieces = self._pieces(start, stop)
         return tuple(chain(*(token_extents(self._file(file), low, high) or () for file, low, high in pieces)))
+
+    def proof(self) -> AnyProof | None:
+        """What the files' side files and the index prove; see `penstock.formats._proof`."""
+        return folder_proof(self._store, self.listed, self._file, self._pieces)
 
     def children(self) -> Mapping[str, Source[Any]]:
         """None: these are data on disk."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from penstock.abc import Source, Store
 from penstock.errors import Truncated
 from penstock.formats._manifest import DATA, data_fingerprint
 from penstock.formats._problems import Problem
+from penstock.formats._proof import Proof, known_manifest
 from penstock.formats.tokens.common import (
     document_batch,
     eos_of,
@@ -31,8 +32,9 @@ from penstock.formats.tokens.ids import FileIds, id_limit
 from penstock.formats.tokens.megatron.index import IndexArrays, document_starts, sequence_starts
 from penstock.formats.tokens.megatron.kept import prefix_of
 from penstock.formats.tokens.megatron.layout import HEADER_BYTES, Header, bin_path, idx_path, read_header, require_kind
-from penstock.formats.tokens.megatron.manifest import INDEX, read_manifest
+from penstock.formats.tokens.megatron.manifest import INDEX, megatron_facts, read_manifest, side_file_path
 from penstock.formats.tokens.megatron.tokens import Ids, ScatteredIds, file_ids, joined
+from penstock.formats.tokens.proof import token_proof
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
 from penstock.store.held import Held
@@ -254,6 +256,17 @@ class MegatronSource:
         if not unsigned or isinstance(self.ids, ScatteredIds):
             return None
         return Extent(bin_path(self._prefix), 0, self.num_tokens * kind.itemsize)
+
+    def proof(self) -> Proof | None:
+        """What the side file proves; see `penstock.formats._proof`."""
+        store, prefix, path = self._store, self._prefix, bin_path(self._prefix)
+        facts = partial(megatron_facts, store, prefix, len(self))
+        manifest = known_manifest("megatron", store, path, side_file_path(prefix), facts)
+        if manifest is None:
+            return None
+        in_order = not isinstance(self.ids, ScatteredIds)
+        indexes = {INDEX: idx_path(prefix)}
+        return token_proof(self, manifest, store, path, 0, self.most_tokens, indexes, in_order=in_order)
 
     def place_of(self, index: int, /) -> Place:
         """File ranges of document `index`, one for each sequence."""

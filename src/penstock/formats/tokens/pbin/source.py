@@ -17,6 +17,7 @@ from penstock.codec.pickles import MARKED_PAIRS
 from penstock.codec.tokens import dtype_for
 from penstock.errors import Corrupt
 from penstock.formats._manifest import data_fingerprint, side_path
+from penstock.formats._proof import Proof, known_manifest
 from penstock.formats.tokens.common import (
     TokenFile,
     document,
@@ -31,6 +32,7 @@ from penstock.formats.tokens.common import (
 from penstock.formats.tokens.pbin.index import NotStraight, doc_starts, feed_starts, read_index
 from penstock.formats.tokens.pbin.layout import HEADER_BYTES, Geometry, Problem, find_layout
 from penstock.formats.tokens.pbin.starts import Starts, contradicted, stated_starts
+from penstock.formats.tokens.proof import token_proof
 from penstock.store.derived import DerivedCache, Put
 from penstock.store.fingerprint import files_key
 from penstock.store.held import Held
@@ -262,6 +264,15 @@ class PbinSource:
         """File range of all tokens; None in a layout that is big-endian."""
         layout = self._geometry.layout
         return self._file.extent(0, self.num_tokens) if layout.byte_order == "<" else None
+
+    def proof(self) -> Proof | None:
+        """What the side file proves; see `penstock.formats._proof`."""
+        facts = functools.partial(pbin_facts, self._store, self._path, self._geometry)
+        manifest = known_manifest("pbin", self._store, self._path, side_path(self._path), facts)
+        if manifest is None:
+            return None
+        header_bytes = self._geometry.layout.header_bytes
+        return token_proof(self, manifest, self._store, self._path, header_bytes, self.num_tokens)
 
     def children(self) -> Mapping[str, Source[Any]]:
         """None: these are data on disk."""

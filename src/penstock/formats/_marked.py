@@ -1,0 +1,33 @@
+"""Documents that an id parts, in data that do not say where documents begin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock._secrets import logger
+from penstock.errors import ConfigError
+from penstock.formats._excluding import stored
+from penstock.formats._kept import whole_of
+
+_log = logger(__name__)
+
+
+def no_such_mark(path: str, mark: int) -> ConfigError:
+    """The error for data without the id that was said to part documents."""
+    what = "no token has the id that is said to part documents"
+    hint = "Name the right one with --eos-id (eos_id=); or leave it out, and say that all is one: --one-document"
+    return ConfigError(what, path=path, found=f"eos_id {mark}", hint=hint)
+
+
+def certain_eos(source: Any, shown: str) -> int | None:
+    """The id that every document of a token source ends in, for a side file; None where that is not known.
+
+    Where it is what parted them, the last one may be without it: then none is recorded, and a warning says so.
+    """
+    if source.eos_id is None or not getattr(stored(whole_of(source)), "is_marked", False):
+        return source.eos_id
+    total = source.num_tokens
+    if total and int(source.tokens(total - 1, total)[0]) != source.eos_id:
+        _log.warning("%s: the last document does not end in id %d: no EOS id is recorded", shown, source.eos_id)
+        return None
+    return source.eos_id

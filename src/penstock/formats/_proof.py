@@ -1,0 +1,213 @@
+"""What a side file proves of data, held against them as they are copied.
+
+A copy gets a side file of its own, made of the bytes that were read. So whoever copies data compares what it reads
+with the digests of the old one first: else it would bless what changed on the disk. Each proved run, such as a block of
+64 MiB or a chunk, is read once for it, where something of it is copied, right before. Files of other stores are not:
+what a store gives was checked on its way, and would be fetched twice.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from penstock.abc import Store
+from penstock.codec.hashes import BLOCK_BYTES
+from penstock.errors import Corrupt
+from penstock.formats._excluding import stored
+from penstock.formats._kept import KeptTokens, places_in_whole, whole_of
+from penstock.formats._side_checks import RESTORE, BlockTask, block_digest, check_side_file
+from penstock.store.local import LocalStore
+from penstock.store.side_file import Facts
+from penstock.types import Finding, Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class ProvedRun:
+    """Units `[start, stop)` of data, such as tokens, that are proved together.
+
+    Attributes:
+        start: first unit.
+        stop: the one behind the last.
+        require: raises `Corrupt` where they are not those that the side file knows.
+    """
+
+    start: int
+    stop: int
+    require: Callable[[], None]
+
+
+@runtime_checkable
+class Provable(Protocol):
+    """A source whose side file has digests of what it holds."""
+
+    def proof(self) -> AnyProof | None:
+        """What is proved of its units; None where nothing is, or data are not on this machine.
+
+        Raises:
+            Corrupt: the data contradict their side file at first sight.
+        """
+        ...
+
+
+class AnyProof(Protocol):
+    """What is proved of the units of a source."""
+
+    def require(self, start: int, stop: int) -> None:
+        """That units `[start, stop)` are those that the side file knows; raises `Corrupt`."""
+        ...
+
+
+class Proof:
+    """Proved runs, each of which is looked at once. Thread-safe.
+
+    Args:
+        runs: in any order; they may overlap.
+    """
+
+    def __init__(self, runs: Iterable[ProvedRun]) -> None:
+        self._runs = list(runs)
+        self._starts = np.array([one.start for one in self._runs], np.int64)
+        self._stops = np.array([one.stop for one in self._runs], np.int64)
+        self._pending = np.ones(len(self._runs), np.bool_)
+        self._known = (0, 0)
+        self._lock = threading.Lock()
+
+    def require(self, start: int, stop: int) -> None:
+        """See `AnyProof`."""
+        with self._lock:
+            low, high = self._known
+            if start >= stop or low <= start <= stop <= high:
+                return
+            chosen = self._pending & (self._starts < stop) & (self._stops > start)
+            for number in np.flatnonzero(chosen).tolist():
+                self._runs[number].require()
+                self._pending[number] = False
+            touches = low <= stop and start <= high
+            self._known = (min(low, start), max(high, stop)) if touches else (start, stop)
+
+
+class DocumentsProof:
+    """What is proved of the documents of a token source, some of which may be left out.
+
+    Args:
+        source: as it is copied.
+    """
+
+    def __init__(self, source: Any) -> None:
+        self._whole = stored(whole_of(source))
+        self._left_out = source.whole.exclusions.indices if isinstance(source, KeptTokens) else None
+        self._proof = self._whole.proof() if isinstance(self._whole, Provable) else None
+
+    def require(self, first: int, stop: int) -> None:
+        """That documents `[first, stop)` are those that the side file knows; raises `Corrupt`."""
+        if self._proof is None or first >= stop:
+            return
+        ends = np.array([first, stop - 1])
+        if self._left_out is not None:
+            ends = places_in_whole(ends, self._left_out)
+        starts = self._whole.doc_starts
+        self._proof.require(int(starts[ends[0]]), int(starts[ends[1] + 1]))
+
+
+def known_manifest(
+    format: str, store: Store, data_path: str, side_path: str, facts: Callable[[], Facts], part: str | None = None
+) -> Manifest | None:
+    """What is to be held against data; arguments as of `check_side_file`.
+
+    None where there is no side file, or the data are in another store.
+
+    Raises:
+        Corrupt: the data contradict it at first sight, or it is damaged.
+    """
+    if not isinstance(store, LocalStore):
+        return None
+    manifest, findings = check_side_file(format, store, data_path, side_path, facts, part)
+    require_none(findings)
+    return manifest
+
+
+def require_none(findings: Iterable[Finding]) -> None:
+    """Raise what the first finding says, as `Corrupt`."""
+    for one in findings:
+        what = "data that are to be copied are not those that their side file knows"
+        found = f"{one.found} [{one.code}]"
+        place = one.offset_bytes
+        raise Corrupt(what, path=one.path, offset_bytes=place, found=found, expected=one.expected, hint=RESTORE)
+
+
+def file_runs(
+    store: Store, path: str, digests: Sequence[str], start_bytes: int, num_units: int, unit_bytes: int
+) -> Iterator[ProvedRun]:
+    """The blocks of a file.
+
+    Those that hold something else than units, such as an index, are proved in equal parts with all of them: who copies
+    everything proves everything, whatever the share of each worker.
+
+    Args:
+        store: where it is.
+        path: the file.
+        digests: of its blocks.
+        start_bytes: where its units begin.
+        num_units: so many it holds, back to back.
+        unit_bytes: of each.
+    """
+    size_bytes, stop_bytes = store.size(path), start_bytes + num_units * unit_bytes
+    others: list[_Block] = []
+    for number in range(max(-(-size_bytes // BLOCK_BYTES), len(digests))):
+        one = _Block(store, path, number, size_bytes, digests)
+        low, high = one.start_bytes - start_bytes, one.stop_bytes - start_bytes
+        if low < num_units * unit_bytes and high > 0:
+            yield ProvedRun(max(0, low // unit_bytes), min(num_units, -(-high // unit_bytes)), one)
+        if one.stop_bytes > stop_bytes:
+            others.append(one)
+    yield from beside(others, num_units)
+
+
+def beside(checks: Sequence[Callable[[], None]], num_units: int) -> Iterator[ProvedRun]:
+    """What is proved in equal parts with all units."""
+    for number, one in enumerate(checks):
+        low = number * num_units // len(checks)
+        yield ProvedRun(low, max(low + 1, -(-(number + 1) * num_units // len(checks))), one)
+
+
+def index_runs(store: Store, path: str, digests: Sequence[str], num_units: int) -> Iterator[ProvedRun]:
+    """The blocks of a file that is an index of so many units."""
+    size_bytes = store.size(path)
+    count = max(-(-size_bytes // BLOCK_BYTES), len(digests))
+    return beside([_Block(store, path, number, size_bytes, digests) for number in range(count)], num_units)
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A block of a file, which says whether it is right when it is called."""
+
+    store: Store
+    path: str
+    number: int
+    size_bytes: int
+    digests: Sequence[str]
+
+    @property
+    def start_bytes(self) -> int:
+        return self.number * BLOCK_BYTES
+
+    @property
+    def stop_bytes(self) -> int:
+        return min(self.size_bytes, self.start_bytes + BLOCK_BYTES)
+
+    def __call__(self) -> None:
+        require_none(self._findings())
+
+    def _findings(self) -> Iterator[Finding]:
+        found = None
+        if self.start_bytes < self.stop_bytes:
+            found = block_digest(BlockTask(self.store, self.path, self.start_bytes, self.stop_bytes))
+        expected = self.digests[self.number] if self.number < len(self.digests) else None
+        if found != expected:
+            what = f"block {self.number} has the digest {found}"
+            yield Finding("digest", "error", self.path, self.start_bytes, what, expected, RESTORE)

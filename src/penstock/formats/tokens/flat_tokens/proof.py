@@ -1,0 +1,75 @@
+"""What the side file of a group proves: each chunk of its tokens, and with them what says where documents begin."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import xxhash
+
+from penstock.abc import Store
+from penstock.errors import NotFound
+from penstock.formats._proof import Proof, ProvedRun, beside, known_manifest, require_none
+from penstock.formats._side_checks import RESTORE
+from penstock.formats.tokens.flat_tokens.group import STARTS, TOKENS, Group, group_facts, side_place
+from penstock.formats.tokens.zarr.meta import ArrayMeta
+from penstock.types import Finding, Manifest
+
+_READ_BYTES = 1 << 24
+
+
+def group_proof(store: Store, group: Group, tokens: ArrayMeta, starts: ArrayMeta) -> Proof | None:
+    """What is proved of the tokens of a group, whose arrays these are; raises as `known_manifest`."""
+    side, part = side_place(store, group.path)
+    facts = functools.partial(group_facts, store, group)
+    manifest = known_manifest("flat-tokens", store, group.path, side, facts, part)
+    if manifest is None:
+        return None
+    arrays = {TOKENS: (group.tokens_name, tokens), STARTS: (STARTS, starts)}
+    return Proof(_group_runs(store, group.path, arrays, manifest, tokens.num_items))
+
+
+def _group_runs(
+    store: Store, folder: str, arrays: Mapping[str, tuple[str, ArrayMeta]], manifest: Manifest, num_tokens: int
+) -> Iterator[ProvedRun]:
+    """The files of a group that a side file has digests of: those of tokens by what they hold."""
+    for name, digests in manifest.block_digests.items():
+        array = arrays.get(name)
+        if array is None:
+            yield from beside([_FileProof(store, f"{folder}/{name}", digest) for digest in digests], num_tokens)
+            continue
+        files = [f"{folder}/{array[0]}/{array[1].file_name(number)}" for number in range(len(digests))]
+        checks = [_FileProof(store, *pair) for pair in zip(files, digests, strict=True)]
+        if name == STARTS:
+            yield from beside(checks, num_tokens)
+            continue
+        items = array[1].chunk_items
+        for number, one in enumerate(checks):
+            yield ProvedRun(number * items, (number + 1) * items, one)
+
+
+@dataclass(frozen=True, slots=True)
+class _FileProof:
+    """A file of a group, which says whether it has its digest when it is called."""
+
+    store: Store
+    path: str
+    digest: str
+
+    def __call__(self) -> None:
+        found = file_digest(self.store, self.path)
+        if found != self.digest:
+            what = "no such file" if found == "" else f"a file with the digest {found}"
+            require_none([Finding("digest", "error", self.path, None, what, self.digest, RESTORE)])
+
+
+def file_digest(store: Store, path: str) -> str:
+    """xxh3-128 of a file, in steps of 16 MiB; empty where it is missing."""
+    hasher = xxhash.xxh3_128()
+    try:
+        for start in range(0, max(store.size(path), 1), _READ_BYTES):
+            hasher.update(store.get(path, start, _READ_BYTES))
+    except NotFound:
+        return ""
+    return hasher.hexdigest()

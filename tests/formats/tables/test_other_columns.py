@@ -1,0 +1,40 @@
+"""A folder of Parquet files that differ in columns that nobody asks for."""
+
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from penstock.errors import Unsupported
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+def write(folder: Path) -> Path:
+    folder.mkdir()
+    pq.write_table(pa.table({"ids": [[1, 2], [3]], "text": ["a", "b"]}), folder / "a.parquet")
+    pq.write_table(pa.table({"n": [1], "ids": [[4, 5, 6]]}), folder / "b.parquet")
+    return folder
+
+
+def test_only_columns_that_are_asked_for_have_to_agree(tmp_path: Path) -> None:
+    folder = write(tmp_path / "in")
+    source = ps.open(folder, tokens_column="ids")
+    assert [one["tokens"].tolist() for one in source] == [[1, 2], [3], [4, 5, 6]]
+    report = ps.convert(folder, tmp_path / "a.pbin", tokens_column="ids")
+    assert (report.samples, report.lost) == (3, ("columns that some files have and others have not",))
+    assert ps.convert(str(folder / "*.parquet"), tmp_path / "b.pbin", tokens_column="ids", workers=2).samples == 3
+    assert (tmp_path / "a.pbin").read_bytes() == (tmp_path / "b.pbin").read_bytes()
+    assert [dict(one) for one in ps.open(folder, columns=("ids",))][2] == {"ids": [4, 5, 6]}
+
+
+def test_others_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    folder = write(tmp_path / "in")
+    with pytest.raises(Unsupported, match="--tokens-column"):
+        list(ps.open(folder))
+    with pytest.raises(Unsupported, match="not those of the first file"):
+        list(ps.open(folder, columns=("ids", "text")))
+    pq.write_table(pa.table({"ids": ["x"]}), folder / "c.parquet")
+    with pytest.raises(Unsupported, match="ids: string"):
+        ps.convert(folder, tmp_path / "a.pbin", tokens_column="ids")
