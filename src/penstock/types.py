@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -218,13 +219,13 @@ class SourceInfo:
     """Where a sample of named files comes from: an entry of its `__sources__`.
 
     Attributes:
-        dataset_path: of the dataset; no part of equality, as a copy elsewhere is the same data.
+        dataset_path: of the dataset, as text or as a path; no part of equality, as a copy elsewhere is the same data.
         index: of the sample in its dataset, or a file's name.
         shard_name: of the shard, from the dataset's folder.
         file_names: of the files that make the sample.
     """
 
-    dataset_path: str = field(compare=False)
+    dataset_path: str | os.PathLike[str] = field(compare=False)
     index: int | str
     shard_name: str
     file_names: tuple[str, ...]

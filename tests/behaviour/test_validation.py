@@ -11,6 +11,7 @@ import pytest
 
 from penstock.compat import energon as en
 from penstock.compat.energon.passes import Shares, turns
+from penstock.errors import ConfigError
 
 
 @en.stateless
@@ -103,6 +104,34 @@ def test_skipped_samples_are_missing(tmp_path: Path) -> None:
     path = write(tmp_path, 12)
     loader = validation(path, batch_size=3, encoder=Skips())
     assert [batch.__key__ for batch in loader] == [[str(n), str(n + 1)] for n in (1, 4, 7, 10)]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_batches_without_a_sample_are_left_out_where_there_is_one_rank(tmp_path: Path, workers: int) -> None:
+    path = write(tmp_path, 12)
+    loader = validation(path, batch_size=None, encoder=Skips(), workers=workers)
+    wanted = [str(number) for number in range(12) if number % 3]
+    assert [sample.__key__ for sample in loader] == [sample.__key__ for sample in loader] == wanted
+    limited = validation(path, batch_size=None, encoder=Skips(), workers=workers, limit=3)
+    assert [sample.__key__ for sample in limited] == wanted[:3]
+
+    batches = iter(loader)
+    before = [next(batches).__key__ for _ in range(3)]
+    again = validation(path, batch_size=None, encoder=Skips(), workers=workers)
+    again.restore_state_rank(json.loads(json.dumps(loader.save_state_rank())))
+    assert before + [sample.__key__ for sample in again] == wanted
+
+
+class SkipsAll(Texts):
+    def encode_sample(self, sample: Any) -> Any:
+        raise en.SkipSample
+
+
+def test_a_pass_in_which_every_sample_fails(tmp_path: Path) -> None:
+    path = write(tmp_path, 12)
+    assert list(validation(path, batch_size=3, encoder=SkipsAll())) == []
+    with pytest.raises(ConfigError, match="stand in"):  # ranks would fall out of step
+        next(iter(validation(path, batch_size=3, world=2, encoder=SkipsAll())))
 
 
 def test_a_rank_without_a_sample(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

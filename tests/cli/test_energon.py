@@ -257,10 +257,11 @@ def test_options_that_mean_nothing_for_a_kind_of_data_are_refused(
     options: tuple[str, ...], tmp_path: Path, run: Run
 ) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n')
-    assert f"leave out {options[0]}" in run("energon", "prepare", tmp_path / "a.jsonl", *options, status=2)
+    assert f"leave out {options[0]}" in run("energon", "prepare", tmp_path / "a.jsonl", *options, status=1)
+    assert f"leave out {options[0]}" in run("prepare", tmp_path / "a.jsonl", *options, status=2)
     assert not (tmp_path / "a.jsonl.idx").exists()
     (tmp_path / "a.yaml").write_text("x: 1\n")
-    assert f"leave out {options[0]}" in run("energon", "prepare", tmp_path / "a.yaml", *options, status=2)
+    assert f"leave out {options[0]}" in run("energon", "prepare", tmp_path / "a.yaml", *options, status=1)
 
 
 def test_options_that_exclude_each_other(folder: Path, run: Run) -> None:
@@ -281,14 +282,13 @@ def test_what_info_lint_and_preview_pass_over_is_said_or_refused(folder: Path, t
     run("energon", "prepare", tmp_path / "a.jsonl")
     for verb in ("info", "lint"):
         for option in ("--split-config", "--dataset-config"):
-            status = 1 if verb == "lint" else 2
-            run("energon", verb, tmp_path / "a.jsonl", option, "a.yaml", status=status)
+            run("energon", verb, tmp_path / "a.jsonl", option, "a.yaml", status=1)
     assert "one process reads" in run("energon", "lint", tmp_path / "a.jsonl", "--parallel", "4")
     assert "no splits" in run("energon", "preview", tmp_path / "a.jsonl", "--split-parts", "train", status=2)
     run("prepare", folder, "--split-ratio", "2,1,1", "--sample-type", "CaptioningSample", "--field-map", FIELDS)
     assert "as they are stored" in run("energon", "preview", folder, "--dataset-config", "dataset.yaml")
     assert "the first of them" in run("energon", "preview", folder, "--split-parts", "train,val")
-    assert "--start" in run("energon", "preview", folder, "--key", "x", "--start", "2", status=2)
+    assert "--start" in run("energon", "preview", folder, "--key", "x", "--start", "2", status=1)
 
 
 def test_energons_last_words_are_there_for_scripts_that_look_for_them(folder: Path, run: Run, tmp_path: Path) -> None:
@@ -304,13 +304,23 @@ def test_energons_last_words_are_there_for_scripts_that_look_for_them(folder: Pa
     assert "Done" not in said
 
 
-def test_energons_commands_end_with_energons_statuses(folder: Path, run: Run) -> None:
+def test_energons_commands_end_with_energons_statuses(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     flags = ("--non-interactive", "--split-ratio", "1,0,0")
     run("energon", "prepare", folder, *flags)
     assert "prepared already" in run("energon", "prepare", folder, *flags, status=1)
     assert "prepared already" in run("prepare", folder, *flags, status=10)
     assert yaml.safe_load((folder / ".nv-meta" / "split.yaml").read_text())["split_parts"]["val"] == []
     assert "penstock explain" in run("energon", "analyze-debug", "log.jsonl", status=1)
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))  # no, do not prepare it again
+    assert "Prepare it again?" in run("energon", "prepare", folder)
+    shutil.rmtree(folder / ".nv-meta")
+    assert "--split-ratio" in run("energon", "prepare", folder, "--non-interactive", status=1)
+    wrong = ("--sample-type", "TextSample", "--field-map", "{")
+    assert "no JSON" in run("energon", "prepare", folder, *flags, *wrong, status=1)
+    assert "No such option" in run("energon", "prepare", folder, "--bogus", status=2)
+    for group in (("energon",), ("energon", "checkpoint")):
+        assert "Commands:" in run(*group)
+    assert run("energon", "-V") == run("energon", "--version")
 
 
 @pytest.mark.parametrize("flags", [("--split-parts", "train:shards"), ("--split-ratio", "8,1,1"), ()])

@@ -41,6 +41,10 @@ def media_options(command: Command) -> Command:
     return command
 
 
+class _Refused(click.UsageError):
+    exit_code = 1
+
+
 def take_media(options: dict[str, Any]) -> MediaChoice | None:
     """Take the options of `media_options`, but `exact`, out of `options`; None where none was given."""
     by_extension, by_header = options.pop("by_extension"), options.pop("by_header")
@@ -64,7 +68,7 @@ def refuse_given(context: click.Context, names: Container[str], why: str) -> Non
         why: of the sentence that names them.
 
     Raises:
-        click.UsageError: one of them was given.
+        click.UsageError: one of them was given; see `refusal`.
     """
     given = [
         one.opts[0]
@@ -72,7 +76,7 @@ def refuse_given(context: click.Context, names: Container[str], why: str) -> Non
         if one.name in names and context.get_parameter_source(one.name) is click.core.ParameterSource.COMMANDLINE
     ]
     if given:
-        raise click.UsageError(f"{why}: leave out {', '.join(given)}.")
+        raise refusal(f"{why}: leave out {', '.join(given)}.")
 
 
 def progress_option(command: Command) -> Command:
@@ -97,6 +101,11 @@ def with_progress_mode(command: click.Command) -> click.Command:
 def as_energon() -> bool:
     """Whether it is `penstock energon …` that runs."""
     return bool((click.get_current_context().obj or {}).get("as_energon"))
+
+
+def refusal(what: str) -> click.UsageError:
+    """Options that don't go together. Energon's commands end with 1 then, and only what can't be parsed with 2."""
+    return _Refused(what) if as_energon() else click.UsageError(what)
 
 
 def closing(words: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from penstock.cli._energon import as_energon
 from penstock.cli._output import human_bytes, say, table
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def ask_all(path: str, options: dict[str, Any], *, confirm: bool) -> Answers:
     answers = Answers(overwrite=options["overwrite"])
     if plan.is_prepared and not answers.overwrite:
         if not _yes("This dataset is prepared already. Prepare it again?", default=False):
-            raise click.Abort
+            raise click.exceptions.Exit(0) if as_energon() else click.Abort
         answers.overwrite = True
     _ask_splits(plan, options, answers)
     _ask_dataset(plan, samples, options, answers)

@@ -7,9 +7,12 @@ import click
 from penstock.cli._output import emit, json_option
 
 
-@click.group()
-def command() -> None:
+@click.group(invoke_without_command=True)
+@click.pass_context
+def command(context: click.Context) -> None:
     """States of penstock.compat.energon, for another number of ranks."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 @command.command()

@@ -53,9 +53,13 @@ def _not_needed(name: str) -> click.Command:
     return refuse
 
 
-@click.group(cls=_Commands)
-@click.version_option(energon.__version__, message=f"megatron-energon %(version)s\nby penstock {__version__}")
+@click.group(cls=_Commands, invoke_without_command=True)
+@click.version_option(
+    energon.__version__, "-V", "--version", message=f"megatron-energon %(version)s\nby penstock {__version__}"
+)
 @click.pass_context
 def command(context: click.Context) -> None:
-    """The commands of Energon: same options, same files, same statuses. Wrong usage ends with 2, never with 0."""
+    """The commands of Energon: same options, same files, same statuses. Wrong usage never ends with 0."""
     context.obj = {"as_energon": True}
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())

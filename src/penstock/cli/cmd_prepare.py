@@ -12,6 +12,7 @@ from penstock.cli._energon import (
     closing,
     media_options,
     progress_option,
+    refusal,
     refuse_given,
     take_media,
     tmp_path_option,
@@ -151,7 +152,7 @@ def _prepare(
     if options["sample_type"] is not None and not options["skip_dataset_yaml"]:
         answers.dataset = _dataset_of(path, options)
     elif options["field_map"] is not None:
-        raise click.UsageError("--field-map belongs to a --sample-type.")
+        raise refusal("--field-map belongs to a --sample-type.")
     if options["fix_duplicates"]:
         note("--fix-duplicates: shards are never changed here; a key that comes twice is an error that names it")
     with keeping(path), progress("prepare", total=None, unit="shards") as advance:
@@ -193,7 +194,7 @@ def _require_splits(path: str, options: dict[str, Any]) -> None:
         return
     place = place_of(path)
     if place.is_folder() and not place.store.exists(meta_path(place.path, SPLIT_YAML)):
-        raise click.UsageError("How shall the shards be split? Give --split-ratio 8,1,1 or --split-parts NAME:REGEX.")
+        raise refusal("How shall the shards be split? Give --split-ratio 8,1,1 or --split-parts NAME:REGEX.")
 
 
 def _dataset_of(path: str, options: dict[str, Any]) -> Any:
@@ -207,9 +208,9 @@ def _dataset_of(path: str, options: dict[str, Any]) -> Any:
         try:
             fields = json.loads(options["field_map"])
         except ValueError as error:
-            raise click.BadParameter(f"no JSON: {error}", param_hint="--field-map") from None
+            raise refusal(f"--field-map: no JSON: {error}") from None
         if not isinstance(fields, dict) or not all(isinstance(one, str) for one in fields.values()):
-            raise click.BadParameter('no map of texts, such as {"image": "jpg"}', param_hint="--field-map")
+            raise refusal('--field-map: no map of texts, such as {"image": "jpg"}')
     dataset, shown = dataset_of(
         path,
         options["sample_type"],

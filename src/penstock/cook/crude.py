@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from penstock._resolved import excluded_of, prefetch_of, samples_of
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, SupportsFiles
 from penstock.codec.parts import DecodeOptions, Refused, decode_parts
-from penstock.cook.stores import FileStore, stores_of
+from penstock.cook.stores import Described, FileStore, stores_of
 from penstock.errors import PenstockError, UnsafeData
 from penstock.mix.auxiliary import aux_of
 from penstock.order.borders import Blocks, blocks_of
@@ -86,7 +87,7 @@ class _Guarded(CrudeSample):
         error, sources = value.error, super().get("__sources__")
         raise UnsafeData(
             f"sample {super().get('__key__')!r}: {error.what}",
-            path=sources[0].dataset_path if sources else None,
+            path=str(sources[0].dataset_path) if sources else None,
             offset_bytes=error.offset_bytes,
             found=error.found,
             hint=error.hint,
@@ -106,6 +107,7 @@ class Crude:
         decode_parts: whether parts are decoded, too: not where the source has done so.
         kind: name of the type of samples that are typed already.
         sample_class: class of that type, where it is one of the user's; nothing is made into it here.
+        described: changes each entry of the `__sources__` of samples, and of files.
     """
 
     def __init__(
@@ -117,18 +119,21 @@ class Crude:
         decode_parts: bool = True,
         kind: str | None = None,
         sample_class: Any = None,
+        described: Described | None = None,
     ) -> None:
         self.source = source
         self._decode = decode
         self._decode_parts = decode_parts and decode is not None
         self._fingerprint: str | None = None
-        primary = FileStore(source, decode) if isinstance(source, SupportsFiles) else None
-        self.origin = Origin(dict(subflavors or {}), stores_of(aux_of(source), decode), primary, kind, sample_class)
+        self._described = described
+        primary = FileStore(source, decode, described=described) if isinstance(source, SupportsFiles) else None
+        stores = stores_of(aux_of(source), decode, described)
+        self.origin = Origin(dict(subflavors or {}), stores, primary, kind, sample_class)
         self.index_of, self.key_of, self.get, self.get_media_metadata = by_name(source)
         self.prefetch = prefetch_of(source)
 
     def __reduce__(self) -> tuple[object, ...]:
-        of_type = (self.origin.kind, self.origin.sample_class)
+        of_type = (self.origin.kind, self.origin.sample_class, self._described)
         return (_again, (self.source, self.origin.subflavors, self._decode, self._decode_parts, *of_type))
 
     @property
@@ -176,7 +181,7 @@ class Crude:
     def get_samples(self, indices: IntArray, /) -> list[Any]:
         """The samples at `indices`: int64[k], in that order."""
         raws = samples_of(self.source, np.asarray(indices))
-        if self.origin.subflavors or self._decode_parts or set(map(type, raws)) != {dict}:
+        if self.origin.subflavors or self._decode_parts or self._described or set(map(type, raws)) != {dict}:
             return list(map(self._made, raws))
         made = list(map(CrudeSample, raws))
         for one in made:
@@ -213,6 +218,8 @@ class Crude:
     _repr_html_ = html
 
     def _made(self, raw: Any) -> Any:
+        if self._described is not None:
+            raw = _redescribed(raw, self._described)
         if not isinstance(raw, dict):
             return raw  # a joiner made it
         made = CrudeSample(raw)
@@ -242,6 +249,19 @@ class Crude:
             raise
 
 
-def _again(source: Any, subflavors: Any, decode: Any, decode_parts: bool, kind: str | None, sample_class: Any) -> Crude:
-    how: dict[str, Any] = {"decode": decode, "decode_parts": decode_parts, "kind": kind, "sample_class": sample_class}
-    return Crude(source, subflavors=subflavors, **how)
+def _again(source: Any, subflavors: Any, decode: Any, decode_parts: bool, *of_type: Any) -> Crude:
+    how = dict(zip(("kind", "sample_class", "described"), of_type, strict=True))
+    return Crude(source, subflavors=subflavors, decode=decode, decode_parts=decode_parts, **how)
+
+
+def _redescribed(raw: Any, described: Described) -> Any:
+    """The sample with its sources described anew; one that a source may keep stays as it is."""
+    if isinstance(raw, dict):
+        sources = cast("dict[str, Any]", raw).get("__sources__")
+        return {**raw, "__sources__": tuple(map(described, sources))} if sources else raw
+    sources = getattr(raw, "__sources__", None)
+    if not sources:
+        return raw
+    made = copy.copy(raw)
+    made.__sources__ = tuple(map(described, sources))
+    return made

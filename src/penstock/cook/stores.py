@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from types import GenericAlias
-from typing import Any
+from typing import Any, TypeAlias
 
 from penstock.abc import SupportsFiles
 from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.types import MediaMetadata, SourceInfo
+
+Described: TypeAlias = Callable[[SourceInfo], SourceInfo]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +22,13 @@ class FileStore:
         source: gives files by name: a WebDataset, a folder, a JSONL in Energon's flavour.
         decode: how files are decoded by their extension; None gives their bytes.
         key: of the sample that is cooked; a name that begins with a dot has it in front. None: names are whole.
+        described: changes how a file is described in the `__sources__` of samples.
     """
 
     source: SupportsFiles
     decode: DecodeOptions | None = None
     key: str | None = None
+    described: Described | None = None
 
     __class_getitem__ = classmethod(GenericAlias)  # FileStore[bytes] says what its files are
 
@@ -51,9 +55,10 @@ class FileStore:
         return (self.source.get(name), None) if with_shard is None else with_shard(name)
 
     def info(self, name: str, shard: str | None = None) -> SourceInfo:
-        """Where a file is from; without a shard, the dataset's own name stands for it."""
+        """Where a file is from; without a shard, the dataset's path stands for it."""
         name, path = self.whole(name), self.get_path()
-        return SourceInfo(path, name, path.rstrip("/").rpartition("/")[2] if shard is None else shard, (name,))
+        info = SourceInfo(path, name, path if shard is None else shard, (name,))
+        return info if self.described is None else self.described(info)
 
     def get_media_metadata(self, name: str, /) -> MediaMetadata:
         """What the media index knows of one file; raises `NotFound`."""
@@ -65,7 +70,7 @@ class FileStore:
 
     def of(self, key: str) -> FileStore:
         """The same store, beside the sample with this key."""
-        return FileStore(self.source, self.decode, key)
+        return replace(self, key=key)
 
     def whole(self, name: str) -> str:
         """The full name: with the sample's key in front where it begins with a dot."""
@@ -80,6 +85,11 @@ def add_source(sample: Any, info: SourceInfo) -> None:
         sample.__sources__ = (*(getattr(sample, "__sources__", None) or ()), info)
 
 
-def stores_of(aux: Mapping[str, Any], decode: DecodeOptions | None) -> dict[str, FileStore]:
+def stores_of(
+    aux: Mapping[str, Any], decode: DecodeOptions | None, described: Described | None = None
+) -> dict[str, FileStore]:
     """name → store, of sources or stores."""
-    return {name: one if isinstance(one, FileStore) else FileStore(one, decode) for name, one in aux.items()}
+    return {
+        name: one if isinstance(one, FileStore) else FileStore(one, decode, described=described)
+        for name, one in aux.items()
+    }

@@ -347,6 +347,9 @@ def test_packs_go_on_in_another_world() -> None:
         states.append(ld.save_state_rank())
     again = en.get_savable_loader(train(Packs(), **options))
     again.restore_state_rank(join_states(states))
+    of_a_list = en.get_savable_loader(train(Packs(), **options))
+    of_a_list.restore_state_global(states)  # as the original gathers them
+    assert of_a_list.save_state_rank() == again.save_state_rank()
     assert [batch.text for batch in islice(again, 4)] == straight[4:8]
 
 

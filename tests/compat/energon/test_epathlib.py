@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,25 @@ def test_sizes_and_names(folder: Path) -> None:
         path.open("wb")
 
 
+def test_paths_from_paths(folder: Path) -> None:
+    path = EPath(folder)
+    inside = path / "sub" / "d.tar"
+    assert (inside.relative_to(path), path.relative_to(path)) == ("sub/d.tar", ".")
+    with pytest.raises(ConfigError, match="not in the folder"):
+        path.relative_to(inside)
+    assert str(path / "/elsewhere") == "/elsewhere"
+    assert (path / "s3://bucket/a").url == "s3://bucket/a"
+    assert sorted([EPath("/a-b"), EPath("/a/b")]) == ["/a/b", "/a-b"]
+    assert inside.local_path() == folder / "sub" / "d.tar"
+    assert set(path.walk()) == {EPath(one) for one in folder.rglob("*") if one.is_file()}
+    assert pickle.loads(pickle.dumps(inside)) == inside
+    (path / "new" / "x.txt").write_text("written")
+    assert (path / "new" / "x.txt").read_text() == "written"
+
+
 def test_far_away() -> None:
     with FileServer({"c.txt": b"c.txt"}) as server:
         path = EPath(server.url) / "c.txt"
         assert (path.size(), path.read_bytes()) == (5, b"c.txt")
+        with pytest.raises(ConfigError, match="not on this machine"):
+            path.local_path()

@@ -13,6 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.compat import energon as en
+from penstock.compat.energon.epathlib import EPath
 from penstock.errors import ConfigError
 
 
@@ -148,3 +149,59 @@ def test_the_split_that_dataset_yaml_says_is_read(two_splits: Path, config: en.W
     ]
     with pytest.raises(ps.errors.Unsupported, match="split_part: val"):
         ps.open(two_splits, split="train")
+
+
+def told(info: en.SourceInfo) -> list[Any]:
+    return [type(info.dataset_path).__name__, str(info.dataset_path), info.index, info.shard_name, info.file_names]
+
+
+def test_files_say_where_they_are_from_as_there(
+    tars: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = str(tmp_path)
+    assert told(en.SystemFileStore(".")["a.tar"][1]) == ["EPath", path, "a.tar", path, ("a.tar",)]
+    store = en.WebdatasetFileStore(".")
+    assert told(store["k1.txt"][1]) == ["EPath", path, "k1.txt", "a.tar", ("k1.txt",)]
+    decoded = en.DecodeFileStore(store, decoder=en.SampleDecoder())
+    assert told(decoded["k1.txt"][1]) == told(store["k1.txt"][1])
+    rows = en.JsonlFileStore("l.jsonl")
+    assert told(rows["1.json"][1]) == ["str", f"{path}/l.jsonl", 1, "l.jsonl", ("1.json",)]
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_samples_say_where_they_are_from_as_there(tars: Path, lines: Path, kind: str) -> None:
+    (tars / "files").mkdir()
+    (tars / "files" / "f").write_text("x")
+    (tars / "aux.yaml").write_text(AUX)
+
+    def told_by(path: Path) -> list[list[Any]]:
+        config = en.WorkerConfig(rank=0, world_size=1, num_workers=1)
+        data = en.get_val_dataset(path, worker_config=config, batch_size=None, task_encoder=WithFile())
+        with en.get_loader(data, worker_kind=kind) as loader:
+            return list(map(told, next(iter(loader)).__sources__))
+
+    own, file = told_by(tars / "aux.yaml")
+    assert own == ["EPath", str(tars), 0, "a.tar", ("k0.txt",)]
+    assert file == ["EPath", str(tars / "files"), "f", str(tars / "files"), ("f",)]
+    assert told_by(lines) == [["str", str(lines), 0, "l.jsonl", ("0.json",)]]
+    assert en.load_dataset(tars).path == EPath(tars)
+
+
+AUX = """
+__module__: megatron.energon
+__class__: MetadatasetV2
+splits:
+  val: {path: ., split_part: train, aux: {files: "filesystem://files"}}
+"""
+
+
+@en.stateless
+def with_file(sample: Any, files: Any = None) -> Any:
+    if files is not None:
+        files.get("f", sample)
+    return en.TextSample(**en.basic_sample_keys(sample), text="")
+
+
+class WithFile(en.DefaultTaskEncoder[Any, Any, Any, Any]):
+    cookers = (en.Cooker(with_file),)

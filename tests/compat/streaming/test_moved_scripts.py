@@ -248,6 +248,9 @@ def test_shards_and_their_facts(small: Path) -> None:
     assert dataset.shards_per_stream.sum() == len(counts)
     assert dataset.shard_offset_per_stream.tolist() == [0, dataset.shards_per_stream[0]]
     assert dataset.samples_per_stream.tolist() == [60, 40]
+    assert dataset.sample_offset_per_stream.tolist() == [0, 60]
+    assert dataset.sample_offset_per_shard.tolist() == [sum(counts[:number]) for number in range(len(counts))]
+    assert dataset.stream_per_shard.tolist() == [0] * dataset.shards_per_stream[0] + [1] * dataset.shards_per_stream[1]
     assert (dataset.num_streams, dataset.num_samples) == (2, 100)
     shard = dataset.shards[-1]
     assert (shard.samples, shard.size, len(shard), shard[-1], shard.compression) == (

@@ -185,7 +185,7 @@ def _opened_by(path: Path | DatasetLoader, options: Mapping[str, Any], split: st
 class DatasetLoader:
     """The result of `load_dataset`: a path with the options to open it; accepted wherever a path is."""
 
-    path: str
+    path: EPath
     options: Mapping[str, Any]
 
     def get_datasets(
@@ -207,12 +207,12 @@ class DatasetLoader:
         """The only dataset of a split; see `get_datasets`."""
         found = self.get_datasets(**dict[str, Any]({"split_part": "train"}, **options)).datasets
         if len(found) != 1:
-            raise ConfigError("several datasets", path=self.path, found=len(found), hint="Use get_datasets")
+            raise ConfigError("several datasets", path=str(self.path), found=len(found), hint="Use get_datasets")
         return found[0].dataset
 
     def leaves(self, split_part: str = "train") -> list[Leaf]:
         """The datasets of one split, with all that they inherit; opens none of them."""
-        return list(leaves(_opened_by(self, {}, split_part)[1].node(self.path)))
+        return list(leaves(_opened_by(self, {}, split_part)[1].node(str(self.path))))
 
     def traverse(self, *, split_part: str) -> list[TraversedDatasetReference]:
         """See `traverse_metadataset`."""
@@ -251,7 +251,7 @@ def traverse_metadataset(path: Path, *, split_part: str = "train") -> list[Trave
 
 def load_dataset(path: Path, **options: Any) -> DatasetLoader:
     """Open a dataset or metadataset for inspection, or for `get_train_dataset` and `get_val_dataset`."""
-    return DatasetLoader(_opened_by(path, options, "train")[0], options)
+    return DatasetLoader(EPath(_opened_by(path, options, "train")[0]), options)
 
 
 DatasetLoaderInterface = DatasetLoader

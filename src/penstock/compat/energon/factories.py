@@ -17,6 +17,7 @@ from penstock.compat.energon.epathlib import EPath
 from penstock.compat.energon.leaf import Samples
 from penstock.compat.energon.opening import Opening, open_node, opened_by, text_of, typed_below
 from penstock.compat.energon.samples import TYPES, Sample
+from penstock.compat.energon.source_info import as_there
 from penstock.compat.energon.stores import JsonlFileStore, WebdatasetFileStore
 from penstock.compat.energon.walks import SavableDataset
 from penstock.compat.energon.work import AnyEncoder, Work
@@ -294,7 +295,8 @@ class DefaultGenericWebdatasetFactory(BaseWebdatasetFactory):
         raw: Any = open_leaf(self.node.path, self.split_part, **options)
         made = made_by_hand(raw, kind, how, **self.given)
         name = None if kind is None else kind.__name__
-        return Crude(made, subflavors=self.subflavors, decode=how, decode_parts=False, kind=name, sample_class=kind)
+        given: dict[str, Any] = {"kind": name, "sample_class": kind, "described": as_there}
+        return Crude(made, subflavors=self.subflavors, decode=how, decode_parts=False, **given)
 
 
 class DefaultDecoderWebdatasetFactory(DefaultGenericWebdatasetFactory):

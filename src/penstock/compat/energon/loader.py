@@ -133,6 +133,8 @@ class SavableDataLoader:
                 batch, valid = self._reading.next() if self._watch is None else self._watch(self._reading.next)
             except StopIteration:
                 break
+            if not len(valid):
+                continue  # all of its samples were skipped or failed, and there is no other rank to keep step with
             self._handed += 1
             self._valid = valid
             if not self._heeded and not valid.all():
@@ -219,12 +221,15 @@ class SavableDataLoader:
         return None if gathered is None else join_states(gathered)
 
     def restore_state_global(self, state: Any, *, src_rank: int | None = None, accept: Sequence[str] = ()) -> None:
-        """Resume from a state of all ranks; with `src_rank` it is needed on that rank alone."""
+        """Resume from a state of all ranks, or a list of theirs; with `src_rank` it is needed on that rank alone."""
         if src_rank is not None and self.worker_config.world_size > 1:
             dist = require("torch.distributed", extra="torch")
             sent = [state]
             dist.broadcast_object_list(sent, src_rank, group=self.worker_config.data_parallel_group)
             state = sent[0]
+        ranks = cast(list[Any], state) if isinstance(state, list) else []
+        if ranks and all(isinstance(one, Mapping) and "version" in one for one in ranks):
+            state = join_states(ranks)
         self.restore_state_rank(state, accept)
 
     # --- single samples ------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from penstock.errors import ConfigError
 
 
 class BatchMaker:
-    """Columns of samples → (batch, bool[k]: which samples count).
+    """Columns of samples → (batch, bool[k]: which samples count); None of no samples.
 
     Args:
         encoder: its `batch` and `encode_batch`.
@@ -42,6 +42,8 @@ class BatchMaker:
         first = samples[0]
         if isinstance(first, Cut):
             number, counts, samples = first.number, first.counts, list(first.samples)
+            if not samples:
+                return None, _all(counts, 0)
         else:
             number, counts = int(columns[TURN][0]) // self._turns, True
         if isinstance(first, Group):

@@ -14,6 +14,7 @@ from penstock._digest import derive_key
 from penstock._kinds import is_stream
 from penstock.abc import Source, Stream
 from penstock.compat.energon.samples import TYPES, Sample
+from penstock.compat.energon.source_info import as_there
 from penstock.compat.energon.work import AnyEncoder
 from penstock.compat.unused import say_unused
 from penstock.cook import Crude, CrudeSample
@@ -131,6 +132,7 @@ def open_node(
             decode_parts=not parsed,
             kind=kind,
             sample_class=sample_class,
+            described=as_there,
         )
         made.append(one)
         return one

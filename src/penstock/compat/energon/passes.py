@@ -134,7 +134,7 @@ class Cut:
     """The samples of a batch, and whether they count: False where a sample stands in for none.
 
     Attributes:
-        samples: at least one.
+        samples: at least one, but where there is one rank alone.
         counts: whether they do.
         number: of the batch in its pass.
     """
@@ -147,8 +147,8 @@ class Cut:
 class CutPass:
     """What is left of a pass, in batches: item `world · b + r` is batch b of rank r.
 
-    A sample that was skipped or failed is missing in its batch. A batch that has none is filled with a stand-in that
-    does not count, so that all ranks get the same number.
+    A sample that was skipped or failed is missing in its batch. Where there are several ranks, a batch that has none is
+    filled with a stand-in that does not count, so that all get the same number.
 
     Args:
         whole: the pass.
@@ -197,6 +197,8 @@ class CutPass:
             samples = tuple(one for box in boxes for one in box)
             if samples:
                 return Cut(samples, counts=True, number=number)
+        if self.shares.world == 1:
+            return Cut((), counts=False, number=number)
         with batch_index(number):
             position = int(own[0]) + base if len(own) else base
             return Cut(stream.stand_in(position), counts=False, number=number)

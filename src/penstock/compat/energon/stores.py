@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import GenericAlias
 from typing import Any
 
 from penstock import cook
 from penstock.compat.energon.cookers import SampleDecoder
+from penstock.compat.energon.source_info import as_there
 from penstock.compat.unused import say_unused
 from penstock.cook import Prefetch
 from penstock.cook.stores import add_source
@@ -102,25 +103,26 @@ class SystemFileStore(_Files):
         if base_dir is None:
             what = "a store without a folder gives every file of the machine to names that come with the data"
             raise ConfigError(what, hint="Give the folder that the files are in as base_dir")
-        super().__init__(cook.FileStore(_raw(base_dir, follow_links, format="folder")))
+        super().__init__(_files(base_dir, follow_links, format="folder"))
 
 
 class WebdatasetFileStore(_Files):
     """The files of a prepared WebDataset, of all its splits, as bytes."""
 
     def __init__(self, dataset_path: str | os.PathLike[str], *, follow_links: bool = False) -> None:
-        super().__init__(cook.FileStore(_raw(dataset_path, follow_links, format="webdataset")))
+        super().__init__(_files(dataset_path, follow_links, format="webdataset"))
 
 
 class JsonlFileStore(_Files):
     """The lines of a JSONL by `"N.json"`, as bytes."""
 
     def __init__(self, jsonl_path: str | os.PathLike[str], *, follow_links: bool = False) -> None:
-        super().__init__(cook.FileStore(_raw(jsonl_path, follow_links, format="jsonl", flavor="energon")))
+        super().__init__(_files(jsonl_path, follow_links, format="jsonl", flavor="energon"))
 
 
-def _raw(path: Any, follow_links: bool, **options: Any) -> Any:
-    return open_source(str(path), raw=True, follow_links=follow_links, **options)
+def _files(path: Any, follow_links: bool, **options: Any) -> cook.FileStore:
+    source: Any = open_source(str(path), raw=True, follow_links=follow_links, **options)
+    return cook.FileStore(source, described=as_there)
 
 
 class DecodeFileStore(FileStore):
@@ -131,7 +133,7 @@ class DecodeFileStore(FileStore):
         self.decoder = decoder
         below = files_of(inner)
         ours = type(decoder) is SampleDecoder and below is not None
-        self.files = cook.FileStore(below.source, decoder.options, below.key) if ours and below is not None else None
+        self.files = replace(below, decode=decoder.options) if ours and below is not None else None
 
     def __getitem__(self, key: str, /) -> tuple[Any, SourceInfo]:
         if self.files is not None:

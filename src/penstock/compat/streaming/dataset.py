@@ -193,6 +193,21 @@ class StreamingDataset(IterableDataset):
         return np.array([len(source) for source in self._sources], np.int64)
 
     @property
+    def sample_offset_per_shard(self) -> IntArray:
+        """int64[num_shards]: number of each shard's first sample."""
+        return self.samples_per_shard.cumsum() - self.samples_per_shard
+
+    @property
+    def sample_offset_per_stream(self) -> IntArray:
+        """int64[num_streams]: number of each stream's first sample."""
+        return self.samples_per_stream.cumsum() - self.samples_per_stream
+
+    @property
+    def stream_per_shard(self) -> IntArray:
+        """int64[num_shards]: number of the stream that each is of."""
+        return np.repeat(np.arange(len(self.streams)), self.shards_per_stream)
+
+    @property
     def cache_usage(self) -> int:
         """Bytes of its shards that lie on this machine: copies in the cache folder, or local files."""
         return self._shards.resident_bytes()

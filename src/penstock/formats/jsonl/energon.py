@@ -313,6 +313,10 @@ class EnergonJsonlSource:
             raise NotFound(f"no file of the name {name!r}", path=self.path, hint='Names are "0.json", "1.json", …')
         return bytes(self._read([self._range(self.index_of(key))])[0])
 
+    def get_with_shard(self, name: str, /) -> tuple[bytes, str]:
+        """As `get`, and the name of the file that the samples are in."""
+        return self.get(name), self._name
+
     def get_media_metadata(self, name: str, /) -> MediaMetadata:
         """Raises `NotFound`: there are no media in a JSONL."""
         raise NotFound(f"no media metadata of {name!r}", path=self.path, hint="A JSONL holds no media")

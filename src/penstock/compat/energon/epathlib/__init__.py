@@ -7,10 +7,13 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import IO, Any
 
 from penstock.errors import ConfigError
 from penstock.store.place import Place, place_of
+from penstock.store.put import put
+from penstock.store.resolve import is_url
 
 __all__ = ["EPath"]
 
@@ -60,13 +63,38 @@ class EPath:
         """Whether it is on this machine."""
         return self._place.is_local
 
+    @property
+    def display_name(self) -> str:
+        """The name."""
+        return self.name
+
+    def local_path(self) -> Path:
+        """As a path of Python's own; `ConfigError`, a `ValueError`, where it is not on this machine."""
+        if not self.is_local():
+            raise ConfigError("this path is not on this machine", path=self.url)
+        return Path(self.url)
+
+    def relative_to(self, other: EPath) -> str:
+        """The rest of the path behind a folder that it is in; `ConfigError`, a `ValueError`, where it is not."""
+        folder = self.url if other == self else f"{other.url.rstrip('/')}/"
+        if not self.url.startswith(folder):
+            raise ConfigError("this path is not in the folder", path=self.url, expected=folder)
+        return self.url[len(folder) :] or "."
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (EPath, (self.url,))
+
     def __truediv__(self, other: Any) -> EPath:
-        return EPath(self._place.child(str(other)).path)
+        name = str(other)
+        return EPath(name if is_url(name) or name.startswith("/") else self._place.child(name).path)
+
+    def __lt__(self, other: EPath) -> bool:
+        return self.url.split("/") < other.url.split("/")
 
     def open(self, mode: str = "r") -> IO[Any]:
         """The file, for reading."""
         if set(mode) - set("rbt"):
-            hint = "Write local files by Python's own open"
+            hint = "Write by write_text or write_bytes"
             raise ConfigError("a path is opened for reading only", path=self.url, found=mode, hint=hint)
         data = self.read_bytes()
         return io.BytesIO(data) if "b" in mode else io.StringIO(data.decode())
@@ -78,6 +106,18 @@ class EPath:
     def read_text(self) -> str:
         """The file's text."""
         return self.read_bytes().decode()
+
+    def write_bytes(self, data: bytes) -> None:
+        """Make these bytes the file's, at once."""
+        put(self._place.store, self._place.path, data)
+
+    def write_text(self, text: str) -> None:
+        """Make this text the file's, at once."""
+        self.write_bytes(text.encode())
+
+    def walk(self) -> Iterator[EPath]:
+        """All files in it, at any depth."""
+        return self.glob("**")
 
     def glob(self, pattern: str) -> Iterator[EPath]:
         """The files in it that fit a pattern, in the order of their names; `**` stands for any folders."""
