@@ -148,6 +148,7 @@ ALLOWED: dict[str, str] = {
         (f"cli/cmd_demo:{one}" for one in ("_index", "_pack", "_train", "_verify", "command")),
         "makes its own files in a folder of this machine",
     ),
+    "compat/energon/epathlib:EPath.__truediv__": "what is absolute stands for itself, behind a `/` too",
     "compat/modalities/commands/data:_refuse_same": "compares two local paths",
     "compat/modalities/commands/data:already_there": "a link that leads nowhere is there too",
     "compat/modalities/commands/data:merge_packed_data_files": "a link that leads nowhere is there too",

@@ -43,6 +43,7 @@ KNOWN: dict[str, str] = {
     "cli/_machine.py": "the working folder and the cache folder",
     "cli/cmd_demo.py": "`local_path` came before",
     "cli/main.py": "the null device",
+    "compat/energon/epathlib/__init__.py": "`local_path` asks `is_local` first",
     "compat/energon/watchdog.py": _SCRATCH,
     "compat/energon/worker.py": "`local_path` came before",
     "compat/modalities/commands/config.py": _MODALITIES,

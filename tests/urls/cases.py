@@ -40,7 +40,7 @@ ROW_FORMATS = {
 READ = {
     "jsonl": ("a.jsonl", "mds"), "jsonl-files": ("a.many", "mds"), "pbin": ("a.pbin", "pbin"),
     "flat-tokens": ("a.zarr", "pbin"), "megatron": ("mega/a.bin", "pbin"),
-    "raw-tokens": ("raw.bin --format raw-tokens --layout uint16 --eos-id 0", "pbin"),
+    "raw-tokens": ("raw.bin --format raw-tokens --layout uint16 --eos-id 50256", "pbin"),
     "pbin with planes": ("planes/a.pbin", "pbin"), "datatrove": ("a.ds", "pbin"), "litdata": ("a.litdata", "pbin"),
     "levanter": ("a.levanter", "pbin"),
     "mds": ("a.mds", "mds"), "csv": ("a.csv", "mds"), "tsv": ("a.tsv", "mds"),

@@ -102,7 +102,7 @@ def report(
     """
     if not 0 <= examples <= MOST_EXAMPLES:
         raise ConfigError("so many examples are too many for a page", found=examples, expected=f"0 to {MOST_EXAMPLES}")
-    place = _place_of_page(output)
+    place = _place_of_page(place_of(output).bare())
     of_run = is_recipe(target)
     taken: dict[str, Any] = {"trust": trust, "follow_links": follow_links, "tokenizer": tokenizer, "split": split}
     for_runs: dict[str, Any] = {"steps": steps, "global_batch": global_batch, "world": world}
@@ -354,10 +354,9 @@ def _refuse_others(given: Mapping[str, Any], *, of_run: bool) -> None:
         raise ConfigError(what, found=", ".join(said), hint="Leave it out")
 
 
-def _place_of_page(output: Given) -> Place:
+def _place_of_page(output: Place) -> Place:
     """Where the output goes; raises `ConfigError` where it is not called as what it is."""
-    place = place_of(output).bare()
-    place = Place(place.store, output_path(place.store, place.path))
+    place = Place(output.store, output_path(output.store, output.path))
     if not place.path.lower().endswith(_NAMES):
         hint = "Name it so; for a PDF, open that page in a browser and print it to a file"
         raise ConfigError(
