@@ -73,7 +73,7 @@ PACKED = {
 """What is packed into → the output."""
 
 
-EXCLUDED = f"--indices {Path(__file__).parent / 'one'} --reason asked"
+EXCLUDED = f"--indices {Path(__file__).parent / 'exclude-index-1.txt'} --reason asked"
 
 _NAMED_BY_SUFFIX = ("jsonl", "pbin", "flat-tokens", "megatron", "token-files", "pbin with planes")
 
