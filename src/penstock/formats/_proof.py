@@ -70,10 +70,11 @@ class Proof:
     """
 
     def __init__(self, runs: Iterable[ProvedRun]) -> None:
-        self._runs = list(runs)
-        self._starts = np.array([one.start for one in self._runs], np.int64)
-        self._stops = np.array([one.stop for one in self._runs], np.int64)
-        self._pending = np.ones(len(self._runs), np.bool_)
+        given = list(runs)
+        self._starts = np.array([one.start for one in given], np.int64)
+        self._stops = np.array([one.stop for one in given], np.int64)
+        # Those that are left: what was looked at is not held, as that may be a source with all of its borders.
+        self._left = dict(enumerate(given))
         self._known = (0, 0)
         self._lock = threading.Lock()
 
@@ -83,10 +84,10 @@ class Proof:
             low, high = self._known
             if start >= stop or low <= start <= stop <= high:
                 return
-            chosen = self._pending & (self._starts < stop) & (self._stops > start)
-            for number in np.flatnonzero(chosen).tolist():
-                self._runs[number].require()
-                self._pending[number] = False
+            for number in np.flatnonzero((self._starts < stop) & (self._stops > start)).tolist():
+                if number in self._left:
+                    self._left[number].require()
+                    del self._left[number]
             touches = low <= stop and start <= high
             self._known = (min(low, start), max(high, stop)) if touches else (start, stop)
 

@@ -28,6 +28,7 @@ def token_proof(
     path: str,
     start_bytes: int,
     num_tokens: int,
+    token_bytes: int,
     indexes: Mapping[str, str] | None = None,
     *,
     in_order: bool = True,
@@ -41,13 +42,14 @@ def token_proof(
         path: the file.
         start_bytes: where tokens begin in it.
         num_tokens: so many it holds.
+        token_bytes: of each there, which may be more than in the source.
         indexes: name in the side file → path of files beside it.
         in_order: they lie in the order of the source; else the whole file is proved with any of them.
     """
     digests = manifest.block_digests
     runs: list[ProvedRun] = []
     if DATA in digests:
-        runs += file_runs(store, path, digests[DATA], start_bytes, num_tokens, source.dtype.itemsize)
+        runs += file_runs(store, path, digests[DATA], start_bytes, num_tokens, token_bytes)
         if not in_order:
             runs = [ProvedRun(0, source.num_tokens, one.require) for one in runs]
     elif DOCUMENTS in digests:

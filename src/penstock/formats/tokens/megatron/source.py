@@ -265,8 +265,8 @@ class MegatronSource:
         if manifest is None:
             return None
         in_order = not isinstance(self.ids, ScatteredIds)
-        indexes = {INDEX: idx_path(prefix)}
-        return token_proof(self, manifest, store, path, 0, self.most_tokens, indexes, in_order=in_order)
+        indexes, width = {INDEX: idx_path(prefix)}, self.header.kind.itemsize
+        return token_proof(self, manifest, store, path, 0, self.most_tokens, width, indexes, in_order=in_order)
 
     def place_of(self, index: int, /) -> Place:
         """File ranges of document `index`, one for each sequence."""

@@ -271,8 +271,8 @@ class PbinSource:
         manifest = known_manifest("pbin", self._store, self._path, side_path(self._path), facts)
         if manifest is None:
             return None
-        header_bytes = self._geometry.layout.header_bytes
-        return token_proof(self, manifest, self._store, self._path, header_bytes, self.num_tokens)
+        header_bytes, token_bytes = self._geometry.layout.header_bytes, self.dtype.itemsize
+        return token_proof(self, manifest, self._store, self._path, header_bytes, self.num_tokens, token_bytes)
 
     def children(self) -> Mapping[str, Source[Any]]:
         """None: these are data on disk."""
