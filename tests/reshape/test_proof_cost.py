@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
+import penstock.formats.tokens.proof as token_proof
+from penstock.convert import convert, plan
 from penstock.formats import _proof, get_format
 from penstock.formats._planes import require_all_listed
 from penstock.formats._proof import Proof, ProvedRun
@@ -77,3 +79,26 @@ def test_a_block_is_looked_at_for_the_tokens_that_lie_in_it(tmp_path: Path, monk
         looked.clear()
         source.proof().require(number * 512 + 3, number * 512 + 5)
         assert number * 4096 in looked
+
+
+def test_a_conversion_by_parts_looks_at_a_digest_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ps.create(tmp_path / "in.pbin", format="pbin", token_bytes=2, eos_id=0) as writer:
+        for _ in range(40):
+            writer.write({"tokens": np.array([*range(1, 30), 0], np.uint16)})
+    convert(tmp_path / "in.pbin", tmp_path / "files", to="pbin", file_tokens=900)
+    for one in (tmp_path / "files").glob("*.pbin.penstock"):
+        one.unlink()  # then nothing but the digest of the folder proves a file, which is of all of it
+    looked: list[str] = []
+    real: Any = token_proof._Documents.__call__  # type: ignore[attr-defined]
+
+    def looks(documents: Any) -> None:
+        looked.append(documents.path)
+        real(documents)
+
+    monkeypatch.setattr(token_proof._Documents, "__call__", looks)  # type: ignore[attr-defined]
+    monkeypatch.setattr(plan, "TASK_TOKENS", 100)
+    convert(tmp_path / "files", tmp_path / "out.pbin", to="pbin", part=(0, 1), executor="inline")
+    assert len(looked) == len(set(looked)) == 2
+    convert(tmp_path / "files", tmp_path / "out.pbin", to="pbin", finish=True)
+    made: Any = ps.open(tmp_path / "out.pbin")
+    assert made.num_tokens == 1200

@@ -30,7 +30,7 @@ RUN_TOKENS = 1 << 22
 def token_digest(source: TokenSource, rule: EosRule | None = None, path: str = "") -> str:
     """The document digest of a token source after an EOS rule: 32 hex digits, the same in every format."""
     digest = DocumentDigest()
-    for tokens, doc_lengths in runs_of(source, rule or EosRule(), path, proves=False):
+    for tokens, doc_lengths in runs_of(source, rule or EosRule(), path):
         digest.update(tokens, doc_lengths)
     return digest.hexdigest()
 
@@ -44,7 +44,8 @@ def write_tokens(plan: TokenPlan, output: Output, advance: Advance) -> Written:
     with output.create() as writer:
         try:
             done = written_tokens = 0
-            for tokens, doc_lengths in runs_of(plan.source, plan.rule, plan.shown, proves=told is None):
+            proof = DocumentsProof(plan.source) if told is None else None
+            for tokens, doc_lengths in runs_of(plan.source, plan.rule, plan.shown, proof=proof):
                 if isinstance(writer, PlanedWriter):
                     stop = written_tokens + len(tokens)
                     values = {name: one.read(written_tokens, stop) for name, one in planes_of(plan.source).items()}
@@ -117,10 +118,16 @@ def _joined_digest(source: TokenSource) -> str:
 
 
 def runs_of(
-    source: TokenSource, rule: EosRule, shown: str, first: int = 0, stop: int | None = None, *, proves: bool = True
+    source: TokenSource,
+    rule: EosRule,
+    shown: str,
+    first: int = 0,
+    stop: int | None = None,
+    *,
+    proof: DocumentsProof | None = None,
 ) -> Iterator[tuple[NDArray[Any], IntArray]]:
-    """Runs of documents `[first, stop)`, or of all, after the rule; `proves`: raises as `DocumentsProof.require`."""
-    done, proof = first, DocumentsProof(source) if proves else None
+    """Runs of documents `[first, stop)`, or of all, after the rule; raises as `proof.require` of what they are."""
+    done = first
     if isinstance(source, ColumnTokens) and source.is_row_by_row:
         runs = source.runs(first, len(source) if stop is None else stop)
     else:

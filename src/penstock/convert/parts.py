@@ -11,7 +11,7 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -32,6 +32,7 @@ from penstock.errors import ConfigError, PenstockError, PrepareError, Unsupporte
 from penstock.executors import make_executor
 from penstock.formats import files_at
 from penstock.formats._manifest import Provenance
+from penstock.formats._proof import DocumentsProof
 from penstock.formats._token_column import ColumnTokens
 from penstock.formats.tokens.folder.files import read_index, read_index_bytes
 from penstock.formats.tokens.folder.side import read_manifest
@@ -209,7 +210,7 @@ def _equal_stops(source: ColumnTokens, task_tokens: int) -> IntArray:
     return np.arange(step, len(source), step, dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PartJob:
     """What every worker gets.
 
@@ -230,17 +231,29 @@ class PartJob:
     folder: Place
     token_bytes: int
     limit: int
+    _opened: tuple[Any, DocumentsProof] | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        about = (self.source, self.rule, self.shown, self.target, self.folder, self.token_bytes, self.limit)
+        return (PartJob, about)
+
+    def opened(self) -> tuple[Any, DocumentsProof]:
+        """The documents and their proof: one of both a process, as a digest may be of more than a task."""
+        if self._opened is None:
+            source = self.source.open()
+            self._opened = (source, DocumentsProof(source))
+        return self._opened
 
 
 def write_part(job: PartJob, task: Documents) -> PartName:
     """Leave the documents of a task as a part; one that is there by now stays. Memory: a run of 2^22 tokens."""
-    source: Any = job.source.open()
+    source, proof = job.opened()
     dtype, content, documents = dtype_for(job.token_bytes, "<"), xxhash.xxh3_64(), DocumentRuns()
     found: list[IntArray] = [np.empty(0, np.int64)]
     temporary = job.folder.child(f"{task.number % 256:02x}/{task.number:08d}-000000")
     with aborting(temporary.store.stage(temporary.path)) as staged:
         first = task.first
-        for tokens, lengths in runs_of(source, job.rule, job.shown, task.first, task.stop):
+        for tokens, lengths in runs_of(source, job.rule, job.shown, task.first, task.stop, proof=proof):
             check_ids(tokens, lengths, job.limit, first_doc=first, path=job.target)
             stored = np.ascontiguousarray(tokens, dtype)
             staged.write(stored)
