@@ -370,3 +370,24 @@ def test_what_a_killed_run_hid_goes_though_all_is_there(tmp_path: Path) -> None:
     ps.index(tmp_path / "raw")
     assert files_in(tmp_path / "raw") == expected
     assert not hidden.exists()
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize(
+    ("how", "what"),
+    [
+        ({"flavor": "megatron"}, "no such flavor"),
+        ({"on_error": "ignore"}, "no such way"),
+        ({"flavor": "energon", "on_error": "skip"}, "leaves no line out"),
+        ({"flavor": "energon", "validate": False}, "each line is looked at"),
+    ],
+)
+def test_what_one_index_refuses_is_refused_of_many(
+    tmp_path: Path, how: dict[str, Any], what: str, dry_run: bool
+) -> None:
+    expected = small_files(tmp_path / "raw")
+    with pytest.raises(ConfigError, match=what):
+        ps.index(tmp_path / "raw/000.jsonl", **how, dry_run=dry_run)
+    with pytest.raises(ConfigError, match=what):
+        ps.index(tmp_path / "raw", **how, dry_run=dry_run)
+    assert set(files_in(tmp_path / "raw")) == {name for name in expected if name.endswith(".jsonl")}

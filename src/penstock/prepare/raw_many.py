@@ -19,8 +19,7 @@ from penstock.executors import AnyExecutor, make_executor
 from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.energon import energon_index_path, read_energon_index
 from penstock.formats.jsonl.index import load_lines
-from penstock.formats.jsonl.source import require_flavor
-from penstock.prepare.raw import IndexReport, OnError, build_index, encode_index
+from penstock.prepare.raw import IndexReport, OnError, build_index, encode_index, require_checks
 from penstock.prepare.tokens.inputs import COMPRESSED, find_files
 from penstock.store._named import named
 from penstock.store.local import TOGETHER, LocalStore
@@ -128,6 +127,7 @@ def index(
     if index_path is not None:
         what = "index_path (--index-path) names the index of one file"
         raise ConfigError(what, found=f"{len(given)} inputs", hint="Leave it out: indexes go beside their files")
+    require_checks(None, flavor, on_error, validate=validate)
     named = [os.fspath(one.path if isinstance(one, Place) else one) for one in given]
     files, statuses = _files_of(named, follow_links)
     chosen = [file for number, file in enumerate(files) if sharing.takes(number)]
@@ -376,7 +376,6 @@ def _try_index(job: _Job, file: _File, executor: AnyExecutor, workers: int | Non
 def _there(job: _Job, file: _File) -> IndexReport | None:
     """The index that is there, which has to fit the file; None where there is none."""
     place = file.place
-    require_flavor(place.path, job.flavor)
     index = _index_of(job, place)
     if not file.has_index and not index.exists():
         return None
