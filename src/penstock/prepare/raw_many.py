@@ -401,7 +401,7 @@ def _raise_first(errors: Sequence[PenstockError | OSError], num_files: int) -> N
         return
     first, *others = errors
     for error in others[:_SHOWN]:
-        _log.warning("%s", error)
+        _log.warning("%s", error if isinstance(error, PenstockError) else f"{error.filename}: {error.strerror}")
     rest = f"{len(errors)} of {num_files} files have no index now; all others have theirs"
     if isinstance(first, PenstockError):
         first.hint = f"{first.hint}. {rest}" if first.hint else rest
