@@ -128,7 +128,7 @@ def litdata_tokens(documents: Documents, path: Path) -> tuple[Path, dict[str, An
     counts = [sum(map(len, part)) for part in some]
     chunks_of_litdata(path, chunks, counts, data_format=["no_header_numpy:5"], data_spec=json.dumps([1, LEAF]),
                       item_loader="TokensLoader")  # fmt: skip
-    return path, {}
+    return path, {"eos_id": EOS}
 
 
 COLUMNS = {"__key__": "str", "txt": "str"}
@@ -181,7 +181,7 @@ OF_TOKENS = {
     "megatron": tokens("megatron", token_bytes=2),
     "flat-tokens": tokens("flat-tokens"),
     "raw-tokens": plain(".bin", layout="uint16", eos_id=EOS),
-    "datatrove": plain(".ds", layout="uint16"),
+    "datatrove": plain(".ds", layout="uint16", eos_id=EOS),
     "token-files": token_files,
     "litdata": litdata_tokens,
 }
@@ -222,6 +222,15 @@ def test_find(format: str, given_rows: Rows, text: str, data: st.DataObject) -> 
             assert [one.index for one in ps.find(path, **question, limit=2).found] == expected[:2], question
             if "text" not in question:
                 assert [one.key for one in report.found] == [rows[n][0] for n in expected], question
+
+
+@pytest.mark.parametrize("format", OF_TOKENS)
+def test_the_id_that_ends_documents_is_no_text_of_theirs(tmp_path: Path, format: str) -> None:
+    """Else a part of its name, such as "text", would be found in each of them."""
+    assert "o" in Tokenizer.from_file(str(BPE)).decode([EOS], skip_special_tokens=False)
+    path, options = OF_TOKENS[format]([[EOS], [81, EOS]], tmp_path / "a")
+    report = ps.find(path, text="o", tokenizer=str(BPE), **options)
+    assert [one.index for one in report.found] == [1]
 
 
 @settings(max_examples=EXAMPLES // 2, deadline=None)

@@ -200,7 +200,7 @@ def test_a_document_that_holds_one_of_the_tokens_is_named_once(caplog: pytest.Lo
     _ = [one["tokens"] for one in source]
     _ = source.tokens(0, source.num_tokens)
     assert [one.getMessage() for one in caplog.records] == [
-        "document 1 holds the token 1002 of filling in the middle itself, as if cut there; there may be more"
+        "document 1 holds the token 1002 of filling in the middle itself, and looks cut there; there may be more"
     ]
     caplog.clear()
     _ = [one["tokens"] for one in fim(memory(documents(50)), rate=1.0)]

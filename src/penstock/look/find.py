@@ -90,7 +90,7 @@ def find(
         target: path, URL, list of JSONL files, or a source.
         key: of a sample; in data without keys, the content of its field `key_field`.
         text: that stands in a text of the sample, at any depth; in documents of tokens, in what `tokenizer` makes of
-            their ids.
+            their ids, without the one that ends each.
         where: expression on the fields, as of `penstock.filter`.
         limit: no more than so many, the first ones.
         key_field: field that holds the key; by default the first of `__key__ key id doc_id url` that a sample has.
@@ -262,10 +262,11 @@ class _Job:
         dataset, wanted = self.dataset, self.wanted
         lines = dataset.lines
         if dataset.tokens is not None:
+            eos_id = dataset.tokens.eos_id
             for start, documents in documents_of(dataset.tokens, task.start, task.stop):
-                yield from (
-                    (index, None, str(wanted.text) in self._text_of(ids)) for index, ids in enumerate(documents, start)
-                )
+                for index, ids in enumerate(documents, start):
+                    is_ended = eos_id is not None and len(ids) > 0 and ids[-1] == eos_id
+                    yield index, None, str(wanted.text) in self._text_of(ids[:-1] if is_ended else ids)
         elif wanted.text is not None and lines is not None:
             yield from _lines_with(dataset, lines, wanted, task)
         elif wanted.where is not None:
