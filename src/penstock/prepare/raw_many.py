@@ -134,11 +134,12 @@ def index(
     sizes = [state.size_bytes for state in states_of(chosen, statuses)]
     job = _Job(**how, no_work=no_work, joins=sharing.joins)
     done = _index_all(job, chosen, sizes, workers, executor, progress or _silent)
-    _raise_first([one for one in done if isinstance(one, Exception)], len(done))
     return _summary(done, part)
 
 
 def _summary(done: Sequence[_Result], part: tuple[int, int] | None) -> IndexSummary:
+    """What was done; raises the first error."""
+    _raise_first([one for one in done if isinstance(one, Exception)], len(done))
     made = [one for one in done if isinstance(one, _Done)]
     missing = tuple(one.path for one in done if isinstance(one, _Missing))
     return IndexSummary(tuple(one.report for one in made), sum(one.reused for one in made), part, missing)
