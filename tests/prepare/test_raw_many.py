@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import threading
 from collections import Counter
@@ -370,3 +371,49 @@ def test_what_a_killed_run_hid_goes_though_all_is_there(tmp_path: Path) -> None:
     ps.index(tmp_path / "raw")
     assert files_in(tmp_path / "raw") == expected
     assert not hidden.exists()
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize(
+    ("how", "what"),
+    [
+        ({"flavor": "megatron"}, "no such flavor"),
+        ({"on_error": "ignore"}, "no such way"),
+        ({"flavor": "energon", "on_error": "skip"}, "leaves no line out"),
+        ({"flavor": "energon", "validate": False}, "each line is looked at"),
+    ],
+)
+def test_what_one_index_refuses_is_refused_of_many(
+    tmp_path: Path, how: dict[str, Any], what: str, dry_run: bool
+) -> None:
+    expected = small_files(tmp_path / "raw")
+    with pytest.raises(ConfigError, match=what):
+        ps.index(tmp_path / "raw/000.jsonl", **how, dry_run=dry_run)
+    with pytest.raises(ConfigError, match=what):
+        ps.index(tmp_path / "raw", **how, dry_run=dry_run)
+    assert set(files_in(tmp_path / "raw")) == {name for name in expected if name.endswith(".jsonl")}
+
+
+def test_a_name_that_the_system_refuses_is_an_error_of_its_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first is the error, the others are messages in the same words."""
+    expected = small_files(tmp_path / "raw")
+    link = os.link
+
+    def refusing(source: str, target: str) -> None:
+        if target.endswith(("003.idx", "007.idx")):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), target)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", refusing)
+    with pytest.raises(OSError, match=rf"2 of {MANY} files have no index now") as caught:
+        ps.index(tmp_path / "raw", executor="inline")
+    assert caught.value.filename == str(tmp_path / "raw/003.idx")
+    assert f"{tmp_path}/raw/007.idx: No space left on device: " in caplog.text
+    left = {"003.idx", "007.idx"}
+    assert files_in(tmp_path / "raw") == {name: data for name, data in expected.items() if name not in left}
+    monkeypatch.undo()
+    found: Any = ps.index(tmp_path / "raw", executor="inline")
+    assert (len(found.indexes), found.num_reused) == (MANY, MANY - 2)
+    assert files_in(tmp_path / "raw") == expected

@@ -402,6 +402,15 @@ def test_other_work_is_refused_by_name_and_thrown_away_when_asked(tmp_path: Path
     assert not told
 
 
+@pytest.mark.parametrize("part", [None, (0, 2)])
+def test_an_output_that_exists_is_named_by_what_is_there(tmp_path: Path, part: tuple[int, int] | None) -> None:
+    source = lines(tmp_path)
+    ps.merge([source], tmp_path / "b.jsonl")
+    with pytest.raises(ConfigError, match="the output exists") as caught:
+        ps.merge([source, source], tmp_path / "b.jsonl", part=part)
+    assert (caught.value.path, caught.value.found) == (str(tmp_path / "b.jsonl"), None)
+
+
 @pytest.mark.parametrize(
     ("verb", "format"), [("filter", "pbin"), ("merge", "mds"), ("shuffle", "tars"), ("split", "jsonl, some excluded")]
 )

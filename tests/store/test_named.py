@@ -35,6 +35,15 @@ def test_a_write_that_fails_names_the_output(tmp_path: Path, monkeypatch: pytest
     assert not list(tmp_path.iterdir())
 
 
+def test_a_file_system_without_room_for_a_file_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = list(os.statvfs(tmp_path))
+    for free_files, said in ((0, ", but for no new file (df -i)"), (7, "")):
+        there[5:8] = 100, free_files, free_files
+        monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(there))
+        text = named(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), str(tmp_path / "a")).strerror
+        assert text == f"No space left on device: {there[4] * there[1]:,} bytes free there{said}"
+
+
 def test_every_operation_of_a_writer_that_fails_names_a_file(tmp_path: Path) -> None:
     def work(store: LocalStore) -> None:
         staged = store.stage(str(tmp_path / "out"), overwrite=True)

@@ -134,16 +134,15 @@ def build_index(
         PrepareError: a process was killed, or another writer holds this index.
     """
     data = place_of(path)
+    require_checks(data.path, flavor, on_error, validate=validate)
     index = _index_of(data, None if index_path is None else place_of(index_path), flavor)
-    if on_error not in get_args(OnError):
-        raise ConfigError("no such way to treat a faulty line", found=on_error, expected="raise | skip")
     if workers is not None and workers < 1:
         raise ConfigError("the work needs a process", found=f"workers={workers}", expected="1 or more")
     size_bytes = data.store.size(data.path)
     if data.path.endswith((".gz", ".zst")):  # before what is wrong with the index: `a.jsonl.gz` has that of `a.jsonl`
         require_plain(data.store, data.path)
     if flavor == "energon":
-        _require_energon(data, workers, executor, validate=validate)
+        _require_alone(data, workers, executor)
     if workers is None and executor == "processes":
         workers = max(1, min(len(os.sched_getaffinity(0)), size_bytes // _WORKER_BYTES))
     skips, is_beside = on_error == "skip", index_path is None
@@ -168,22 +167,31 @@ def encode_index(file: Place, flavor: str, *, skip_faulty: bool, validate: bool)
     return data, IndexReport(path, index_path_for(path), size_bytes, len(data), *counts, tuple(lines.dropped))
 
 
-def _require_energon(data: Place, workers: int | None, executor: AnyExecutor, *, validate: bool) -> None:
-    """That nothing was asked for which Energon's index has no use for; raises `ConfigError`."""
+def require_checks(path: str | None, flavor: str, on_error: str, *, validate: bool) -> None:
+    """That the flavor is one, and leaves lines out or unread as was asked; raises `ConfigError`."""
+    require_flavor(path, flavor)
+    if on_error not in get_args(OnError):
+        raise ConfigError("no such way to treat a faulty line", path=path, found=on_error, expected="raise | skip")
+    if flavor == "energon" and not validate:
+        what = "Energon's index is of samples, so each line is looked at"
+        raise ConfigError(what, path=path, hint="Leave validate=False (--no-validate) out")
+    if flavor == "energon" and on_error == "skip":
+        hint = "Mend the lines, or filter them out"
+        raise ConfigError("Energon's index leaves no line out", path=path, hint=hint)
+
+
+def _require_alone(data: Place, workers: int | None, executor: AnyExecutor) -> None:
+    """That Energon's index was not asked of several workers; raises `ConfigError`."""
     what = "Energon's index is made by this process alone"
     if not (isinstance(executor, str) and executor in HERE):
         raise ConfigError(what, path=data.path, found=f"executor={executor!r}", hint="Leave executor= (--executor) out")
     if workers not in (None, 1):
         hint = "Leave workers= (--workers) out; several files are indexed side by side"
         raise ConfigError(what, path=data.path, found=f"workers={workers}", hint=hint)
-    if not validate:
-        what = "Energon's index is of samples, so each line is looked at"
-        raise ConfigError(what, path=data.path, hint="Leave validate=False (--no-validate) out")
 
 
 def _index_of(data: Place, named: Place | None, flavor: str) -> Place:
     """Where the index goes."""
-    require_flavor(data.path, flavor)
     default = energon_index_path if flavor == "energon" else index_path_for
     index = Place(data.store, default(data.path)) if named is None else named
     if index.absolute == data.absolute:
@@ -224,9 +232,6 @@ def _index_for_modalities(request: _Request, once: Once[IndexReport]) -> IndexRe
 
 def _index_for_energon(request: _Request, once: Once[IndexReport]) -> IndexReport:
     data = request.data
-    if request.skip_faulty:
-        hint = "Mend the lines, or filter them out"
-        raise ConfigError("Energon's index leaves no line out", path=data.path, hint=hint)
     with aborting(request.index.store.stage(request.index.path, overwrite=request.overwrite)) as staged:
         starts = scan_energon(data.store, data.path, request.progress)
         staged.write(encode_energon_index(starts))

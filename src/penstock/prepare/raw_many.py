@@ -19,8 +19,7 @@ from penstock.executors import AnyExecutor, make_executor
 from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.energon import energon_index_path, read_energon_index
 from penstock.formats.jsonl.index import load_lines
-from penstock.formats.jsonl.source import require_flavor
-from penstock.prepare.raw import IndexReport, OnError, build_index, encode_index
+from penstock.prepare.raw import IndexReport, OnError, build_index, encode_index, require_checks
 from penstock.prepare.tokens.inputs import COMPRESSED, find_files
 from penstock.store._named import named
 from penstock.store.local import TOGETHER, LocalStore
@@ -128,17 +127,19 @@ def index(
     if index_path is not None:
         what = "index_path (--index-path) names the index of one file"
         raise ConfigError(what, found=f"{len(given)} inputs", hint="Leave it out: indexes go beside their files")
+    require_checks(None, flavor, on_error, validate=validate)
     named = [os.fspath(one.path if isinstance(one, Place) else one) for one in given]
     files, statuses = _files_of(named, follow_links)
     chosen = [file for number, file in enumerate(files) if sharing.takes(number)]
     sizes = [state.size_bytes for state in states_of(chosen, statuses)]
     job = _Job(**how, no_work=no_work, joins=sharing.joins)
     done = _index_all(job, chosen, sizes, workers, executor, progress or _silent)
-    _raise_first([one for one in done if isinstance(one, Exception)], len(done))
     return _summary(done, part)
 
 
 def _summary(done: Sequence[_Result], part: tuple[int, int] | None) -> IndexSummary:
+    """What was done; raises the first error."""
+    _raise_first([one for one in done if isinstance(one, Exception)], len(done))
     made = [one for one in done if isinstance(one, _Done)]
     missing = tuple(one.path for one in done if isinstance(one, _Missing))
     return IndexSummary(tuple(one.report for one in made), sum(one.reused for one in made), part, missing)
@@ -376,7 +377,6 @@ def _try_index(job: _Job, file: _File, executor: AnyExecutor, workers: int | Non
 def _there(job: _Job, file: _File) -> IndexReport | None:
     """The index that is there, which has to fit the file; None where there is none."""
     place = file.place
-    require_flavor(place.path, job.flavor)
     index = _index_of(job, place)
     if not file.has_index and not index.exists():
         return None
@@ -402,7 +402,7 @@ def _raise_first(errors: Sequence[PenstockError | OSError], num_files: int) -> N
         return
     first, *others = errors
     for error in others[:_SHOWN]:
-        _log.warning("%s", error)
+        _log.warning("%s", error if isinstance(error, PenstockError) else f"{error.filename}: {error.strerror}")
     rest = f"{len(errors)} of {num_files} files have no index now; all others have theirs"
     if isinstance(first, PenstockError):
         first.hint = f"{first.hint}. {rest}" if first.hint else rest

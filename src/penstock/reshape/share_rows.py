@@ -162,14 +162,15 @@ class RowWork:
             require_free_folder(place)
             return
         last = files_at(to, place.path)[-1]
-        if place.is_local:
-            is_there = place.exists() or place.store.exists(last)
-        elif owned_by(to, place.store) is not None:  # other files of a folder come before the last one
-            is_there = last_file(to, place.store, place.path) is not None
+        if place.is_local and place.exists():
+            standing = place.path
+        elif not place.is_local and owned_by(to, place.store) is not None:
+            # Other files of a folder come before the last one.
+            standing = last_file(to, place.store, place.path)
         else:
-            is_there = place.store.exists(last)
-        if is_there:
-            raise output_exists(place.path, last)
+            standing = last if place.store.exists(last) else None
+        if standing is not None:
+            raise output_exists(place.path, standing)
 
     def require_beginning(self, *, left: bool) -> None:
         """See `Asked`."""
@@ -245,7 +246,9 @@ def published(
     known, told = once.published(None), lineage(sources, made_by)
     if known is None or dict(known.inputs) != told["inputs"]:
         return None
-    return known if known.options.get("excluded") == told["options"].get("excluded") else None
+    # `once` passes over what is not recorded: one source is not, nor that nothing is excluded.
+    fits = all(known.options.get(name) == told["options"].get(name) for name in ("excluded", "sources"))
+    return known if fits else None
 
 
 # --- second waves ----------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -283,9 +282,7 @@ class LocalStagedFiles:
                     left.append(name)
                 else:
                     self._os.link(os.path.join(hidden, name), path)  # fails where the name is taken
-            except OSError as error:
-                if error.errno not in (errno.EEXIST, *NO_SECOND_NAME):
-                    raise
+            except OSError:
                 left.append(name)
         sync_folder(self._os, self.folder)
         self.abort()

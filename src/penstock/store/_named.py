@@ -37,7 +37,7 @@ def named(error: OSError, path: str, wanted_bytes: int = 0) -> OSError:
         del error.filename2
     if error.errno in _FULL and _FREE not in what:
         wanted = f"{wanted_bytes:,} bytes more to write, " if wanted_bytes else ""
-        what = f"{what}: {wanted}{_free_bytes(path):,} {_FREE}"
+        what = f"{what}: {wanted}{_free(path)}"
     if error.errno == errno.EMFILE and _LIMIT not in what:
         what = f"{what} ({_LIMIT} {resource.getrlimit(resource.RLIMIT_NOFILE)[0]:,}, ulimit -n)"
     # Both: a pickled error has its text from the arguments alone.
@@ -91,15 +91,16 @@ def raised(error: OSError) -> None:
         raise error
 
 
-def _free_bytes(path: str) -> int:
-    """Free bytes for us in the file system of a path that may not be there yet; 0 where it does not say."""
+def _free(path: str) -> str:
+    """What is free for us in the file system of a path that may not be there yet; 0 bytes where it does not say."""
     folder = os.path.dirname(os.path.abspath(path))
     while True:
         try:
             status = os.statvfs(folder)
         except OSError:
             if folder == os.path.dirname(folder):
-                return 0
+                return f"0 {_FREE}"
             folder = os.path.dirname(folder)
         else:
-            return status.f_bavail * status.f_frsize
+            no_more = ", but for no new file (df -i)" if status.f_files and not status.f_favail else ""
+            return f"{status.f_bavail * status.f_frsize:,} {_FREE}{no_more}"

@@ -75,7 +75,7 @@ def open_text(text: Text, path: str | Sequence[str], options: OpenOptions) -> Js
     return JsonlSource(text, text.path, options, path)
 
 
-def require_flavor(path: str, flavor: str) -> None:
+def require_flavor(path: str | None, flavor: str) -> None:
     """Refuse a flavor that does not exist; raises `ConfigError`."""
     if flavor not in FLAVORS:
         raise ConfigError("no such flavor of JSONL", path=path, found=flavor, expected=" | ".join(FLAVORS))
