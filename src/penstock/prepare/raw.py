@@ -134,7 +134,7 @@ def build_index(
         PrepareError: a process was killed, or another writer holds this index.
     """
     data = place_of(path)
-    require_checks(data.path, flavor, on_error, validate=validate)
+    require_checks(data, flavor, on_error, validate=validate)
     index = _index_of(data, None if index_path is None else place_of(index_path), flavor)
     if workers is not None and workers < 1:
         raise ConfigError("the work needs a process", found=f"workers={workers}", expected="1 or more")
@@ -167,8 +167,9 @@ def encode_index(file: Place, flavor: str, *, skip_faulty: bool, validate: bool)
     return data, IndexReport(path, index_path_for(path), size_bytes, len(data), *counts, tuple(lines.dropped))
 
 
-def require_checks(path: str | None, flavor: str, on_error: str, *, validate: bool) -> None:
+def require_checks(data: Place | None, flavor: str, on_error: str, *, validate: bool) -> None:
     """That the flavor is one, and leaves lines out or unread as was asked; raises `ConfigError`."""
+    path = None if data is None else data.path
     require_flavor(path, flavor)
     if on_error not in get_args(OnError):
         raise ConfigError("no such way to treat a faulty line", path=path, found=on_error, expected="raise | skip")

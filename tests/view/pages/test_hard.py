@@ -334,7 +334,6 @@ def test_many_files_are_asked_for_their_sizes_once(
     for number in range(count):
         (tmp_path / f"part-{number:04}.jsonl").write_text(f'{{"text": "line {number:04}"}}\n')
     monkeypatch.setattr(figures, "MOST_SCANNED_BYTES", 10)
-    monkeypatch.setattr(text, "_MANY_FILES", 20)
     client = pages(tmp_path)
     assert "penstock index" in client.get("/").text
     name = next(iter(client.app.state.site.targets)).name  # type: ignore[attr-defined]
