@@ -190,6 +190,11 @@ def test_the_rail_and_links_by_mouse(url: str, driver: Any) -> None:
     WebDriverWait(driver, 30).until(
         lambda one: "does not read this dataset" in one.find_element(By.CSS_SELECTOR, ".answer").text
     )
+    driver.get(f"{url}d/stdlib.pbin/sample/3")
+    driver.find_element(By.LINK_TEXT, "in run.yaml").click()
+    WebDriverWait(driver, 30).until(
+        lambda one: one.find_elements(By.CSS_SELECTOR, ".answer .fault, .answer table a, .answer .empty")
+    )
     require_quiet(driver, url)
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from penstock.cli._output import human_bytes
+from penstock.cli._output import emit, human_bytes
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -17,6 +17,26 @@ def dry_run_option(command: Command) -> Command:
     """`--dry-run`."""
     what = "Write nothing: say what would be read, written and replaced, and refuse what would be refused."
     return click.option("--dry-run", is_flag=True, help=what)(command)
+
+
+def emit_written(
+    data: dict[str, Any], lines: list[str], reads: Sequence[str], writes: Sequence[str], options: dict[str, Any], *,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Say what was written, or with `--dry-run` what would be.
+
+    Args:
+        data: the report, for `--json`.
+        lines: the same for people, one an output.
+        reads: the inputs; `writes`, the outputs.
+        options: of the command.
+        as_json: print `data`.
+    """
+    if not options["dry_run"]:
+        emit(data, as_json=as_json, text="\n".join(lines))
+        return
+    found = foreseen(reads, writes, replaces=options["overwrite"])
+    emit(data | found, as_json=as_json, text=lambda: said(found, lines))
 
 
 def foreseen(reads: Sequence[str], writes: Sequence[str], *, replaces: bool) -> dict[str, Any]:

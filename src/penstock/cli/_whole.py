@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from penstock.cli._dry import foreseen, said
+from penstock.cli._dry import emit_written
 from penstock.cli._opening import opening_options
 from penstock.cli._output import counted, emit, follow_links_option, human_bytes, json_option
 from penstock.cli._sharing import end_unfinished, keeping, missing_text, restart_option, sharing_options
@@ -112,26 +112,6 @@ def emit_shared(
     else:
         emit_written(data, lines, reads, [one.path for one in written], options, as_json=as_json)
     end_unfinished(first.missing)
-
-
-def emit_written(
-    data: dict[str, Any], lines: list[str], reads: Sequence[str], writes: Sequence[str], options: dict[str, Any], *,
-    as_json: bool,
-) -> None:  # fmt: skip
-    """Say what was written, or with `--dry-run` what would be.
-
-    Args:
-        data: the report, for `--json`.
-        lines: the same for people, one an output.
-        reads: the inputs; `writes`, the outputs.
-        options: of the command.
-        as_json: print `data`.
-    """
-    if not options["dry_run"]:
-        emit(data, as_json=as_json, text="\n".join(lines))
-        return
-    found = foreseen(reads, writes, replaces=options["overwrite"])
-    emit(data | found, as_json=as_json, text=lambda: said(found, lines))
 
 
 def describe(written: Written) -> str:

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from penstock.cli._dry import dry_run_option
+from penstock.cli._dry import dry_run_option, emit_written
 from penstock.cli._opening import dataset_argument
 from penstock.cli._output import progress
-from penstock.cli._whole import describe, emit_written, known, token_bytes_option, whole_options
+from penstock.cli._whole import describe, known, token_bytes_option, whole_options
 
 
 @click.command()

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from penstock.cli._dry import dry_run_option, foreseen, said
+from penstock.cli._dry import dry_run_option, emit_written
 from penstock.cli._opening import dataset_argument
 from penstock.cli._output import counted, emit, follow_links_option, json_option, table
 
@@ -44,11 +44,8 @@ def command(
 
     report = exclude(target, key=keys or None, list=list_path, **options)
     changed = (*(report.files or (report,)), *report.also)
-    data, lines = msgspec.to_builtins(report), list(map(_line, changed))
-    if options["dry_run"]:
-        found = foreseen((target,), [one.path for one in changed], replaces=True)
-        data, lines = data | found, [said(found, lines)]
-    emit(data, as_json=as_json, text="\n".join(lines))
+    data, lines, lists = msgspec.to_builtins(report), list(map(_line, changed)), [one.path for one in changed]
+    emit_written(data, lines, (target,), lists, options | {"overwrite": True}, as_json=as_json)
 
 
 def _show(target: str, keys: tuple[str, ...], list_path: str | None, options: dict[str, Any], *, as_json: bool) -> None:

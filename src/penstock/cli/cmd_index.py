@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli._dry import dry_run_option, foreseen, said
+from penstock.cli._dry import dry_run_option, emit_written
 from penstock.cli._executors import modest_executor_options
-from penstock.cli._output import counted, emit, follow_links_option, human_bytes, json_option, note, progress
+from penstock.cli._output import counted, follow_links_option, human_bytes, json_option, note, progress
 from penstock.cli._sharing import end_unfinished, part_option
 
 if TYPE_CHECKING:
@@ -59,11 +59,8 @@ def command(paths: tuple[str, ...], no_validate: bool, as_json: bool, **options:
         for report in reports:
             _list_dropped(report)
     totals = {"num_lines": made.num_lines, "num_dropped": made.num_dropped, "size_bytes": made.size_bytes}
-    data, text = totals | msgspec.to_builtins(made), _text(made)
-    if options["dry_run"]:
-        found = foreseen(paths, [one.index_path for one in reports], replaces=options["overwrite"])
-        data, text = data | found, said(found, text.splitlines())
-    emit(data, as_json=as_json, text=text)
+    data, indexes = totals | msgspec.to_builtins(made), [one.index_path for one in reports]
+    emit_written(data, _text(made).split("\n"), paths, indexes, options, as_json=as_json)
     end_unfinished([] if isinstance(made, IndexReport) else made.missing)
 
 

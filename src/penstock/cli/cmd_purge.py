@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from penstock.cli._dry import dry_run_option, foreseen, said
+from penstock.cli._dry import dry_run_option, emit_written
 from penstock.cli._executors import optional_executor_options
-from penstock.cli._output import counted, emit, follow_links_option, json_option, progress
+from penstock.cli._output import counted, follow_links_option, json_option, progress
 
 
 @click.command()
@@ -34,8 +34,4 @@ def command(target: str, output: str, list_path: str | None, as_json: bool, **op
     with progress("purge", total=None, unit="samples") as advance:
         report = purge(target, output, list=list_path, progress=advance, **options)
     text = f"{report.path}: {counted(report.samples, 'sample')}; {report.removed:,} left; {report.certificate}"
-    data = msgspec.to_builtins(report)
-    if options["dry_run"]:
-        found = foreseen((target,), (output,), replaces=options["overwrite"])
-        data, text = data | found, said(found, [text])
-    emit(data, as_json=as_json, text=text)
+    emit_written(msgspec.to_builtins(report), [text], (target,), (output,), options, as_json=as_json)

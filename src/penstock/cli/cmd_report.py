@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from penstock.cli._dry import dry_run_option, foreseen, said
+from penstock.cli._dry import dry_run_option, emit_written
 from penstock.cli._opening import dataset_argument, excludes_option, flavor_option, opening_options
-from penstock.cli._output import emit, follow_links_option, human_bytes, json_option
+from penstock.cli._output import follow_links_option, human_bytes, json_option
 
 
 @click.command()
@@ -45,8 +45,4 @@ def command(target: str, output: str, as_json: bool, **options: Any) -> None:
 
     found = report(target, output, **options)
     text = f"{found.path}: a {found.kind}, {found.examples:,} examples, {human_bytes(found.size_bytes)}"
-    data = msgspec.to_builtins(found)
-    if options["dry_run"]:
-        seen = foreseen((target,), (found.path,), replaces=options["overwrite"])
-        data, text = data | seen, said(seen, [text])
-    emit(data, as_json=as_json, text=text)
+    emit_written(msgspec.to_builtins(found), [text], (target,), (found.path,), options, as_json=as_json)

@@ -27,7 +27,7 @@ from penstock.formats._excluded import require_list_named
 from penstock.formats._excluding import stored
 from penstock.formats._kept import carried_list, excluded_list, kept, places_in_whole, whole_of
 from penstock.formats._planes import require_all_listed
-from penstock.formats._proof import AnyProof, DocumentsProof, Provable
+from penstock.formats._proof import AnyProof, DocumentsProof, Proof, Provable
 from penstock.formats.shards.source import ShardSource
 from penstock.formats.tables.arrow import ArrowSource
 from penstock.formats.tables.lines import TableLines
@@ -240,16 +240,16 @@ class LineRows:
         self._size_bytes = place.store.size(place.path)
         self._lines = lines
         self._map: MappedFile | None = None
-        self._proof: AnyProof | bool | None = False
+        self._proof: AnyProof | None = None
 
     def __len__(self) -> int:
         return len(self._lines)
 
     def prove(self, first: int, stop: int) -> None:
         """That lines `[first, stop)` are those that the side file knows; raises `Corrupt`."""
-        if isinstance(self._proof, bool):
-            self._proof = self.source.proof() if isinstance(self.source, Provable) else None
-        if self._proof is not None and first < stop:
+        if self._proof is None:
+            self._proof = (self.source.proof() if isinstance(self.source, Provable) else None) or Proof(())
+        if first < stop:
             starts, lengths = self.ranges(slice(first, stop))
             self._proof.require(int(starts.min()), int((starts + lengths).max()))
 
