@@ -165,14 +165,19 @@ def _end() -> None:
 def _wait_for_the_program() -> None:
     """Wait for the program's own threads, as Python would do next: what they read is wanted."""
     ends_it = (threading.current_thread(), threading.main_thread())
-    while own := [one for one in threading.enumerate() if not one.daemon and one not in ends_it]:
+    while own := [one for one in threading.enumerate() if _goes_on(one) and not one.daemon and one not in ends_it]:
         for thread in own:
             _join(thread)
 
 
 def _workers() -> set[Worker]:
-    # One that is being started has no number yet; one that was ended in its last step is still in Python's list.
-    return {one for one in threading.enumerate() if isinstance(one, Worker) and (one.ident is None or one.is_alive())}
+    return {one for one in threading.enumerate() if isinstance(one, Worker) and _goes_on(one)}
+
+
+def _goes_on(thread: threading.Thread) -> bool:
+    # One that is being started has no number yet. One that was ended in its last step is still in Python's list; so is,
+    # up to Python 3.12, one whose `join` was interrupted: it runs, but Python waits for it no more.
+    return thread.ident is None or thread.is_alive()
 
 
 def _join(thread: threading.Thread, end_s: float | None = None) -> None:

@@ -99,6 +99,7 @@ CASES = [
     Case("threads_being_started", 4),
     Case("writer_left_open", 2),
     Case("users_thread", 2, ("done", "the thread is done")),
+    Case("users_join_interrupted", 2, ("interrupted",)),
     Case("users_threads_read", 2, ("the first has read all", "the late one has read all", "the pool's has read all",
                                    "the second has read all"), ordered=False),
     Case("users_thread_first", 2, ("[12, 13, 14, 15]",)),
