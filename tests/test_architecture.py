@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import gc
 import json
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from penstock.formats import BUILT_IN
+
+pytestmark = pytest.mark.xdist_group("architecture")  # one process parses the source
 
 SRC = Path(__file__).parent.parent / "src"
 
@@ -171,18 +174,39 @@ def modules() -> dict[str, Path]:
 
 
 @functools.cache
+def trees() -> dict[str, tuple[ast.Module, tuple[ast.AST, ...]]]:
+    """Parse every module: its syntax tree, and all nodes of the tree."""
+    gc.disable()  # it would look at a million new nodes again and again
+    try:
+        parsed = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules().items()}
+        return {name: (tree, tuple(ast.walk(tree))) for name, tree in parsed.items()}
+    finally:
+        gc.enable()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def drop_trees() -> Iterator[None]:
+    """Free the trees after the last test of this module: they take half a gigabyte."""
+    yield
+    trees.cache_clear()
+
+
 def tree_of(name: str) -> ast.Module:
-    return ast.parse(modules()[name].read_text(encoding="utf-8"))
+    return trees()[name][0]
 
 
-def imports_of(name: str, *, at_import: bool = False) -> Iterator[str]:
-    """Dotted names that a module imports, inside functions too; `from a import b` gives `a.b` where it is a module.
+def nodes_of(name: str) -> tuple[ast.AST, ...]:
+    return trees()[name][1]
 
-    Args:
-        name: the module.
-        at_import: only what runs when the module is imported.
-    """
-    for node in _statements(tree_of(name), at_import):
+
+@functools.cache
+def imports_of(name: str) -> tuple[str, ...]:
+    """Return the names that a module imports, in functions too. `from a import b` is `a.b` if that is a module."""
+    return tuple(_imports(name))
+
+
+def _imports(name: str) -> Iterator[str]:
+    for node in nodes_of(name):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -190,15 +214,19 @@ def imports_of(name: str, *, at_import: bool = False) -> Iterator[str]:
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
                 yield inner if inner in modules() else str(node.module)
-    if not at_import:
-        yield from (found for found in _by_call(name) if found is not None)
+    yield from (imported for imported in _by_call(name) if imported is not None)
 
 
 def _by_call(name: str) -> Iterator[str | None]:
     """What a module imports by `import_module`; None where a value names it."""
-    for node in ast.walk(tree_of(name)):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "import_module":
+    for node in nodes_of(name):
+        if isinstance(node, ast.Call) and _last_name(node.func) == "import_module":
             yield _literal(name, node.args[0])
+
+
+def _last_name(node: ast.expr) -> str:
+    """Return `c` for `c` and for `a.b.c`, and the empty string for other expressions."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _literal(name: str, node: ast.expr) -> str | None:
@@ -210,16 +238,6 @@ def _literal(name: str, node: ast.expr) -> str | None:
     return node.value if isinstance(node, ast.Constant) else None
 
 
-def _statements(node: ast.AST, at_import: bool) -> Iterator[ast.AST]:
-    for child in ast.iter_child_nodes(node):
-        if at_import and isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        if at_import and isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
-            continue
-        yield child
-        yield from _statements(child, at_import)
-
-
 def top(name: str) -> str:
     """`penstock.formats.tokens.pbin` → `formats`; the façade itself → the empty name."""
     return name.partition(".")[2].partition(".")[0]
@@ -229,8 +247,8 @@ def inside(name: str, places: tuple[str, ...]) -> bool:
     return any(name == place or name.startswith(place + ".") for place in places)
 
 
-def ours(name: str, **how: bool) -> Iterator[str]:
-    return (one for one in imports_of(name, **how) if one.partition(".")[0] == "penstock")
+def ours(name: str) -> Iterator[str]:
+    return (one for one in imports_of(name) if one.partition(".")[0] == "penstock")
 
 
 # --- layers ----------------------------------------------------------------------------------------------------------
@@ -259,7 +277,7 @@ def test_imports_go_down() -> None:
 
 def test_only_the_version_is_taken_from_the_facade() -> None:
     for name in modules():
-        for node in ast.walk(tree_of(name)):
+        for node in nodes_of(name):
             if isinstance(node, ast.ImportFrom) and node.module == "penstock":
                 taken = {alias.name for alias in node.names if f"penstock.{alias.name}" not in modules()}
                 assert taken <= {"__version__"}, f"{name} takes {taken} from the façade"
@@ -281,7 +299,7 @@ def test_what_may_be_asked_for_is_a_seam() -> None:
     found = {
         name
         for name in modules()
-        for node in ast.walk(tree_of(name))
+        for node in nodes_of(name)
         if isinstance(node, ast.ClassDef) and node.name.startswith("Supports")
     }
     assert found == {"penstock.abc.powers"}
@@ -366,7 +384,7 @@ def test_one_place_makes_bytes_durable() -> None:
     for name in modules():
         if name in ("penstock.store.local", "penstock.store._local_staged", "penstock.testing.faults"):
             continue
-        for node in ast.walk(tree_of(name)):
+        for node in nodes_of(name):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in DURABLE_CALLS:
                 target = ast.unparse(node.func.value)
                 assert target.split(".")[-1] not in ("os", "_os", "shutil"), f"{name}:{node.lineno} calls {target}"
@@ -380,7 +398,7 @@ def test_nobody_unpickles() -> None:
         taken = {one for one in imports_of(name) if one in ("pickle", "dill", "cloudpickle", "marshal", "shelve")}
         allowed = {"pickle"} if top(name) == "testing" or name in MAY_UNPICKLE else set()
         assert taken <= allowed, f"{name} imports {taken}"
-        for node in ast.walk(tree_of(name)):
+        for node in nodes_of(name):
             if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
                 assert isinstance(node.value, ast.Constant), name
                 assert node.value.value is False, f"{name}:{node.value.lineno} allows pickles"
@@ -388,7 +406,7 @@ def test_nobody_unpickles() -> None:
 
 def test_no_code_from_data() -> None:
     for name in modules():
-        for node in ast.walk(tree_of(name)):
+        for node in nodes_of(name):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 assert node.func.id not in ("eval", "exec", "compile", "__import__"), f"{name}:{node.lineno}"
 
@@ -397,7 +415,7 @@ def test_only_the_command_line_prints() -> None:
     for name in modules():
         if top(name) == "cli":
             continue
-        for node in ast.walk(tree_of(name)):
+        for node in nodes_of(name):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 assert node.func.id != "print", f"{name}:{node.lineno} prints"
 
@@ -405,7 +423,7 @@ def test_only_the_command_line_prints() -> None:
 def test_assert_is_for_tests() -> None:
     for name in modules():
         if top(name) != "testing":
-            found = [node.lineno for node in ast.walk(tree_of(name)) if isinstance(node, ast.Assert)]
+            found = [node.lineno for node in nodes_of(name) if isinstance(node, ast.Assert)]
             assert not found, f"{name}: assert in line {found}"
 
 
@@ -456,7 +474,7 @@ def test_help_does_not_load_numpy() -> None:
 def test_thread_pools_are_imported_when_they_are_made() -> None:
     """Python refuses their import once the main program is over, while its threads and exit handlers may still read."""
     for name in modules():
-        for node in ast.walk(tree_of(name)):
+        for node in nodes_of(name):
             pools = isinstance(node, ast.ImportFrom) and node.module == "concurrent.futures" and not node.col_offset
             if pools and top(name) != "testing":
                 assert {one.name for one in node.names} == {"Future"}, f"{name}:{node.lineno}: see _pool.thread_pool"
