@@ -31,7 +31,8 @@ def sdist_findings(names: Collection[str], tracked: Collection[str]) -> Iterator
 def wheel_findings(names: Collection[str], tracked: Collection[str], version: str) -> Iterator[str]:
     """What a wheel lacks of the package, and what it holds besides."""
     package = {name.removeprefix("src/") for name in tracked if name.startswith(PACKAGE)}
-    yield from _differences("the wheel", names, package | {f"penstock-{version}.dist-info/{one}" for one in _DIST_INFO})
+    metadata = {f"penstock_data-{version}.dist-info/{name}" for name in _DIST_INFO}
+    yield from _differences("the wheel", names, package | metadata)
 
 
 def _differences(what: str, found: Collection[str], expected: Collection[str]) -> Iterator[str]:

@@ -36,7 +36,7 @@ _STATED = re.compile(r'^__version__ = "(.*)"$', re.M)
 VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?")  # as PEP 440 writes it
 _WHERE = (
     "import sys, penstock, importlib.metadata\n"
-    "print(penstock.__file__, penstock.__version__, importlib.metadata.version('penstock'))"
+    "print(penstock.__file__, penstock.__version__, importlib.metadata.version('penstock-data'))"
 )
 
 
@@ -118,7 +118,8 @@ def build(copy: Path, folder: Path, version: str) -> tuple[Path, Path]:
     python = environment(folder / "build")
     _pip(python, "build")
     _run(python, "-m", "build", "--outdir", str(folder / "out"), str(copy), folder=folder, quiet=True)
-    return folder / "out" / f"penstock-{version}.tar.gz", folder / "out" / f"penstock-{version}-py3-none-any.whl"
+    stem = f"penstock_data-{version}"
+    return folder / "out" / f"{stem}.tar.gz", folder / "out" / f"{stem}-py3-none-any.whl"
 
 
 def try_out(sdist: Path, wheel: Path, version: str, folder: Path, extra: str) -> None:

@@ -123,6 +123,18 @@ def test_doctor_names_versions_folders_and_settings(
     assert not (tmp_path / "none").exists()
 
 
+def test_doctor_names_a_foreign_package_of_the_same_import_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "penstock-9.1.dist-info").mkdir()
+    (tmp_path / "penstock-9.1.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: penstock\nVersion: 9.1\n"
+    )
+    assert "pip uninstall" not in called("doctor").stdout
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "penstock (9.1) is installed" in called("doctor").stdout
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "told"),
     [

@@ -17,7 +17,7 @@ WHEEL = [
     "penstock/__init__.py",
     "penstock/py.typed",
     *(
-        f"penstock-1.0.dist-info/{name}"
+        f"penstock_data-1.0.dist-info/{name}"
         for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")
     ),
 ]
@@ -106,7 +106,9 @@ def test_the_wheel_is_the_package_alone() -> None:
         "the wheel holds penstock/x.pyc, which is no part of it",
         "the wheel holds tests/test_a.py, which is no part of it",
     ]
-    assert any("lacks penstock-1.1.dist-info/WHEEL" in one for one in archives.wheel_findings(WHEEL, TRACKED, "1.1"))
+    assert any(
+        "lacks penstock_data-1.1.dist-info/WHEEL" in one for one in archives.wheel_findings(WHEEL, TRACKED, "1.1")
+    )
 
 
 def test_names_in_archives(tmp_path: Path) -> None:

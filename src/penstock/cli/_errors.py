@@ -24,7 +24,7 @@ REMEDIES = {
     "config": "The message says which option, and what it takes.",
     "resume-mismatch": "The message names what differs; `accept=[…]` takes it and records it.",
     "unsafe-data": "If the data are yours, pass what the hint names: `trust=` (`--trust`) or `--follow-links`.",
-    "missing-extra": "`pip install 'penstock[EXTRA]'`, with the extra that it names; `penstock doctor` shows all.",
+    "missing-extra": "Run the `pip install` command of the message. `penstock doctor` lists all extras.",
     "prepare": "Run the same command again: it goes on where it stopped. `penstock status OUT` says what is missing.",
     "unreachable": "Look at the network and the endpoint (`penstock doctor` shows it), and run it again.",
     "denied": "Look at the credentials: the message says which service refused them, and never shows them.",

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
-import re
 import resource
 import shutil
+from collections.abc import Iterator
 from importlib import metadata
 from typing import Any
 
 from penstock import __version__, executors, formats
 from penstock._naming import nearest
+from penstock._optional import DISTRIBUTION, extras
 from penstock._plug_ins import imported
 from penstock._secrets import redact
 from penstock._settings import SECRETS, SETTINGS, has_settings_file, said_by, settings_path
@@ -36,7 +36,7 @@ def facts() -> dict[str, Any]:
     versions |= {one: version_of(one) for one in PACKAGES}
     return {
         "versions": versions,
-        "extras": extras(),
+        "extras": missing_packages(),
         "cores": len(os.sched_getaffinity(0)),
         "limits": {
             "open_files": _limit(resource.RLIMIT_NOFILE),
@@ -76,6 +76,7 @@ def faults() -> list[str]:
             check()
         except PenstockError as error:
             found.append(str(error))
+    found.extend(_foreign_package())
     known = [one.variable for one in SETTINGS]
     for variable in sorted(os.environ):
         if variable.startswith("PENSTOCK_") and variable not in known:
@@ -141,15 +142,23 @@ def file_system_of(path: str) -> str:
     return kind
 
 
-def extras() -> dict[str, list[str]]:
-    """Extra → what of it is not installed; none known where Penstock is run without being installed."""
-    found: dict[str, list[str]] = {}
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        for one in metadata.requires("penstock") or []:
-            parts = re.match(r"([A-Za-z0-9_.-]+)[^;]*;.*extra == ['\"]([a-z0-9_-]+)['\"]", one)
-            if parts and parts[1] != "penstock" and parts[2] not in ("test", "bench", "docs"):
-                found.setdefault(parts[2], []).extend([] if version_of(parts[1]) else [parts[1]])
-    return found
+def missing_packages() -> dict[str, list[str]]:
+    """Return each extra's packages that are not installed; empty if Penstock runs without being installed."""
+    return {
+        extra: [name for name in packages if not version_of(name)]
+        for extra, packages in extras().items()
+        if extra != "test"
+    }
+
+
+def _foreign_package() -> Iterator[str]:
+    """Name an installed distribution `penstock`, whose modules have the same import name as these."""
+    if version := version_of("penstock"):
+        yield (
+            f"a distribution named penstock ({version}) is installed: an unrelated project or an older version of "
+            f"this one, and its modules have the same import name. Run: pip uninstall penstock {DISTRIBUTION}. "
+            "Then install Penstock again from its checkout or wheel"
+        )
 
 
 def _existing(path: str) -> str:
