@@ -14,7 +14,8 @@ from typing import Any, Literal, Protocol
 
 from penstock._optional import require
 from penstock.errors import ConfigError
-from penstock.prepare.tokens.chat.reader import MESSAGES, TOOLS, ChatReader
+from penstock.prepare.tokens.chat.reader import ChatReader
+from penstock.prepare.tokens.chat.rows import MESSAGES, TOOLS
 from penstock.prepare.tokens.chat.template import ChatTemplate
 from penstock.prepare.tokens.documents import (
     KINDS,

@@ -1,44 +1,22 @@
-"""Lines of JSON → conversations as texts, with what of each is generated; a line that is none is a fault of its own.
-
-A message is an object with a `role` and a `content`: a text, a list of parts, or null where it calls tools. `tools`
-beside the messages goes to templates that take it.
-"""
+"""Lines of JSON → conversations as texts, with what of each is generated; a line that is none is a fault of its own."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from penstock._limits import require_memory_for
-from penstock._naming import nearest
 from penstock.errors import PrepareError
 from penstock.formats.jsonl.scan import believable, maybe_deep
 from penstock.prepare.tokens.chat.render import Conversation, Spans, StoppedError, UnusableError, load_renderer
+from penstock.prepare.tokens.chat.rows import TOOLS, conversation_of
 from penstock.prepare.tokens.chat.template import ChatTemplate
-from penstock.prepare.tokens.documents import (
-    KINDS,
-    Fault,
-    KeyPath,
-    Texts,
-    encode_text,
-    json_fault,
-    read_lines,
-    value_at,
-)
-
-MESSAGES = "messages"
-TOOLS = "tools"
-ROLES = (
-    *("system", "developer", "user", "assistant", "tool"),
-    *("function", "ipython", "observation", "environment", "document", "tool_call", "tool_response"),
-)
-"""Who may speak; templates know some of them."""
+from penstock.prepare.tokens.documents import KeyPath, Texts, encode_text, json_fault, read_lines
 
 _STOPPED_FIRST, _STOPPED_SHARE = 16, 100
 """So many conversations at which a template was stopped by force are left out, or one of so many: each is slow."""
@@ -105,20 +83,12 @@ class ChatReader:
             )  # fmt: skip
 
     def _conversation(self, line: bytes) -> Conversation:
-        """What a line holds; raises `UnusableError`."""
-        value = _json(line)
-        messages = value_at(value, self._path)
-        if isinstance(messages, Fault):
-            raise UnusableError(str(messages))
-        if not isinstance(messages, list) or not messages:
-            found = "empty" if messages == [] else KINDS[type(messages)]
-            raise UnusableError(f"the messages are {found}, not a list of objects with role and content")
-        checked = [_message(number, one) for number, one in enumerate(cast(list[Any], messages), 1)]
-        tools = _tools(value)
-        for number, one in enumerate(checked, 1):
-            self._require_no_control(f"message {number}", one)
-        self._require_no_control(TOOLS, tools)
-        return Conversation(checked, tools, len(line))
+        """Return the conversation in a line; raises `UnusableError`."""
+        found = conversation_of(_json(line), self._path, len(line))
+        for number, message in enumerate(found.messages, 1):
+            self._require_no_control(f"message {number}", message)
+        self._require_no_control(TOOLS, found.tools)
+        return found
 
     def _require_no_control(self, what: str, value: Any) -> None:
         """That no text in a value would be a control token: whoever wrote it could end his turn, and begin another."""
@@ -150,43 +120,3 @@ def _json(line: bytes) -> Any:
     if fault is not None:
         raise UnusableError(fault)
     return json.loads(line)
-
-
-def _message(number: int, message: Any) -> dict[str, Any]:
-    if not isinstance(message, dict):
-        raise UnusableError(f"message {number} is {KINDS[type(message)]}, not an object with role and content")
-    found = cast(dict[str, Any], message)
-    role, content = found.get("role"), found.get("content")
-    if not isinstance(role, str):
-        told = "has no role" if role is None else f"has a role that is {KINDS[type(role)]}"
-        raise UnusableError(f"message {number} {told}{_keys(found)}")
-    if role not in ROLES:
-        close = nearest(role, ROLES)
-        raise UnusableError(
-            f"message {number} has the unknown role {role[:40]!r}"
-            + (f", did you mean {close!r}?" if close else f" (known: {', '.join(ROLES[:5])}, …)")
-        )
-    if not isinstance(content, str | list | None):
-        raise UnusableError(f"message {number} has a content that is {KINDS[type(content)]}, not text")
-    if content is None and len(found) < 2 + ("content" in found):
-        raise UnusableError(f"message {number} has no content{_keys(found)}")
-    return found
-
-
-def _keys(message: dict[str, Any]) -> str:
-    return f" (fields: {', '.join(list(message)[:8])})" if message else ""
-
-
-def _tools(value: Any) -> list[Any] | None:
-    """The tools of a conversation; of a text, which some data hold instead, what it says."""
-    found = value.get(TOOLS) if isinstance(value, dict) else None
-    if isinstance(found, str) and found.strip():
-        try:
-            found = json.loads(found)
-        except (ValueError, RecursionError):
-            raise UnusableError("the tools are text, and no JSON") from None
-    if found is None or found in ("", []):
-        return None
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in cast(Sequence[Any], found)):
-        raise UnusableError("the tools are no list of objects")
-    return cast(list[Any], found)

@@ -46,11 +46,13 @@ class Conversation:
         messages: each a JSON object with its `role`.
         tools: JSON objects; None where there are none.
         chars: of all of it, roughly: a template may take more steps for more text.
+        untrained: indices of messages that stay outside the loss, even if they are generated.
     """
 
     messages: Sequence[dict[str, Any]]
     tools: list[Any] | None
     chars: int
+    untrained: frozenset[int] = frozenset()
 
 
 class Renderer:
@@ -77,11 +79,22 @@ class Renderer:
             raise UnusableError("the conversation has tools, and the chat template takes none")
         if not marks:
             return self._by_difference(compiled, conversation)
-        text = self._text(compiled, conversation, conversation.messages)
-        spans = [(start, start + len(part)) for start, part in self._meter.spans if part]
-        if any(text[start : start + len(part)] != part for start, part in self._meter.spans):
+        text, parts = self._text(compiled, conversation, conversation.messages), list(self._meter.spans)
+        if any(text[start : start + len(part)] != part for start, part in parts):
             raise UnusableError("the chat template changes what it marks as generated")
+        untrained = self._parts_of(compiled, conversation, parts) if conversation.untrained else ()
+        spans = [(start, start + len(part)) for n, (start, part) in enumerate(parts) if part and n not in untrained]
         return text, spans
+
+    def _parts_of(self, compiled: Any, conversation: Conversation, parts: Sequence[tuple[int, str]]) -> set[int]:
+        """Return which of the marked parts belong to untrained messages: those that rendering each of them adds."""
+        counts = {0: 0, len(conversation.messages): len(parts)}
+        for stop in sorted({stop for index in conversation.untrained for stop in (index, index + 1)} - counts.keys()):
+            self._text(compiled, conversation, conversation.messages[:stop])
+            counts[stop] = len(self._meter.spans)
+            if [*self._meter.spans] != [*parts[: counts[stop]]]:
+                raise UnusableError(f"message {stop}: {_UNTOLD}, or leave the marks of messages out")
+        return {part for index in conversation.untrained for part in range(counts[index], counts[index + 1])}
 
     def _name(self, conversation: Conversation) -> str:
         if conversation.tools is not None and TOOL_USE in self._compiled:
@@ -95,7 +108,7 @@ class Renderer:
         messages = conversation.messages
         text, spans = self._text(compiled, conversation, messages), Spans()
         for number, message in enumerate(messages):
-            if message["role"] != ASSISTANT:
+            if message["role"] != ASSISTANT or number in conversation.untrained:
                 continue
             before = self._text(compiled, conversation, messages[:number])
             asked = self._text(compiled, conversation, messages[:number], prompt=True)
