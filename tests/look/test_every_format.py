@@ -249,13 +249,20 @@ def compared(a: Sequence[Any], b: Sequence[Any], one: Any, as_set: Any) -> None:
     """Hold two reports against what was written."""
     differing = [n for n, pair in enumerate(zip_longest(a, b)) if pair[0] != pair[1]]
     assert one.equal == (not differing)
-    assert (one.only_in_a, one.only_in_b) == tuple(sum(n < len(x) for n in differing) for x in (a, b))
-    assert [(d.index_a, d.index_b) for d in one.first_differences] == [
-        (n if n < len(a) else None, n if n < len(b) else None) for n in differing
-    ]
     in_a, in_b = Counter(a), Counter(b)
-    assert (as_set.only_in_a, as_set.only_in_b) == ((in_a - in_b).total(), (in_b - in_a).total())
+    missing = ((in_a - in_b).total(), (in_b - in_a).total())
+    for report in (one, as_set):
+        assert (report.only_in_a, report.only_in_b) == missing
     assert as_set.equal == (in_a == in_b)
+    assert one.num_reordered == (len(differing) if as_set.equal else 0)
+    assert as_set.num_reordered == 0
+    by_position = tuple(sum(n < len(x) for n in differing) for x in (a, b))
+    if as_set.equal or by_position == missing:
+        expected = [(n if n < len(a) else None, n if n < len(b) else None) for n in differing]
+    else:
+        only_a, only_b = {a.index(x) for x in in_a - in_b}, {b.index(x) for x in in_b - in_a}
+        expected = [(n if n in only_a else None, n if n in only_b else None) for n in sorted(only_a | only_b)]
+    assert [(d.index_a, d.index_b) for d in one.first_differences] == expected[:10]
 
 
 def changed(of: Sequence[Any], another: Any, data: st.DataObject) -> list[Any]:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.look.datasets import MAKERS, tars
+from tests.look.datasets import MAKERS, lines, tars
 
 import penstock as ps
 from penstock.errors import ConfigError, Corrupt, Excluded, NotFound, PenstockError, TooLarge
@@ -916,3 +916,11 @@ def test_files_of_excluded_samples_are_not_mounted(is_named: bool, tmp_path: Pat
     whole = {f"k{100 + n}" for n in range(17)}
     found = open_files(folder, by_sample=True, excludes=listed if is_named else None)
     assert {*found.readdir("/")} - {".", ".."} == whole - {"k103", "k107", "k116"}
+
+
+def test_purge_counts_what_it_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = lines(ROWS, tmp_path / "a.jsonl")
+    assert commanded(capsys, "exclude", path, "--index", 1, "--index", 3, "--reason", "request")[0] == 0
+    status, output = commanded(capsys, "purge", path, "-o", tmp_path / "b.jsonl")
+    assert status == 0
+    assert f"b.jsonl: {len(ROWS) - 2} samples, 2 removed; " in output

@@ -20,7 +20,7 @@ from penstock.cli._output import emit, follow_links_option, json_option, progres
     type=click.Choice(["sequence", "set"]),
     default="sequence",
     show_default=True,
-    help="In order, or in any order; a sample that is there twice counts twice.",
+    help="sequence: the order counts; set: it does not. A sample that is there twice counts twice.",
 )
 @opening_options("both")
 @click.option("--excludes-a", help="Exclude list of A; by default that beside it, on this machine.")
@@ -45,10 +45,16 @@ def _text(report: Any) -> str:
     if report.equal:
         how = "by the digests in their side files; no sample was read"
         return f"equal: {report.num_a:,} samples{', ' + how if report.by == 'side files' else ''}"
-    lines = [
-        f"different: {report.only_in_a:,} of {report.num_a:,} samples only in A, "
-        f"{report.only_in_b:,} of {report.num_b:,} only in B"
-    ]
+    lines: list[str] = []
+    if report.num_reordered:
+        lines.append(f"same samples, different order: {report.num_reordered:,} of {report.num_a:,} positions differ")
+    for name, other, missing, num in (
+        ("A", "B", report.only_in_a, report.num_a),
+        ("B", "A", report.only_in_b, report.num_b),
+    ):
+        if missing:
+            verb = "is" if missing == 1 else "are"
+            lines.append(f"{missing:,} of {num:,} samples of {name} {verb} missing from {other}")
     for side, other in ((report.schema.a, report.schema.b), (report.schema.b, report.schema.a)):
         only = ", ".join(sorted(side.keys() - other.keys()))
         lines += [f"fields only in {'A' if side is report.schema.a else 'B'}: {only}"] if only else []

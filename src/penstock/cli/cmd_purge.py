@@ -13,7 +13,7 @@ from penstock.cli._output import counted, follow_links_option, json_option, prog
 
 @click.command()
 @click.argument("target")
-@click.option("-o", "--output", required=True, help="Where the dataset without them goes.")
+@click.option("-o", "--output", required=True, help="The new dataset.")
 @click.option("--list", "list_path", help="The exclude list, instead of the one beside the data.")
 @click.option("--to", help="Format of the output; by default as its suffix or the target has it.")
 @click.option("--overwrite", is_flag=True, help="Replace the output.")
@@ -26,12 +26,12 @@ from penstock.cli._output import counted, follow_links_option, json_option, prog
 @follow_links_option
 @json_option
 def command(target: str, output: str, list_path: str | None, as_json: bool, **options: Any) -> None:
-    """Write a dataset without what is excluded, with OUTPUT.certificate.json: what left, when, and by which list."""
+    """Rewrite a dataset without excluded samples, and list those removed in OUTPUT.certificate.json."""
     import msgspec
 
     from penstock.look.purge import purge
 
     with progress("purge", total=None, unit="samples") as advance:
         report = purge(target, output, list=list_path, progress=advance, **options)
-    text = f"{report.path}: {counted(report.samples, 'sample')}; {report.removed:,} left; {report.certificate}"
+    text = f"{report.path}: {counted(report.samples, 'sample')}, {report.removed:,} removed; {report.certificate}"
     emit_written(msgspec.to_builtins(report), [text], (target,), (output,), options, as_json=as_json)

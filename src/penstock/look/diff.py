@@ -72,13 +72,15 @@ class SchemaDifference:
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class DiffReport:
-    """What `diff` found.
+    """The result of `diff`.
 
     Attributes:
-        equal: whether both hold the same samples.
+        equal: whether both hold the same samples, and in the same order unless they were compared as sets.
         schema: the fields of both; they alone make no difference.
-        only_in_a, only_in_b: samples of one without an equal one in the other; in order, at the same position.
-        first_differences: the first of them.
+        only_in_a, only_in_b: samples of one that are missing from the other, at whatever position. A sample that is
+            there twice counts twice.
+        first_differences: the first of them. If both hold the same samples in another order, the first positions that
+            differ.
         num_a, num_b: samples of both.
         by: `"samples"`, which were read, or `"side files"`, whose digests are equal: then no sample was read.
     """
@@ -91,6 +93,8 @@ class DiffReport:
     num_a: int
     num_b: int
     by: str
+    num_reordered: int = 0
+    """Positions that differ if both hold the same samples in different orders; 0 otherwise."""
 
 
 def diff(
@@ -110,7 +114,7 @@ def diff(
 
     Args:
         a, b: paths, URLs, lists of JSONL files, or sources; both of documents of tokens, or both of samples.
-        compare_as: `"sequence"`: in order; `"set"`: in any order, where a sample that is there twice counts twice.
+        compare_as: `"sequence"`: the order counts; `"set"`: it does not. A sample that is there twice counts twice.
         format, split, flavor, layout, eos_id, trust, follow_links: as of `penstock.open`, for both.
         excludes_a, excludes_b: the exclude list of each, as `excludes` of `penstock.open`.
         progress: called with the samples that were read, and of how many.
@@ -139,12 +143,20 @@ def diff(
         return DiffReport(True, schema, 0, 0, (), *counts, "side files")
     with_keys = KEY in schema.a and KEY in schema.b
     digests = _all_digests(sides, with_keys, progress, Crew(executor, workers))
-    compare = compare_in_order if compare_as == "sequence" else compare_as_sets
-    found = compare(*digests, FIRST)
-    pairs = _pairs(found.first_in_a.tolist(), found.first_in_b.tolist(), in_order=compare_as == "sequence")
+    ordered = compare_in_order(*digests, FIRST) if compare_as == "sequence" else None
+    if ordered is not None and not (ordered.only_in_a or ordered.only_in_b):
+        return DiffReport(True, schema, 0, 0, (), *counts, "samples")
+    found = compare_as_sets(*digests, FIRST)
+    is_same_set = not (found.only_in_a or found.only_in_b)
+    num_missing = found.only_in_a, found.only_in_b
+    # Positions tell more than sets, unless a shift or another order makes most of them differ.
+    by_position = ordered is not None and (is_same_set or num_missing == (ordered.only_in_a, ordered.only_in_b))
+    listed = ordered if ordered is not None and by_position else found
+    pairs = _pairs(listed.first_in_a.tolist(), listed.first_in_b.tolist(), in_order=ordered is not None)
     first = tuple(_shown(*sides, *pair, with_keys=with_keys) for pair in pairs)
-    equal = not (found.only_in_a or found.only_in_b)
-    return DiffReport(equal, schema, found.only_in_a, found.only_in_b, first, *counts, "samples")
+    num_reordered = ordered.only_in_a if ordered is not None and is_same_set else 0
+    equal = is_same_set and not num_reordered
+    return DiffReport(equal, schema, found.only_in_a, found.only_in_b, first, *counts, "samples", num_reordered)
 
 
 def _are_same_by_side_files(a: Dataset, b: Dataset) -> bool:

@@ -1,4 +1,4 @@
-"""`purge`: a dataset without its excluded samples, and a certificate of what left it, when, and by which list."""
+"""`purge`: rewrite a dataset without its excluded samples, and certify which were removed, when, and by which list."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class PurgeReport:
 
     Attributes:
         path: what was written.
-        certificate: the file that says what left.
+        certificate: the file that lists the removed samples.
         samples: in what was written.
-        removed: samples that left.
+        removed: number of removed samples.
         digest_before, digest_after: 32 hex digits over the digests of all samples, of the source and of the output.
     """
 

@@ -266,8 +266,11 @@ def comparison(one: Comparison) -> Markup:
         return tag(
             "ul", tag("li", f"Both hold the same {plural(one.num_a, 'sample')}, {how}.", class_="good"), class_="notes"
         )
+    if one.num_reordered:
+        how = f"{count(one.num_reordered)} of {count(one.num_a)} positions differ"
+        return tag("ul", tag("li", f"Both hold the same samples in different orders: {how}."), class_="notes")
     rows = [("A", count(one.num_a), count(one.only_in_a)), ("B", count(one.num_b), count(one.only_in_b))]
-    return table(("", "samples", "without a partner"), rows, (1, 2))
+    return table(("", "samples", "missing from the other"), rows, (1, 2))
 
 
 def _shape(sizes: Sequence[int | None] | None) -> str:

@@ -65,6 +65,7 @@ class Comparison:
         num_a, num_b: samples of both; `only_in_a`, `only_in_b`: without a partner.
         fields: name, kind in A, kind in B.
         differences: the first of them.
+        num_reordered: positions that differ if both hold the same samples in different orders.
     """
 
     equal: bool
@@ -75,6 +76,7 @@ class Comparison:
     only_in_b: int
     fields: tuple[tuple[str, str | None, str | None], ...]
     differences: tuple[SideBySide, ...]
+    num_reordered: int
 
 
 def found(report: FindReport) -> FoundFacts:
@@ -96,7 +98,15 @@ def compared(report: DiffReport) -> Comparison:
     )
     fields = _joined(report.schema.a, report.schema.b)
     return Comparison(
-        report.equal, report.by, report.num_a, report.num_b, report.only_in_a, report.only_in_b, fields, pairs
+        report.equal,
+        report.by,
+        report.num_a,
+        report.num_b,
+        report.only_in_a,
+        report.only_in_b,
+        fields,
+        pairs,
+        report.num_reordered,
     )
 
 
