@@ -96,6 +96,7 @@ DOORS: dict[str, set[str]] = {
         "webdataset.dataset_yaml",
         "webdataset.find",
         "webdataset.manifest",
+        "webdataset.members",
         "webdataset.nvmeta",
         "webdataset.sample_types",
         "webdataset.shards",

@@ -22,6 +22,7 @@ from penstock.executors import HERE, AnyExecutor
 from penstock.formats import BUILT_IN
 from penstock.formats._excluding import stored
 from penstock.formats._kept import carried_list, left_out, whole_of
+from penstock.formats.samples.webdataset.source import WebdatasetSource
 from penstock.formats.shards.merge import common_layout
 from penstock.formats.shards.source import ShardSource
 from penstock.formats.shards.writer import SIZE_LIMIT_BYTES, parse_size
@@ -106,7 +107,10 @@ def plan_samples(asked: Asked) -> SamplePlan:
     encodings = _encodings(given) if format in ("mds", *TEXT_FORMATS) else {}
     columns, lost = choose_columns(to, format, encodings, first, asked.columns, given.shown)
     if isinstance(given.rows, FolderRows) and given.rows.left_out:
-        lost.append(f"{given.rows.left_out} files without an extension, or hidden")
+        lost.append(f"{given.rows.left_out} files without an extension, hidden, or left by an operating system")
+    tars = stored(_source_of(given.rows))
+    if isinstance(tars, WebdatasetSource) and tars.ignored is not None:
+        lost.append(f"tar members that no sample has: {tars.ignored}")
     maker = RowMaker(columns, to in PART_FORMATS and KEY not in [one.name for one in columns], given.shown)
     mean_bytes = _mean_bytes([maker(sample, index) for index, sample in enumerate(first)])
     options = dict(asked.of_target)

@@ -68,12 +68,13 @@ class TarSamples:
             ranges: list[tuple[int, int]] = []
             chosen = np.flatnonzero(numbers == number)
             for row, place in zip(chosen.tolist(), places[some[chosen] - borders[number]].tolist(), strict=True):
-                parts = range(*table.part_starts[place : place + 2].tolist())
-                starts = table.contents[parts.start : parts.stop].tolist()
-                sizes = table.sizes[parts.start : parts.stop].tolist()
-                ranges += [(start, start + size) for start, size in zip(starts, sizes, strict=True)]
-                names = [table.part_names[part] for part in parts]
-                found[row] = (table.keys[place], list(zip(names, range(count, count + len(parts)), strict=True)))
+                stored = range(*table.part_starts[place : place + 2].tolist())
+                starts = table.contents[stored.start : stored.stop].tolist()
+                sizes = table.sizes[stored.start : stored.stop].tolist()
+                names = [table.part_names[part] for part in stored]
+                parts = [*zip(names, starts, sizes, strict=True), *table.linked.get(place, ())]
+                ranges += [(start, start + size) for _, start, size in parts]
+                found[row] = (table.keys[place], [(part[0], count + number) for number, part in enumerate(parts)])
                 count += len(parts)
             reads.append((shard, ranges))
         return Block(reads, [found[row] for row in range(len(some))])

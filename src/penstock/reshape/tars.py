@@ -35,7 +35,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
     read_splits,
     split_shards,
 )
-from penstock.formats.samples.webdataset.shards import ShardTable, scan_shard
+from penstock.formats.samples.webdataset.shards import ShardTable, require_content, scan_shard
 from penstock.formats.samples.webdataset.writer import WebdatasetWriter
 from penstock.reshape.cost import Announce, ShuffleCost, cost_of_samples
 from penstock.reshape.once import once_dataset, once_parts
@@ -410,6 +410,7 @@ def _samples(place: Place, shards: Sequence[str], left_out: dict[str, list[str]]
     for name in shards:
         shard = place.child(name)
         table = scan_shard(shard.store, shard.path)
+        require_content(table, shard.path)
         gone = set(left_out.get(name, ()))
         places = [place for place, key in enumerate(table.keys) if key not in gone] if gone else table.num_samples
         made.append((shard, table, np.arange(places) if isinstance(places, int) else np.array(places, np.int64)))

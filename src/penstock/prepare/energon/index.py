@@ -12,7 +12,8 @@ import secrets
 import sqlite3
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
@@ -23,7 +24,8 @@ from penstock.abc import Executor
 from penstock.formats.samples import media_index
 from penstock.formats.samples.sqlite import connect, system_errors
 from penstock.formats.samples.webdataset.key_index import KEYS, entries_of, read_run, sorted_entries, write_keys
-from penstock.formats.samples.webdataset.nvmeta import SQLITE
+from penstock.formats.samples.webdataset.members import Rows, encode_members
+from penstock.formats.samples.webdataset.nvmeta import MEMBERS, SQLITE
 from penstock.formats.samples.webdataset.shards import encode_index, index_path
 from penstock.formats.samples.webdataset.sqlite_index import (
     IndexDigest,
@@ -79,6 +81,8 @@ class GroupRun:
     sqlite_bytes: int
     unsafe: str | None
     problems: tuple[str, ...]
+    linked: Mapping[str, Rows]
+    ignored: tuple[Mapping[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +130,12 @@ def make_indexes(request: Request, work: SharedWork, names: Sequence[PartName], 
         _merge_sqlite(request, files[SQLITE], groups)
     files[KEYS] = folder.child(KEYS)
     warnings += _merge_keys(files[KEYS], digest.uuid(), groups)
+    linked = {shard: rows for run in runs for shard, rows in run.linked.items()}
+    members = encode_members(digest.uuid(), (one for run in runs for one in run.ignored), linked)
+    if members is not None:
+        files[MEMBERS] = folder.child(MEMBERS)
+        put(files[MEMBERS].store, files[MEMBERS].path, members)
+        warnings += _about_members(runs)
     wrote = [name for names in pool.map(publish_task, groups) for name in names]
     return Indexes(digest.uuid(), files, wrote, warnings)
 
@@ -138,6 +148,8 @@ def run_task(group: Group) -> GroupRun:
     keys = [entries_of([])]
     digests: list[bytes] = []
     problems: list[str] = []
+    linked: dict[str, Rows] = {}
+    ignored: list[Mapping[str, int]] = []
     size_bytes, unsafe = 0, None
     with scratch(group.scratch.folder()) as here, ExitStack() as stack:
         path = f"{here}/{SQLITE}"
@@ -148,6 +160,8 @@ def run_task(group: Group) -> GroupRun:
             keys.append(entries_of([(number, table)]))
             digests.append(table_digest(part.table))
             problems += part.problems
+            linked[shard] = part.linked
+            ignored.append(part.ignored)
             odd = next((key for key in table.keys if key.startswith("/") or ".." in key.split("/")), None)
             unsafe = unsafe or (None if odd is None else f"{odd!r} in {shard}")
             if builder is not None:
@@ -157,7 +171,7 @@ def run_task(group: Group) -> GroupRun:
             builder.end_run()
             size_bytes = place_of(path).store.size(path)
             put_local_file(group.scratch.store, path, group.run(SQLITE).path)
-    return GroupRun(group, tuple(digests), size_bytes, unsafe, tuple(problems))
+    return GroupRun(group, tuple(digests), size_bytes, unsafe, tuple(problems), linked, tuple(ignored))
 
 
 def publish_task(group: Group) -> list[str]:
@@ -220,6 +234,22 @@ def _oddities(runs: Sequence[GroupRun]) -> list[str]:
     found += [f"media without metadata, or damaged: {text}" for text in problems[:_MOST_PROBLEMS]]
     if len(problems) > _MOST_PROBLEMS:
         found.append(f"{len(problems) - _MOST_PROBLEMS} more media like these")
+    return found
+
+
+def _about_members(runs: Sequence[GroupRun]) -> list[str]:
+    """What to say of members that aren't regular files, and of leftovers."""
+    ignored: Counter[str] = Counter()
+    for run in runs:
+        for one in run.ignored:
+            ignored.update(one)
+    count = sum(len(rows) for run in runs for rows in run.linked.values())
+    found = [f"{number:,} {kind}: no sample has them" for kind, number in sorted(ignored.items())]
+    if count:
+        found.append(
+            f"{count:,} parts are links within a shard: Penstock reads them, Energon doesn't. `tar --hard-dereference` "
+            "packs them as files"
+        )
     return found
 
 

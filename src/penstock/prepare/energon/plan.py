@@ -15,6 +15,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
     INFO_JSON,
     INFO_YAML,
+    MEMBERS,
     SPLIT_YAML,
     SQLITE,
     UUID,
@@ -31,7 +32,7 @@ from penstock.store.place import Given, Place, dataset_at
 from penstock.store.powers import FolderStore
 from penstock.store.state import FileState, states_of
 
-MADE = (SQLITE, KEYS, UUID, SPLIT_YAML, DATASET_YAML, INFO_YAML, INFO_JSON)
+MADE = (SQLITE, KEYS, MEMBERS, UUID, SPLIT_YAML, DATASET_YAML, INFO_YAML, INFO_JSON)
 MOST_SHARDS = 10_000
 _TINY_BYTES = 16 << 20
 _MANY_SHARDS = 100

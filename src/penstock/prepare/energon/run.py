@@ -29,6 +29,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
     ENERGON_VERSION,
     INFO_JSON,
     INFO_YAML,
+    MEMBERS,
     SQLITE,
     UUID,
     Info,
@@ -380,6 +381,9 @@ def _commit(
         index = request.meta_file(SQLITE)
         if not request.how.sqlite and index.exists():
             request.store.delete(index.path)
+        members = request.meta_file(MEMBERS)
+        if MEMBERS not in indexes.files and members.exists():
+            request.store.delete(members.path)
         splits, warnings = _split_sizes(request.meta, counts), (*_warnings(request, counts), *indexes.warnings)
         summary = dataclasses.replace(told, splits=splits, uuid=indexes.uuid, wrote=tuple(wrote), warnings=warnings)
 

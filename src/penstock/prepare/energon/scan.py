@@ -11,7 +11,14 @@ import msgspec
 from penstock.abc import Store
 from penstock.errors import Corrupt, PrepareError
 from penstock.formats.samples.media_index import MediaFilter, MediaRow, decode_metadata, encode_metadata
-from penstock.formats.samples.webdataset.shards import ShardTable, require_distinct, require_text, scan_shard
+from penstock.formats.samples.webdataset.members import Rows, linked_rows
+from penstock.formats.samples.webdataset.shards import (
+    ShardTable,
+    require_content,
+    require_distinct,
+    require_text,
+    scan_shard,
+)
 from penstock.formats.samples.webdataset.sqlite_index import encode_table
 from penstock.prepare.media.rows import MediaProblem
 from penstock.store.place import Place
@@ -42,7 +49,8 @@ StoredRow = tuple[str, str, str]
 
 
 class ShardPart(msgspec.Struct, array_like=True):
-    """The part of a shard: its table, as `encode_table` gives it, the rows of its media, and what is wrong with them.
+    """The part of a shard: its table, as `encode_table` gives it, the rows of its media, what is wrong with them, and
+    the members that are in no index.
 
     Its name says how many samples and parts the shard has, and of how many media something is wrong.
     """
@@ -50,6 +58,8 @@ class ShardPart(msgspec.Struct, array_like=True):
     table: bytes
     media: list[StoredRow]
     problems: list[str]
+    linked: Rows = []
+    ignored: dict[str, int] = {}
 
     def rows(self) -> list[MediaRow]:
         """The rows of its media."""
@@ -88,7 +98,8 @@ def scan_task(task: ShardTask) -> PartName:
     problems = [f"{task.shard}: {one.name}: {one.what}" for one in found if isinstance(one, MediaProblem)]
     if state_of(file) != before:
         raise PrepareError("a shard changed while it was read", path=file.path, hint="Prepare it when it is complete")
-    data = msgspec.msgpack.encode(ShardPart(encode_table(table), rows, problems))
+    part = ShardPart(encode_table(table), rows, problems, linked_rows(table.linked), dict(table.ignored))
+    data = msgspec.msgpack.encode(part)
     counts = {"documents": table.num_samples, "tokens": len(table.part_names), "num_dropped": len(problems)}
     return put_part(task.parts, task.number, data, **counts)
 
@@ -100,9 +111,11 @@ def read_shard(parts: Place, name: PartName) -> ShardPart:
 
 def _require_good(table: ShardTable, file: Place) -> None:
     if table.num_samples == 0:
+        require_content(table, file.path)
         raise Corrupt(
             "a shard without samples", path=file.path, found="no member of the name <key>.<part>",
             hint="Remove it, or leave it out with exclude (--exclude)",
         )  # fmt: skip
     require_distinct(table, file.path)
+    require_content(table, file.path)
     require_text(table, file.path)

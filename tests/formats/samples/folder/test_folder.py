@@ -251,3 +251,14 @@ def test_far_files_are_read_several_at_once(folder: Path) -> None:
     rows = FolderRows(Place(store, str(folder)), source).read(0, 6)
     assert [row["__key__"] for row in rows[:3]] == [".hid/h", "a", "bad"]
     assert rows[1]["jpg"] == (folder / "a.jpg").read_bytes()
+
+
+def test_leftovers_of_other_systems_are_no_samples(tmp_path: Path) -> None:
+    root = tmp_path / "files"
+    for name in ("a.txt", "._a.txt", "d/b.txt", "d/._b.txt", "Thumbs.db", "d/desktop.ini", "__MACOSX/d/c.txt"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    report = ps.convert(root, tmp_path / "tars", to="webdataset", format="folder")
+    assert any(one.startswith("5 files") for one in report.lost)
+    source = ps.open(tmp_path / "tars", split="train", raw=True)
+    assert [(one["__key__"], one["txt"]) for one in source] == [("a", b"a.txt"), ("d/b", b"d/b.txt")]

@@ -10,6 +10,7 @@ from penstock._pool import Pool
 from penstock.abc import Store
 from penstock.codec.parts import AV_SUFFIXES, IMAGE_SUFFIXES
 from penstock.errors import ConfigError, NotFound, UnsafeData
+from penstock.formats.samples.leftovers import is_leftover
 from penstock.store._links import walk_files
 from penstock.store._replaced import is_staged_name
 from penstock.store.exclude_list import OURS as LISTS
@@ -91,8 +92,8 @@ def sample_of(name: str) -> str:
 
 
 def is_part(name: str) -> bool:
-    """Whether a file is a part of a sample by that rule: not hidden, and with an extension."""
-    return part_of(name) != "" and sample_of(name)[-1:] not in ("", "/")
+    """Whether a file is a part of a sample by that rule: not hidden, with an extension, and no leftover."""
+    return part_of(name) != "" and sample_of(name)[-1:] not in ("", "/") and not is_leftover(name)
 
 
 def is_text(name: str) -> bool:

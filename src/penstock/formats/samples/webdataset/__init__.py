@@ -9,6 +9,7 @@
 | `.nv-meta/dataset.yaml` | what samples become |
 | `.nv-meta/index.sqlite`, `index.uuid` | samples and parts by name, media metadata; see `sqlite_index`, `lookup` |
 | `.nv-meta/index.keys` | ours: samples by key, by small reads; see `key_index` |
+| `.nv-meta/index.members` | ours: parts that are links, and counts of ignored members; see `members` |
 | `.nv-meta/.info.json.penstock` | ours: which shared work replaced what was there |
 
 Limits: names up to 1 MiB; shards of any size. Checked against megatron-energon 7.4.1, and against what 2.3 to 7.3 left.

@@ -32,10 +32,12 @@ from penstock.formats.samples.webdataset.dataset_yaml import read_dataset_yaml
 from penstock.formats.samples.webdataset.find import find_shards
 from penstock.formats.samples.webdataset.lookup import SqliteIndex
 from penstock.formats.samples.webdataset.manifest import side_path, webdataset_facts
+from penstock.formats.samples.webdataset.members import Members, read_members
 from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
     INFO_JSON,
     INFO_YAML,
+    MEMBERS,
     SPLIT_YAML,
     SQLITE,
     Info,
@@ -89,6 +91,8 @@ def _problems(store: Store, root: str, depth: Depth, run: Run) -> Iterator[Probl
     yield from _check_sqlite(store, root, info, depth)
     yield from check_stored_keys(store, root, info.counts, depth)
     yield from _check_side_file(store, root, info, depth, run)
+    if depth != "full":
+        yield from _check_members(store, root)
     if depth == "quick":
         return
     if depth == "sample":
@@ -267,9 +271,51 @@ def _check_shard(
     yield from _check_rows(store, root, number, path, table)
     yield from check_keys_of(store, root, info.counts, number, path, table)
     yield from _check_names(path, table)
+    yield from _check_links(store, root, name, table)
     if contents:
         yield from _check_json(store, path, table)
         yield from check_media(store, root, path, table)
+
+
+def _check_members(store: Store, root: str) -> Iterator[Problem]:
+    """Members that no sample has, as `prepare` counted them."""
+    try:
+        ignored = read_members(store, root).ignored_text
+    except PenstockError as error:
+        yield _of_error("members", error, _PREPARE)
+        return
+    if ignored is not None:
+        yield _ignored(meta_path(root, MEMBERS), ignored)
+
+
+def _ignored(path: str, ignored: str) -> Problem:
+    what = f"members that no sample has: {ignored}"
+    fix = "If they are parts of samples, pack them again as regular files"
+    return Problem("webdataset.ignored", Corrupt, path, what, fix, severity="warning")
+
+
+def _check_links(store: Store, root: str, name: str, table: ShardTable) -> Iterator[Problem]:
+    """Links and ignored members of a shard."""
+    path = f"{root}/{name}"
+    if table.only_links is not None:
+        what = f"samples that consist only of links aren't read, such as {table.only_links!r}"
+        fix = "Pack the shard again with `tar --hard-dereference`"
+        yield Problem("webdataset.only-links", Corrupt, path, what, fix, severity="warning")
+    try:
+        recorded = read_members(store, root).linked.get(name, {})
+    except PenstockError as error:
+        yield _of_error("members", error, _PREPARE)
+        return
+    ignored = Members(table.ignored).ignored_text
+    if ignored is not None:
+        yield _ignored(path, ignored)
+    if recorded != table.linked:
+        parts = [(place, part) for place, parts in table.linked.items() for part in parts]
+        place, part = parts[0] if parts else (0, None)
+        what = f"{len(parts)} parts are links, and aren't read: {MEMBERS} doesn't list them"
+        found = None if part is None else f"the part {part.part!r} of {table.keys[place]!r}"
+        fix = "List them: `penstock prepare --tar-index-only`"
+        yield Problem("webdataset.links", Corrupt, path, what, fix, found=found)
 
 
 def _check_index(store: Store, path: str, table: ShardTable) -> Iterator[Problem]:

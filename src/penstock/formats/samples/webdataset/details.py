@@ -8,6 +8,7 @@ from typing import Any
 from penstock.abc import Store
 from penstock.codec import energon_yaml
 from penstock.errors import PenstockError
+from penstock.formats.samples.webdataset.members import read_members
 from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
     SPLIT_YAML,
@@ -62,6 +63,11 @@ def dataset_details(
         if store.exists(meta_path(root, SQLITE))
         else "no: keys are found in index.keys, or by a scan that is kept",
     }
+    members = read_members(store, root)
+    if members.ignored_text is not None:
+        found["ignored_members"] = members.ignored_text
+    if members.num_linked:
+        found["linked_parts"] = f"{members.num_linked:,}: links within a shard, which Energon doesn't read"
     return found
 
 

@@ -14,7 +14,7 @@ from penstock.formats.samples.webdataset.key_index import KeyIndex, KeyPlace, st
 from penstock.formats.samples.webdataset.names import split_name
 from penstock.formats.samples.webdataset.nvmeta import SHARD_SUFFIXES
 from penstock.formats.samples.webdataset.shards import index_path
-from penstock.formats.samples.webdataset.tar import Member, next_member, reading, scan_file
+from penstock.formats.samples.webdataset.tar import Member, next_member, plain_name, reading, scan_file
 from penstock.formats.samples.webdataset.tar_blocks import Run
 from penstock.store._links import walk_files
 from penstock.store.local import LocalStore
@@ -77,11 +77,17 @@ def peek(store: Store, root: str, shards: Sequence[str], most: int = 2) -> list[
 
 
 def _regular(store: Store, path: str) -> Iterator[tuple[str, int, int]]:
+    """Files of a shard in order, with links to files before them: name, and place and size of the content."""
+    contents: dict[str, tuple[int, int]] = {}
     for one in scan_file(store, path):
         if isinstance(one, Run):
-            yield from zip(one.names, one.contents, one.sizes, strict=True)
+            found = list(zip(one.names, one.contents, one.sizes, strict=True))
         elif one.is_regular:
-            yield one.name, one.content_bytes, one.size_bytes
+            found = [(one.name, one.content_bytes, one.size_bytes)]
+        else:
+            found = [(one.name, *contents[one.target])] if one.target in contents else []
+        contents |= {plain_name(name): (content, size) for name, content, size in found}
+        yield from found
 
 
 def are_as_indexed(store: Store, root: str, counts: Mapping[str, int]) -> bool:

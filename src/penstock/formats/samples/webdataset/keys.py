@@ -17,7 +17,7 @@ from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import files_key, sample_fingerprint
 
 _log = logger()
-_VERSION = "webdataset-keys-1"
+_VERSION = "webdataset-keys-2"
 _AGAIN = "Prepare the dataset again: `penstock prepare`"
 
 

@@ -14,15 +14,16 @@ from penstock._secrets import logger
 from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound, Truncated
 from penstock.formats._modes import way_to_read
+from penstock.formats.samples.webdataset.members import Members, read_members
 from penstock.formats.samples.webdataset.samples import Range
-from penstock.formats.samples.webdataset.shards import index_path, scan_shard
+from penstock.formats.samples.webdataset.shards import LinkedParts, index_path, scan_shard
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import file_key
 from penstock.store.powers import CopyingStore
 from penstock.types import IntArray, ReadMode
 
 _log = logger()
-_SCAN_VERSION = "tar-idx-1"
+_SCAN_VERSION = "tar-idx-2"
 _MAPPED_INDEX_BYTES = 1 << 16
 _LEAST_OPEN, _MOST_OPEN = 64, 4096
 _NOTHING = memoryview(b"")
@@ -31,12 +32,13 @@ _REMAKE = "Make the index: `penstock prepare --tar-index-only`"
 
 @dataclass(frozen=True, slots=True)
 class OpenShard:
-    """One shard: its index, int64[n_samples + 1], its size, and its bytes where they are mapped."""
+    """One shard: its index, int64[n_samples + 1], its size, its bytes if they are mapped, and its linked parts."""
 
     path: str
     offsets: memoryview
     size_bytes: int
     view: memoryview | None
+    linked: LinkedParts
 
 
 class OpenShards:
@@ -65,6 +67,7 @@ class OpenShards:
         self._open: dict[str, OpenShard] = {}
         self._lock = threading.Lock()
         self._said = False
+        self._members: Members | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         return (OpenShards, (self._store, self._root, self._counts, self._read))
@@ -105,10 +108,23 @@ class OpenShards:
         """The bytes of one sample."""
         start, stop = self.range(name, place)
         shard = self._open.get(name) or self.get(name)
+        linked = self.linked_contents(name, place) if shard.linked else ()
         if shard.view is not None:
-            return Range(shard.path, shard.view, 0, start, stop)
+            return Range(shard.path, shard.view, 0, start, stop, linked)
         data = self._store.get_ranges(shard.path, [(start, stop)])[0]
-        return Range(shard.path, memoryview(data), start, start, stop)
+        return Range(shard.path, memoryview(data), start, start, stop, linked)
+
+    @property
+    def members(self) -> Members:
+        """The members that the indexes leave out; see `read_members`."""
+        if self._members is None:
+            self._members = read_members(self._store, self._root)
+        return self._members
+
+    def linked_contents(self, name: str, place: int) -> tuple[tuple[str, bytes], ...]:
+        """The parts of a sample that are stored as links: part → content."""
+        linked = self.members.linked.get(name, {}).get(place, ())
+        return tuple((one.part, self.read_content(name, one.content_bytes, one.size_bytes)) for one in linked)
 
     def read_ranges(self, names: Sequence[str], places: Sequence[int]) -> list[Range]:
         """The bytes of samples, each by shard and place in it; one call a shard where nothing is mapped."""
@@ -119,12 +135,13 @@ class OpenShards:
             shard = self._open.get(name) or self.get(name)
             if shard.view is None:
                 to_read.setdefault(name, []).append(len(found))
-            found.append(Range(shard.path, shard.view or _NOTHING, 0, start, stop))
+            linked = self.linked_contents(name, place) if shard.linked else ()
+            found.append(Range(shard.path, shard.view or _NOTHING, 0, start, stop, linked))
         for name, rows in to_read.items():
             ranges = [(found[row].start, found[row].stop) for row in rows]
             for row, data in zip(rows, self._store.get_ranges(self.path(name), ranges), strict=True):
                 one = found[row]
-                found[row] = Range(one.path, memoryview(data), one.start, one.start, one.stop)
+                found[row] = one._replace(view=memoryview(data), base=one.start)
         return found
 
     def read_content(self, name: str, start_bytes: int, size_bytes: int) -> bytes:
@@ -147,17 +164,17 @@ class OpenShards:
     def _load(self, name: str) -> OpenShard:
         store: Any = self._store
         path = self.path(name)
-        offsets = self._index(name)
+        offsets, linked = self._index(name), self.members.linked.get(name, {})
         if self._maps:
             view = memoryview(store.mmap(path))
-            return OpenShard(path, memoryview(offsets), len(view), view)
+            return OpenShard(path, memoryview(offsets), len(view), view, linked)
         if self._far is not None:
             # The last sample ends there; what follows is a tar's end, of which nothing is read.
             size_bytes = int(offsets[-1])
             self._far.expect_size(path, size_bytes, exact=False)
         else:
             size_bytes = store.size(path)
-        return OpenShard(path, memoryview(offsets), size_bytes, None)
+        return OpenShard(path, memoryview(offsets), size_bytes, None, linked)
 
     def _index(self, name: str) -> Any:
         """int64[n_samples + 1]: the index of a shard."""

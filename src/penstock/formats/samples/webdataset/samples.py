@@ -21,17 +21,23 @@ _AGAIN = "If the shard was changed after it was prepared: `penstock prepare`"
 
 
 class Range(NamedTuple):
-    """The bytes of one sample: `[start, stop)` of the shard at `path`, and `view` with byte `base` of it first."""
+    """The bytes of one sample: `[start, stop)` of the shard at `path`, and `view` with byte `base` of it first.
+
+    `linked` holds its parts that are stored as links: part → content.
+    """
 
     path: str
     view: memoryview
     base: int
     start: int
     stop: int
+    linked: tuple[tuple[str, bytes], ...] = ()
 
 
-def parse(found: Range, *, first: bool = False) -> Parsed:
+def parse(found: Range, *, first: bool = False, leftovers: bool = False) -> Parsed:
     """The sample in a range; of a part that repeats the last one counts, or the first one.
+
+    Indexes that Energon or version 0.2 made have samples of leftovers (see `leftovers`): these are read, too.
 
     Raises:
         FormatError: at a header that is none, a member that leaves the range, or one of another sample.
@@ -55,7 +61,7 @@ def parse(found: Range, *, first: bool = False) -> Parsed:
             name, content, size = member.name, member.content_bytes - base, member.size_bytes
         part = name[len(dotted) :] if dotted is not None and name.startswith(dotted) else "/"
         if "/" in part:
-            split = split_name(name)
+            split = split_name(name, leftovers=leftovers)
             if split is None:
                 continue
             key, part = split
@@ -66,11 +72,17 @@ def parse(found: Range, *, first: bool = False) -> Parsed:
         if first and part in parts:
             continue
         parts[part] = bytes(view[content : content + size])
+    if dotted is None and not leftovers:
+        return parse(found, first=first, leftovers=True)
     if dotted is None:
         raise Corrupt(
             "the index says that a sample is here, and there is none",
             path=path, offset_bytes=found.start, expected=f"a sample of {found.stop - found.start} bytes", hint=_AGAIN,
         )  # fmt: skip
+    for part, content in found.linked:
+        if part not in parts:
+            names.append(dotted + part)
+            parts[part] = content
     return dotted[:-1], tuple(names), parts
 
 

@@ -7,19 +7,23 @@ where sample i's first header is, headers that speak of it included; the last on
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from penstock.abc import Store
 from penstock.errors import Corrupt, Unsupported
+from penstock.formats.samples.leftovers import is_leftover
 from penstock.formats.samples.webdataset.names import split_name
-from penstock.formats.samples.webdataset.tar import Member, require_plain, scan_file
+from penstock.formats.samples.webdataset.tar import Member, plain_name, require_plain, scan_file
 from penstock.formats.samples.webdataset.tar_blocks import Run
 from penstock.types import IntArray
 
 MOST_REPEATS = 100
+_MOST_LINKS = 40
+"""Links that lead to each other, at most, as in Linux."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,18 @@ class Repeat:
     key: str
     first: int
     again: int
+
+
+class LinkedPart(NamedTuple):
+    """A part that is stored as a link: its name, and the content of the member that the link stands for."""
+
+    part: str
+    content_bytes: int
+    size_bytes: int
+
+
+LinkedParts = Mapping[int, tuple[LinkedPart, ...]]
+"""Place of a sample in its shard → its parts that are links."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +60,9 @@ class ShardTable:
         sizes: int64[n_parts].
         repeats: the first of the keys that come again.
         num_repeats: how many do.
+        linked: parts that are links; they are in no index, as Energon doesn't read them.
+        ignored: kind of member that no sample has → how many there are; see `TableBuilder.ignore`.
+        only_links: name of a link whose sample has no other part, if there is one.
     """
 
     keys: list[str]
@@ -54,6 +73,9 @@ class ShardTable:
     sizes: IntArray
     repeats: tuple[Repeat, ...] = ()
     num_repeats: int = 0
+    linked: LinkedParts = field(default_factory=dict[int, tuple[LinkedPart, ...]])
+    ignored: Mapping[str, int] = field(default_factory=dict[str, int])
+    only_links: str | None = None
 
     @property
     def num_samples(self) -> int:
@@ -74,6 +96,9 @@ class TableBuilder:
     sizes: list[int] = field(default_factory=list[int])
     stop_bytes: int = 0
     dotted: str = "\0"
+    links: dict[str, str] = field(default_factory=dict[str, str])
+    others: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    ignored: dict[str, int] = field(default_factory=dict[str, int])
 
     def add(self, names: Iterable[str], starts: Iterable[int], contents: Iterable[int], sizes: Iterable[int]) -> None:
         """Members in order; those that do not count are left out."""
@@ -84,6 +109,8 @@ class TableBuilder:
             if "/" in part:
                 found = split_name(name)
                 if found is None:
+                    self.ignore("leftovers" if is_leftover(name) else "files without a key")
+                    self.others[name] = content, size
                     continue
                 key, part = found
                 if f"{key}." != dotted:
@@ -96,9 +123,51 @@ class TableBuilder:
             self.sizes.append(size)
         self.dotted = dotted
 
+    def ignore(self, kind: str) -> None:
+        """Count a member that no sample has: a link, a special file, a leftover or a file without a key."""
+        self.ignored[kind] = self.ignored.get(kind, 0) + 1
+
+    def add_other(self, member: Member) -> None:
+        """A member that isn't a regular file."""
+        if member.target is not None and split_name(member.name) is not None:
+            self.links[member.name] = member.target
+        elif not member.is_folder:
+            leftover = "leftovers" if is_leftover(member.name) else None
+            self.ignore(leftover or ("links" if member.target is not None else "special files"))
+
+    def _linked(self) -> tuple[LinkedParts, str | None]:
+        """Parts that are links, by sample; and the name of a link whose sample has no other part."""
+        if not self.links:
+            return {}, None
+        contents = {plain_name(name): place for name, place in self.others.items()}
+        places: dict[str, int] = {}
+        starts = [*self.part_starts, len(self.part_names)]
+        for place, key in enumerate(self.keys):
+            places.setdefault(key, place)
+            for number in range(starts[place], starts[place + 1]):
+                name = plain_name(f"{key}.{self.part_names[number]}")
+                contents[name] = self.contents[number], self.sizes[number]
+        targets = {plain_name(name): target for name, target in self.links.items()}
+        linked: dict[int, tuple[LinkedPart, ...]] = {}
+        only_links: str | None = None
+        for name, target in self.links.items():
+            key, part = split_name(name) or ("", "")
+            for _ in range(_MOST_LINKS):
+                if target in contents or target not in targets:
+                    break
+                target = targets[target]
+            if key not in places:
+                only_links = only_links or name
+            elif target in contents:
+                linked[places[key]] = (*linked.get(places[key], ()), LinkedPart(part, *contents[target]))
+            else:
+                self.ignore("links")
+        return linked, only_links
+
     def finish(self) -> ShardTable:
         """The table of all members so far."""
         repeats, num_repeats = _repeats(self.keys)
+        linked, only_links = self._linked()
         return ShardTable(
             self.keys,
             np.array([*self.offsets, self.stop_bytes], np.int64),
@@ -108,6 +177,9 @@ class TableBuilder:
             np.array(self.sizes, np.int64),
             repeats,
             num_repeats,
+            linked,
+            self.ignored,
+            only_links,
         )
 
 
@@ -130,6 +202,8 @@ def table_of(members: Iterator[Run | Member], path: str) -> ShardTable:
             if found.is_sparse and split_name(found.name) is not None:
                 require_plain(found, path)
             made.add([found.name], [found.start_bytes], [found.content_bytes], [found.size_bytes])
+        else:
+            made.add_other(found)
         made.stop_bytes = found.stop_bytes
     return made.finish()
 
@@ -153,6 +227,18 @@ def require_distinct(table: ShardTable, path: str) -> None:
             offset_bytes=again,
             found=f"first at byte {first}, again at byte {again}; {table.num_repeats} such keys",
             hint="Pack the shard again, sorted by name, or with keys of their own",
+        )
+
+
+def require_content(table: ShardTable, path: str) -> None:
+    """Raise `Corrupt` if a sample consists only of links, which no index can hold."""
+    if table.only_links is not None:
+        raise Corrupt(
+            "a sample consists only of links",
+            path=path,
+            found=repr(table.only_links),
+            expected="a regular file",
+            hint="Pack the shard again with `tar --hard-dereference`, and with --dereference for symbolic links",
         )
 
 

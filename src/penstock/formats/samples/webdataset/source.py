@@ -238,6 +238,10 @@ class WebdatasetSource:
             key, count = split[0], count + 1
             if len(found) < most:
                 found.append((split[1], Extent(path, member.content_bytes, member.size_bytes)))
+        for one in self._shards.members.linked.get(name, {}).get(inside, ()):
+            count += 1
+            if len(found) < most:
+                found.append((one.part, Extent(path, one.content_bytes, one.size_bytes)))
         return key, found, count, True
 
     # --- by key and name -----------------------------------------------------------------------------------------
@@ -281,8 +285,9 @@ class WebdatasetSource:
             return self._read_part(self._index, name, *split)
         index = self._index_of_keys()
         if index is not None and "sample_parts" in index.tables:
-            self._finds_parts = True
-            return self._read_part(index, name, *split)
+            self._finds_parts = not self._shards.members.linked  # such parts are in no index
+            if self._finds_parts:
+                return self._read_part(index, name, *split)
         if index is not None:
             found = self._find_sample(split[0])
             shard, parts = ("", {}) if found is None else (found[0], self._parsed(*found)[2])
@@ -328,6 +333,11 @@ class WebdatasetSource:
     def details(self) -> dict[str, Any]:
         """What `info` shows besides: shards, splits, and the type of samples."""
         return raw_details(self._store, self.path, split_config=self._split_config)
+
+    @property
+    def ignored(self) -> str | None:
+        """How many members of all shards no sample has, by kind; None if there are none, or it isn't recorded."""
+        return self._shards.members.ignored_text
 
     def summary(self) -> str:
         """One line: path, split, shards, and samples where they are known."""
@@ -414,7 +424,8 @@ class WebdatasetSource:
         path = self._shards.path(self._names[place.shard])
         start, stop = place.start_bytes, place.stop_bytes
         data = self._store.get_ranges(path, [(start, stop)])[0]
-        found, _, parts = parse(Range(path, memoryview(data), start, start, stop), first=True)
+        linked = self._shards.linked_contents(self._names[place.shard], place.place)
+        found, _, parts = parse(Range(path, memoryview(data), start, start, stop, linked), first=True)
         if found != key:
             what = "the index of keys does not fit the shard"
             raise Corrupt(what, path=path, offset_bytes=start, found=f"the key {found!r}", expected=repr(key))

@@ -18,6 +18,7 @@ Limits: names and PAX records up to 1 MiB for a member.
 from __future__ import annotations
 
 import os
+import posixpath
 import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -39,6 +40,7 @@ Read = Callable[[int, int], bytes | memoryview]
 _REGULAR = frozenset(b"\x0007S")
 _WITHOUT_CONTENT = frozenset(b"123456")
 _ABOUT_NEXT = frozenset(b"xXLK")
+_HARD_LINK, _SYMBOLIC_LINK, _FOLDER = b"125"
 _ZERO_BLOCK = bytes(BLOCK_BYTES)
 _ADLER = 65521
 
@@ -60,6 +62,8 @@ class Member:
         stop_bytes: where the next header is.
         is_regular: a file with content of its own.
         is_sparse: its content is stored without its holes.
+        target: name of the member that a link stands for; None if it isn't a link.
+        is_folder: a folder, which has no content.
     """
 
     name: str
@@ -69,6 +73,8 @@ class Member:
     stop_bytes: int
     is_regular: bool
     is_sparse: bool = False
+    target: str | None = None
+    is_folder: bool = False
 
 
 # --- one member --------------------------------------------------------------------------------------------------
@@ -122,10 +128,10 @@ def next_member(
             pax |= found
         elif kind == 76:  # L
             about.append({"path": _text(body)})
-        elif kind != 75:  # K tells of a link's target
-            about.append(_pax(body, path, offset_bytes))
+        elif kind == 75:  # K
+            about.append({"linkpath": _text(body)})
         else:
-            about.append({})
+            about.append(_pax(body, path, offset_bytes))
         offset_bytes = after_bytes
     for one in reversed(about):
         pax |= one
@@ -155,9 +161,23 @@ def _member(
             content_bytes += BLOCK_BYTES
     is_folder = kind == 0 and name.endswith("/")
     if kind in _WITHOUT_CONTENT or is_folder:
-        return Member(name, start_bytes, content_bytes, 0, content_bytes, False)
+        target = _target(name, kind, pax.get("linkpath") or _text(block[157:257]))
+        is_folder = is_folder or kind == _FOLDER
+        return Member(name, start_bytes, content_bytes, 0, content_bytes, False, target=target, is_folder=is_folder)
     stop_bytes = _after(content_bytes, size, size_bytes, path, start_bytes, name)
     return Member(name, start_bytes, content_bytes, size, stop_bytes, kind in _REGULAR, is_sparse)
+
+
+def _target(name: str, kind: int, target: str) -> str | None:
+    """Name of the member that a link stands for: a symbolic link is relative to its own folder."""
+    if kind == _HARD_LINK:
+        return plain_name(target)
+    return plain_name(posixpath.join(posixpath.dirname(name), target)) if kind == _SYMBOLIC_LINK else None
+
+
+def plain_name(name: str) -> str:
+    """A member's name by which links find it, without `.` and `..` in its path."""
+    return posixpath.normpath(name)
 
 
 def _kind_and_size(block: bytes, path: str, offset_bytes: int) -> tuple[int, int]:
@@ -204,7 +224,7 @@ def _text(body: bytes) -> str:
 
 
 def _pax(body: bytes, path: str, offset_bytes: int) -> dict[str, str]:
-    """The records of a PAX header that matter here: path, size, and whether a member is sparse."""
+    """The records of a PAX header that matter here: path, target, size, and whether a member is sparse."""
     if not PAX_OF_INTEREST.search(body):
         return {}
     found: dict[str, str] = {}
@@ -218,7 +238,7 @@ def _pax(body: bytes, path: str, offset_bytes: int) -> dict[str, str]:
                 "a PAX header is damaged", path=path, offset_bytes=offset_bytes, found=repr(body[place : place + 40])
             )
         name = key.decode("utf-8", "surrogateescape")
-        if name in ("path", "size") or name.startswith("GNU.sparse"):
+        if name in ("path", "linkpath", "size") or name.startswith("GNU.sparse"):
             found[name] = value.decode("utf-8", "surrogateescape")
         place = stop
     return found

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from penstock.types import IntArray
 
 BLOCK_BYTES = 512
-PAX_OF_INTEREST = re.compile(rb" (?:path|size|GNU\.sparse[^=]*)=")
+PAX_OF_INTEREST = re.compile(rb" (?:path|linkpath|size|GNU\.sparse[^=]*)=")
 PAX_KIND = 120
 
 Blocks: TypeAlias = NDArray[np.uint8]

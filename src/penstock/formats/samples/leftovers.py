@@ -1,0 +1,14 @@
+"""Files that operating systems and archivers leave between samples."""
+
+from __future__ import annotations
+
+LEFTOVER_NAMES = (".DS_Store", "Thumbs.db", "desktop.ini")
+
+
+def is_leftover(name: str) -> bool:
+    """Whether an operating system or its archiver left this file: it belongs to no sample.
+
+    These are the folder `__MACOSX` and `._*` files of macOS, `.DS_Store`, and `Thumbs.db` and `desktop.ini` of Windows.
+    """
+    folders, _, base = name.rpartition("/")
+    return base.startswith("._") or base in LEFTOVER_NAMES or "__MACOSX" in folders.split("/")
