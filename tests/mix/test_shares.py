@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import penstock as ps
 from penstock.errors import ConfigError
+from penstock.load.plan import plan
 from penstock.mix import block_counts
-from penstock.mix.shares import exactly
+from penstock.mix.shares import exactly, requested_shares
+from penstock.testing import MemorySource
 
 
 @pytest.mark.parametrize(
@@ -92,3 +95,32 @@ def slow_counts(weights: list[Fraction]) -> list[int]:
 def test_counts_follow_the_rule(weights: list[int]) -> None:
     named = {str(i): weight for i, weight in enumerate(weights)}
     assert list(block_counts(named).values()) == slow_counts([Fraction(weight) for weight in weights])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(1e-6, 1.0) | st.floats(1e300, 1.7e308), min_size=2, max_size=6))
+def test_shares_are_within_the_documented_bound(weights: list[float]) -> None:
+    """1 % of the share or 1/65,536 of all samples, whichever is larger."""
+    named = {f"child {i}": weight for i, weight in enumerate(weights)}
+    total = sum(map(Fraction, map(repr, weights)))
+    requested = [Fraction(repr(weight)) / total for weight in weights]
+    assert list(requested_shares(named).values()) == [float(share) for share in requested]
+    try:
+        counts = block_counts(named)
+    except ConfigError:
+        assert min(requested) < Fraction(1, 65536)
+        return
+    places = sum(counts.values())
+    for share, count in zip(requested, counts.values(), strict=True):
+        assert abs(Fraction(count, places) - share) <= max(share / 100, Fraction(1, 65536))
+
+
+def test_a_blend_whose_shares_are_off_says_by_how_much() -> None:
+    children = {"big": MemorySource([{"n": 1}] * 4), "small": MemorySource([{"n": 2}] * 4)}
+    mix = ps.Blend(children, weights={"big": 1, "small": 1e-5}, seed=1)
+    # 0.655 of 65,536 places are rounded to one, which is 53 % more.
+    [warning] = [one for one in plan(mix, global_batch=8, steps=1)["warnings"] if "instead of" in one]
+    assert warning.startswith("small: its share is 0.0015% instead of 0.0010% (+53%): shares are multiples of 1/65,536")
+    huge = ps.Blend(children, weights={"big": 1.5e308, "small": 1.5e308}, seed=1)
+    assert "asked 50.0000%" in str(huge)
+    assert not [one for one in plan(huge, global_batch=8, steps=1)["warnings"] if "instead of" in one]

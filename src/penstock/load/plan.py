@@ -15,6 +15,7 @@ from penstock._tree import ShownDict
 from penstock.errors import ConfigError
 from penstock.load.excluded import lists_of
 from penstock.mix import Blend, Epochs, Stages
+from penstock.mix.shares import requested_shares
 from penstock.order import OrderedStream
 from penstock.order.borders import own_blocks
 from penstock.types import IntArray
@@ -314,11 +315,15 @@ def _about_lanes(data: Any, world: int | None) -> Iterable[str]:
 
 def _about_weights(node: Any, path: str) -> Iterable[str]:
     if isinstance(node, Blend):
-        total = sum(float(weight) for weight in node.weights.values())
+        requested = requested_shares(node.weights)
         for name, count in node.counts.items():
-            asked, given = float(node.weights[name]) / total, count / node.block_size
-            if abs(given / asked - 1) > 0.01:
-                yield f"{path}{name}: its share is {given:.4%}, asked for {asked:.4%}"
+            share, error = count / node.block_size, count / node.block_size / requested[name] - 1
+            if abs(error) > 0.01:
+                yield (
+                    f"{path}{name}: its share is {share:.4%} instead of {requested[name]:.4%} ({error:+.0%}): "
+                    f"shares are multiples of 1/{node.block_size:,}. "
+                    "Blend small sources among themselves first, and blend that"
+                )
     for name, child in node.children().items():
         if is_stream(child):
             yield from _about_weights(child, f"{path}{name}/")

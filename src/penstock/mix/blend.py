@@ -18,7 +18,7 @@ from penstock.abc import Source, Stream
 from penstock.errors import ConfigError
 from penstock.mix._branches import Branches, same_lanes, seeded
 from penstock.mix.places import VERSION, BlockPlaces
-from penstock.mix.shares import Weight, block_counts
+from penstock.mix.shares import Weight, block_counts, requested_shares
 from penstock.order.lanes import check_lanes
 from penstock.order.shuffle import Shuffle
 from penstock.types import Batch, IntArray, Location, Sample, Schema
@@ -174,10 +174,9 @@ class Blend:
 
     def child_notes(self) -> Mapping[str, str]:
         """name → its share: by weight, and in whole places."""
-        total = sum(float(weight) for weight in self.weights.values())
+        requested = requested_shares(self.weights)
         return {
-            name: f"{count:,} of {self.block_size:,} = {count / self.block_size:.4%}, "
-            f"asked {float(self.weights[name]) / total:.4%}"
+            name: f"{count:,} of {self.block_size:,} = {count / self.block_size:.4%}, asked {requested[name]:.4%}"
             for name, count in self.counts.items()
         }
 

@@ -1,8 +1,9 @@
 """Converts weights to integer counts: how many places of a block each child of a blend has.
 
-A block has `2^k` places, k the smallest up to 16 with which every share is within 1 % of its weight. Counts are
-the whole parts of `weight / sum · 2^k`; what is left over goes to the largest remainders, ties to the earlier name.
-All of it is exact: a float counts as the decimal number that it is written as.
+A block has `2^k` places, k the smallest up to 16 with which every share is within 1 % of its weight. If there is no
+such k, it is 16 and each share is less than one place off: 1/65,536 of all samples. Counts are the whole parts of
+`weight / sum · 2^k`; the remaining places go to the largest remainders, ties to the earlier name. The arithmetic is
+exact: a float counts as the decimal number that it is written as.
 """
 
 from __future__ import annotations
@@ -40,11 +41,18 @@ def block_counts(weights: Mapping[str, Weight]) -> dict[str, int]:
         if count == 0:
             raise ConfigError(
                 f"the share of {name!r} is too small for a block of {1 << MOST_LOG2} places",
-                found=f"{weight / sum(whole):.3g} of all",
-                expected=f"about {1 / (1 << MOST_LOG2):.1e} or more",
+                found=f"{float(Fraction(weight, sum(whole))):.3g} of all",
+                expected=f"about {1 / (1 << MOST_LOG2):.1e} or more: shares are multiples of 1/{1 << MOST_LOG2:,}",
                 hint="Blend the small ones among themselves first, and blend that",
             )
     return dict(zip(weights, counts, strict=True))
+
+
+def requested_shares(weights: Mapping[str, Weight]) -> dict[str, float]:
+    """Return each child's share of all samples by its weight alone, before it is rounded to whole places."""
+    exact = {name: exactly(f"weight of {name!r}", weight) for name, weight in weights.items()}
+    total = sum(exact.values())
+    return {name: float(weight / total) for name, weight in exact.items()}
 
 
 def exactly(what: str, value: Weight) -> Fraction:
