@@ -11,15 +11,20 @@ from __future__ import annotations
 import doctest
 import json
 import os
+import pkgutil
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.preloaded import served
 from tokenizers import ByteLevelBPETokenizer
+
+import penstock
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [
@@ -28,6 +33,8 @@ PAGES = [
     *sorted((ROOT / "docs" / "tutorial").glob("*.md")),
 ]
 RUN = {"python", "sh", "console"}
+COMMANDS = re.compile(r"penstock\.(check|cli|codec|convert|executors|formats|mix|prepare|recipe|reshape|store|work)\.")
+"""Modules that the commands of the pages import."""
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
 LEFT_OUT = re.compile(r"<!-- not run: \S.* -->\n\Z")
 TIMEOUT_S = 300
@@ -51,9 +58,13 @@ def blocks_of(page: str) -> list[Block]:
     ]
 
 
-def run_shell(script: str, folder: Path) -> str:
-    """Output of a script, its errors included; a failing command ends it."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+INSTALLED = Path(sys.executable).parent
+"""The folder of the command line as users start it."""
+
+
+def run_shell(script: str, folder: Path, programs: Path = INSTALLED) -> str:
+    """Output of a script, its errors included; a failing command ends it. `programs` is the front of its PATH."""
+    path = os.pathsep.join([str(programs), str(INSTALLED), os.environ["PATH"]])
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
@@ -68,19 +79,19 @@ def run_shell(script: str, folder: Path) -> str:
     return done.stdout
 
 
-def run_console(text: str, folder: Path) -> None:
+def run_console(text: str, folder: Path, programs: Path = INSTALLED) -> None:
     """Commands after `$ `, each with the output that must follow, if any is given."""
     head, *parts = re.split(r"^\$ ", text, flags=re.M)
     assert not head.strip(), "a console block begins with a command"
     for part in parts:
         command, _, expected = part.partition("\n")
-        found = run_shell(command, folder)
+        found = run_shell(command, folder, programs)
         flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
         fits = not expected.strip() or doctest.OutputChecker().check_output(expected.strip(), found.strip(), flags)
         assert fits, f"$ {command}\n{found}\n→ expected:\n{expected}"
 
 
-def run_page(page: Path, folder: Path) -> int:
+def run_page(page: Path, folder: Path, programs: Path = INSTALLED) -> int:
     """Run all blocks of a page in `folder`, in order; returns how many."""
     names: dict[str, Any] = {"__name__": "__page__"}
     blocks = blocks_of(page.read_text(encoding="utf-8"))
@@ -89,9 +100,9 @@ def run_page(page: Path, folder: Path) -> int:
             # Line numbers of an error are those of the page.
             exec(compile("\n" * (block.line - 1) + block.text, str(page), "exec"), names)
         elif block.language == "sh":
-            run_shell(block.text, folder)
+            run_shell(block.text, folder, programs)
         else:
-            run_console(block.text, folder)
+            run_console(block.text, folder, programs)
     return len(blocks)
 
 
@@ -112,12 +123,27 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return {"corpus.jsonl": "".join(lines).encode(), "tokenizer.json": saved.read_bytes()}
 
 
+@pytest.fixture(scope="session")
+def preloaded(inputs: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Commands that run in forks of one interpreter: the pages start 120, and each would take a second to import."""
+    ours = [one.name for one in pkgutil.walk_packages(penstock.__path__, "penstock.") if COMMANDS.match(one.name)]
+    with served(tmp_path_factory.mktemp("programs"), [*ours, "gigatoken", "pyarrow.parquet", "tokenizers"]) as programs:
+        yield programs
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_page(page: Path, inputs: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page(
+    page: Path,
+    inputs: dict[str, bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    programs = INSTALLED if page.name == "README.md" else request.getfixturevalue("preloaded")
     for name, data in inputs.items():
         (tmp_path / name).write_bytes(data)
     monkeypatch.chdir(tmp_path)
-    assert run_page(page, tmp_path) > 0
+    assert run_page(page, tmp_path, programs) > 0
 
 
 def test_blocks() -> None:
