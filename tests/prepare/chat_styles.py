@@ -204,6 +204,66 @@ STYLES: dict[str, Style] = {
     "command-r": Style(_COMMAND_R, "<bos>", "<|END_OF_TURN_TOKEN|>"),
 }
 
+
+def _rich(turn: str, before: str = "") -> str:
+    """ChatML around `turn`, which renders what is in a message `m`; the answer is marked with its end."""
+    return (
+        before
+        + """{%- for m in messages -%}
+{{- '<|im_start|>' ~ m.role ~ '\\n' -}}
+{%- if m.role == 'assistant' -%}{%- generation -%}"""
+        + turn
+        + """{{- '<|im_end|>' -}}{%- endgeneration -%}
+{%- else -%}"""
+        + turn
+        + """{{- '<|im_end|>' -}}{%- endif -%}{{- '\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"""
+    )
+
+
+_CALLS = "{%- for c in m.tool_calls or [] -%}{%- set f = c.function or c -%}"
+_TOOLS = "{%- for t in tools or [] -%}{{- t | tojson -}}{{- '\\n' -}}{%- endfor -%}"
+_RICH = {
+    # Arguments and content as templates take them, each with its own way to tell what is missing.
+    "tojson": _rich(
+        "{{- m.content or '' -}}"
+        + _CALLS
+        + "{{- '(' ~ f.name ~ ' ' -}}{{- f.arguments | tojson -}}{{- ')' -}}{%- endfor -%}",
+        _TOOLS,
+    ),
+    "concat": _rich(
+        "{{- m.content -}}" + _CALLS + "{{- '(' + f.name + ' ' + f.arguments + ')' -}}{%- endfor -%}", _TOOLS
+    ),
+    "items": _rich(
+        "{{- m.content -}}" + _CALLS + "{{- '(' ~ f.name -}}{%- for k, v in f.arguments | items -%}"
+        "{{- ' ' ~ k ~ '=' ~ v -}}{%- endfor -%}{{- ')' -}}{%- endfor -%}"
+    ),
+    "in": _rich(
+        "{%- if 'tool_calls' in m -%}{{- m.tool_calls | tojson -}}{%- endif -%}"
+        "{%- if 'content' in m -%}{{- m.content -}}{%- endif -%}"
+        "{%- if 'name' in m -%}{{- ' by ' ~ m.name -}}{%- endif -%}"
+    ),
+    "defined": _rich(
+        "{%- if m.tool_calls is defined -%}{{- m.tool_calls[0] | tojson -}}{%- else -%}{{- m.content -}}{%- endif -%}"
+        "{%- if m.tool_call_id is not none -%}{{- ' #' ~ m.tool_call_id -}}{%- endif -%}"
+    ),
+    "reasoning": _rich(
+        "{%- if m.reasoning_content -%}{{- '(think)' ~ m.reasoning_content ~ '(/think)' -}}{%- endif -%}"
+        "{{- m.content -}}"
+    ),
+    "thinking": _rich(
+        "{%- if m.thinking is defined -%}{{- '[' ~ m.thinking ~ ']' -}}{%- endif -%}{{- m.content or '' -}}"
+    ),
+    "parts": _rich(
+        "{%- if m.content is string -%}{{- m.content -}}{%- else -%}{%- for p in m.content -%}"
+        "{%- if p.type == 'text' -%}{{- p.text -}}{%- else -%}{{- '(' ~ p.type ~ ')' -}}{%- endif -%}"
+        "{%- if not loop.last -%}{{- ' ' -}}{%- endif -%}{%- endfor -%}{%- endif -%}"
+    ),
+    "whole": _rich("{{- m | tojson -}}", "{%- if tools is not none -%}{{- tools | tojson -}}{%- endif -%}"),
+}
+STYLES |= {name: Style(template, "<s>", "<|im_end|>", ("plain", "system", "tools")) for name, template in _RICH.items()}
+
 _PLAIN = [
     [("user", "What is 2 + 2?"), ("assistant", "It is 4.")],
     [("user", "  Hello,\n\nyou  "), ("assistant", " Good day! "), ("user", "日本?"), ("assistant", "はい 😀\nyes")],
@@ -227,6 +287,57 @@ def conversations(style: Style) -> list[dict[str, Any]]:
         told = [{"role": "tool", "content": "17 °C"}, {"role": "assistant", "content": "Mild."}]
         found.append({"messages": [asked, calls, *told], "tools": [_TOOL, _TOOL]})
     return found
+
+
+_ASKED = {"role": "user", "content": "list the files"}
+_SAID = {"role": "assistant", "content": "One file."}
+_LIST = {
+    "id": "c1",
+    "type": "function",
+    "function": {"name": "exec", "arguments": {"cmd": "ls", "deep": {"a": [1, "x"]}}},
+}
+_TEXT = {"id": "c1", "type": "function", "function": {"name": "exec", "arguments": '{"cmd": "ls"}'}}
+_ANSWER = {"role": "tool", "tool_call_id": "c1", "name": "exec", "content": "a.txt"}
+
+
+def _with_call(call: dict[str, Any], **content: Any) -> list[dict[str, Any]]:
+    return [_ASKED, {"role": "assistant", **content, "tool_calls": [call]}, _ANSWER, _SAID]
+
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "call, empty content": {"messages": _with_call(_LIST, content="")},
+    "call, null content": {"messages": _with_call(_LIST, content=None)},
+    "call, no content": {"messages": _with_call(_LIST)},
+    "call as text": {"messages": _with_call(_TEXT, content="")},
+    "call as text, null content": {"messages": _with_call(_TEXT, content=None)},
+    "bare call": {"messages": _with_call(_LIST["function"], content="Let me look.")},
+    "two calls": {
+        "messages": [_ASKED, {"role": "assistant", "content": "", "tool_calls": [_LIST, _LIST]}, _ANSWER, _SAID]
+    },
+    "null calls": {"messages": [{**_ASKED, "tool_calls": None}, {**_SAID, "tool_calls": None}]},
+    "null name": {"messages": [{**_ASKED, "name": None}, {**_SAID, "name": None, "tool_call_id": None}]},
+    "names": {"messages": [{**_ASKED, "name": "Ada"}, {**_SAID, "name": "Bob"}]},
+    "reasoning": {"messages": [_ASKED, {"role": "assistant", "reasoning": "hm", "content": "One file."}]},
+    "thinking": {"messages": [_ASKED, {**_SAID, "thinking": "hm"}]},
+    "reasoning_content": {"messages": [_ASKED, {**_SAID, "reasoning_content": "hm", "thinking": "no"}]},
+    "null reasoning": {"messages": [_ASKED, {**_SAID, "reasoning_content": None, "reasoning": "hm"}]},
+    "parts": {
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, _SAID]
+    },
+    "image part": {
+        "messages": [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "hi"}]}, _SAID]
+    },
+    "empty turns": {"messages": [{"role": "user", "content": ""}, {"role": "assistant", "content": ""}]},
+    "system only": {"messages": [{"role": "system", "content": "Be brief."}]},
+    "user last": {"messages": [_ASKED, _SAID, _ASKED]},
+    "tools": {"messages": _with_call(_LIST, content=""), "tools": [_TOOL]},
+    "two tools": {"messages": [_ASKED, _SAID], "tools": [_TOOL, {"type": "function", "function": {"name": "exec"}}]},
+    "null tools": {"messages": [_ASKED, _SAID], "tools": None},
+    "null in arguments": {
+        "messages": _with_call({"function": {"name": "f", "arguments": {"a": None, "b": 1}}}, content="")
+    },
+}
+"""Conversations in the shapes that data has, each a line of JSONL."""
 
 
 def write_tokenizer(base: Path, folder: Path, style: Style, template: str | None = None) -> Path:

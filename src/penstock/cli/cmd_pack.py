@@ -142,6 +142,7 @@ def command(
     if not as_json:
         _list_dropped(report)
         _list_unmasked(report)
+        _list_null_fields(report)
     emit(msgspec.to_builtins(report), as_json=as_json, text=lambda: _summary(report, seconds))
     end_unfinished(report.missing)
 
@@ -158,6 +159,15 @@ def _list_unmasked(report: PackReport) -> None:
         note(f"loss mask all 0: {one.file} line {one.line}: {one.reason}")
     if report.num_unmasked > len(report.unmasked):
         note(f"… and {report.num_unmasked - len(report.unmasked):,} more")
+
+
+def _list_null_fields(report: PackReport) -> None:
+    if report.null_fields:
+        names = ", ".join(report.null_fields[:_SHOWN]) + (", …" if len(report.null_fields) > _SHOWN else "")
+        note(
+            f"null fields of structs were dropped: {names}. A table gives every row the fields of all rows: "
+            "if a null is meant, store the arguments and schemas as JSON text"
+        )
 
 
 def _summary(report: PackReport, seconds: float) -> str:

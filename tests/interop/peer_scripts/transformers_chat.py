@@ -1,4 +1,4 @@
-"""What transformers makes of conversations: ids, and which of them an assistant says."""
+"""What transformers makes of conversations: ids, and which of them an assistant says; null for those that it refuses."""
 
 import json
 import os
@@ -8,19 +8,23 @@ os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
 import transformers
 
 
-def rendered(given):
-    tokenizer = transformers.AutoTokenizer.from_pretrained(given["tokenizer"])
-    found = []
-    for one in given["conversations"]:
+def rendered(case):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(case["tokenizer"])
+    return [one_rendered(tokenizer, row, case["marked"]) for row in case["conversations"]]
+
+
+def one_rendered(tokenizer, row, marked):
+    try:
         made = tokenizer.apply_chat_template(
-            one["messages"],
-            tools=one.get("tools"),
+            row["messages"],
+            tools=row.get("tools"),
             tokenize=True,
             return_dict=True,
-            return_assistant_tokens_mask=given["marked"],
+            return_assistant_tokens_mask=marked,
         )
-        found.append({"ids": made["input_ids"], "mask": made.get("assistant_masks")})
-    return found
+    except Exception:  # of the template, of any kind
+        return None
+    return {"ids": made["input_ids"], "mask": made.get("assistant_masks")}
 
 
 print(json.dumps([rendered(one) for one in json.loads(sys.argv[1])]))

@@ -463,6 +463,7 @@ def _unfinished(run: _Pass, books: Books, times: Sequence[float], missing: tuple
         dropped=tuple(books.dropped),
         num_unmasked=books.num_unmasked,
         unmasked=tuple(books.unmasked),
+        null_fields=tuple(sorted(books.null_fields)),
         engine=run.planned.engine,
         engine_note=run.planned.note,
         tasks=books.tasks,

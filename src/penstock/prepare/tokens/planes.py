@@ -102,6 +102,7 @@ class _Tally:
                 self.file, self.lines = piece.file, 0
             name = self.material.inputs[piece.file].name
             self.books.num_unmasked += piece.num_unmasked
+            self.books.null_fields.update(piece.null_fields)
             room = _LISTED - len(self.books.unmasked)
             found = (Dropped(name, self.lines + one.line + 1, one.reason) for one in piece.unmasked[:room])
             self.books.unmasked += found

@@ -18,6 +18,7 @@ from penstock.errors import ConfigError, Corrupt
 from penstock.formats.tables.arrow import EXTRA, arrow_faults, too_large
 from penstock.formats.tables.hf import HfBlocks, load_blocks
 from penstock.formats.tables.parquet import footer_extents
+from penstock.prepare.tokens.chat.normalize import NullFields
 from penstock.prepare.tokens.inputs import Kind
 from penstock.prepare.tokens.select import Selection
 from penstock.store.place import Place
@@ -39,7 +40,12 @@ class Table(Protocol):
 
 
 def table_lines(
-    source: Place, kind: Kind, start_bytes: int, stop_bytes: int, selection: Selection
+    source: Place,
+    kind: Kind,
+    start_bytes: int,
+    stop_bytes: int,
+    selection: Selection,
+    nulls: NullFields | None = None,
 ) -> Generator[tuple[int, bytes]]:
     """`(offset, lines)` of the groups that begin in a range: 512 rows at a time, as JSON.
 
@@ -51,10 +57,12 @@ def table_lines(
         kind: what it is.
         start_bytes, stop_bytes: the range.
         selection: tells the columns; all but binary ones where it may look at any.
+        nulls: of conversations, drops the null fields of structs and notes them.
 
     Raises:
         Corrupt: the file is damaged.
     """
+    nulls = nulls or NullFields()
     with open_table(source, kind) as table:
         keys = selection.columns(table.schema.names)
         if keys is None:
@@ -62,7 +70,8 @@ def table_lines(
         encode = msgspec.json.Encoder().encode_lines
         for group, offset_bytes in groups_in(table, source, start_bytes, stop_bytes):
             for batch in table.batches(group, keys):
-                lines = encode(batch.to_pylist())
+                rows = batch.to_pylist()
+                lines = encode(rows if selection.chat is None else list(map(nulls.drop, rows)))
                 yield offset_bytes, lines
                 offset_bytes += len(lines)
 

@@ -18,6 +18,7 @@ from penstock.errors import PenstockError, PrepareError
 from penstock.formats.jsonl.decompress import blocks_of, cut_stream
 from penstock.formats.jsonl.scan import LineRange, line_blocks
 from penstock.prepare.tokens.chat.mask import encode_spans
+from penstock.prepare.tokens.chat.normalize import NullFields
 from penstock.prepare.tokens.chat.render import Spans
 from penstock.prepare.tokens.documents import Texts
 from penstock.prepare.tokens.engines import Encoded, EngineName, TokenizersEngine, load_engine, load_reference
@@ -182,7 +183,7 @@ def _encode_part(job: Job, task: Task) -> Done:
         tally = _Tally(job, task, staged)
         for piece in task.pieces:
             tally.begin(piece)
-            for offset_bytes, block in _blocks(job, task, piece):
+            for offset_bytes, block in _blocks(job, task, piece, tally.nulls):
                 tally.add(offset_bytes, block)
                 if tally.bad is not None:
                     return Done(None, None, tally.bad, piece)
@@ -218,6 +219,7 @@ class _Tally:
     gaps: list[IntArray] = field(default_factory=list[IntArray])
     unmasked: list[BadLine] = field(default_factory=list[BadLine])
     num_unmasked: int = 0
+    nulls: NullFields = field(default_factory=NullFields)
 
     def __post_init__(self) -> None:
         self.reader = make_reader(self.job.field, stop_at_fault=not self.job.skip)
@@ -227,6 +229,7 @@ class _Tally:
         self.piece = PieceMeta(piece.file, -1, 0, "", 0, 0, 0, ())
         self.hasher = xxhash.xxh3_128()
         self.dropped, self.gaps, self.unmasked, self.num_unmasked = [], [], [], 0
+        self.nulls = NullFields()
 
     def add(self, offset_bytes: int, block: bytes) -> None:
         """Encode a run of whole lines of the piece, and append its tokens."""
@@ -270,6 +273,7 @@ class _Tally:
         digest, dropped, unmasked = self.hasher.hexdigest(), tuple(self.dropped), tuple(self.unmasked)
         gaps = np.concatenate(self.gaps).astype("<u4").tobytes() if self.gaps else b""
         notes: dict[str, Any] = {"digest": digest, "dropped": dropped, "gaps": gaps, "unmasked": unmasked}
+        notes["null_fields"] = tuple(sorted(self.nulls.names))
         self.pieces.append(replace(piece, start_bytes=start_bytes, **notes))
 
     def finish(self) -> tuple[PartName, PartMeta]:
@@ -409,13 +413,13 @@ def _starts(lines: list[bytes], places: list[int]) -> Iterator[tuple[int, int]]:
         yield place, offset_bytes
 
 
-def _blocks(job: Job, task: Task, piece: Piece) -> Iterator[tuple[int, bytes]]:
+def _blocks(job: Job, task: Task, piece: Piece, nulls: NullFields | None = None) -> Iterator[tuple[int, bytes]]:
     """`(offset, whole lines)` of a piece, about 1 MiB at a time; all of a file that is one document."""
     place = piece.place
     if task.lines is not None:
         yield from _in_blocks(task.lines.offset_bytes, task.lines.data)
     elif piece.kind in TABLES:
-        yield from table_lines(place, piece.kind, piece.start_bytes, piece.stop_bytes, job.selection)
+        yield from table_lines(place, piece.kind, piece.start_bytes, piece.stop_bytes, job.selection, nulls)
     elif piece.compression != "none":
         whole = piece.kind == "whole"
         for offset_bytes, data, _ in cut_stream(place, piece.compression, _ALL if whole else job.task_bytes):

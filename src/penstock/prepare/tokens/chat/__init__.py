@@ -2,5 +2,5 @@
 
 `template.py` what is found beside a tokenizer · `sandbox.py` the jinja2 environment · `render.py` a conversation → its
 text and the parts that are generated · `reader.py` lines of JSON → texts · `rows.py` rows → conversations ·
-`mask.py` characters → tokens.
+`normalize.py` messages as templates get them · `mask.py` characters → tokens.
 """

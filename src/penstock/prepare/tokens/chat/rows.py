@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from penstock._naming import nearest
+from penstock.prepare.tokens.chat.normalize import normalize_message
 from penstock.prepare.tokens.chat.render import ASSISTANT, Conversation, UnusableError
 from penstock.prepare.tokens.documents import KINDS, Fault, KeyPath, value_at
 
@@ -56,7 +57,7 @@ def conversation_of(row: Any, path: KeyPath, chars: int) -> Conversation:
     untrained: set[int] = set()
     for index, value in enumerate(cast(list[Any], messages)):
         message, is_trained = _take_marks(index + 1, value)
-        checked.append(_checked(index + 1, message))
+        checked.append(normalize_message(_checked(index + 1, message)))
         if is_trained is False:
             untrained.add(index)
         elif is_trained and message["role"] != ASSISTANT:
@@ -117,7 +118,7 @@ def _checked(number: int, message: dict[str, Any]) -> dict[str, Any]:
         )
     if not isinstance(content, str | list | None):
         raise UnusableError(f"message {number} has a content that is {KINDS[type(content)]}, not text")
-    if content is None and len(message) < 2 + ("content" in message):
+    if content is None and sum(value is not None for value in message.values()) < 2:
         raise UnusableError(f"message {number} has no content{_keys(message)}")
     return message
 
