@@ -8,7 +8,8 @@ from typing import Any
 
 import peers
 import pytest
-from tests.prepare.chat_styles import STYLES, conversations, write_tokenizer
+from chat_goldens import render_shapes
+from tests.prepare.chat_styles import STYLES, conversations, read_goldens, write_tokenizer
 
 import penstock as ps
 
@@ -63,3 +64,8 @@ def test_chat_styles(name: str, marked: bool, told: dict[str, dict[str, Any]], t
 def test_goldens_are_what_transformers_tells(told: dict[str, dict[str, Any]]) -> None:
     expected = {name: told[f"{name}-True"]["found"] for name in STYLES}
     assert json.loads((GOLDEN / "chat" / "expected.json").read_text()) == expected
+
+
+def test_goldens_of_shapes_are_what_transformers_tells(tmp_path: Path) -> None:
+    """`tests/prepare/tokens/test_chat_parity.py` compares `pack` with them; `chat_goldens.py` writes them again."""
+    assert read_goldens(GOLDEN) == render_shapes(tmp_path)

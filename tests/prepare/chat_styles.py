@@ -260,9 +260,15 @@ _RICH = {
         "{%- if p.type == 'text' -%}{{- p.text -}}{%- else -%}{{- '(' ~ p.type ~ ')' -}}{%- endif -%}"
         "{%- if not loop.last -%}{{- ' ' -}}{%- endif -%}{%- endfor -%}{%- endif -%}"
     ),
-    "whole": _rich("{{- m | tojson -}}", "{%- if tools is not none -%}{{- tools | tojson -}}{%- endif -%}"),
+    "whole": _rich(
+        "{{- m | tojson(sort_keys=true) -}}",
+        "{%- if tools is not none -%}{{- tools | tojson(sort_keys=true) -}}{%- endif -%}",
+    ),
 }
-STYLES |= {name: Style(template, "<s>", "<|im_end|>", ("plain", "system", "tools")) for name, template in _RICH.items()}
+ALL_STYLES = STYLES | {
+    name: Style(template, "<s>", "<|im_end|>", ("plain", "system", "tools")) for name, template in _RICH.items()
+}
+"""With styles that differ in how they read messages, for `SHAPES`."""
 
 _PLAIN = [
     [("user", "What is 2 + 2?"), ("assistant", "It is 4.")],
@@ -294,7 +300,7 @@ _SAID = {"role": "assistant", "content": "One file."}
 _LIST = {
     "id": "c1",
     "type": "function",
-    "function": {"name": "exec", "arguments": {"cmd": "ls", "deep": {"a": [1, "x"]}}},
+    "function": {"name": "exec", "arguments": {"cmd": "ls", "deep": {"a": [1, 2], "b": "x"}}},
 }
 _TEXT = {"id": "c1", "type": "function", "function": {"name": "exec", "arguments": '{"cmd": "ls"}'}}
 _ANSWER = {"role": "tool", "tool_call_id": "c1", "name": "exec", "content": "a.txt"}
@@ -302,6 +308,10 @@ _ANSWER = {"role": "tool", "tool_call_id": "c1", "name": "exec", "content": "a.t
 
 def _with_call(call: dict[str, Any], **content: Any) -> list[dict[str, Any]]:
     return [_ASKED, {"role": "assistant", **content, "tool_calls": [call]}, _ANSWER, _SAID]
+
+
+def _part(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
 
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -321,12 +331,11 @@ SHAPES: dict[str, dict[str, Any]] = {
     "thinking": {"messages": [_ASKED, {**_SAID, "thinking": "hm"}]},
     "reasoning_content": {"messages": [_ASKED, {**_SAID, "reasoning_content": "hm", "thinking": "no"}]},
     "null reasoning": {"messages": [_ASKED, {**_SAID, "reasoning_content": None, "reasoning": "hm"}]},
-    "parts": {
-        "messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, _SAID]
-    },
+    "parts": {"messages": [{"role": "user", "content": [_part("a"), _part("b")]}, {**_SAID, "content": [_part("c")]}]},
     "image part": {
-        "messages": [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "hi"}]}, _SAID]
+        "messages": [{"role": "user", "content": [{"type": "image"}, _part("hi")]}, {**_SAID, "content": [_part("c")]}]
     },
+    "parts and text": {"messages": [{"role": "user", "content": [_part("a"), _part("b")]}, _SAID]},
     "empty turns": {"messages": [{"role": "user", "content": ""}, {"role": "assistant", "content": ""}]},
     "system only": {"messages": [{"role": "system", "content": "Be brief."}]},
     "user last": {"messages": [_ASKED, _SAID, _ASKED]},
@@ -368,3 +377,24 @@ def write_tokenizer(base: Path, folder: Path, style: Style, template: str | None
     config |= {"chat_template": style.template if template is None else template}
     (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
     return folder
+
+
+def read_goldens(golden: Path) -> dict[str, list[dict[str, Any] | None]]:
+    """Style → ids and mask that transformers gives each of `SHAPES`; None for one that it refuses."""
+    found = json.loads((golden / "chat" / "shapes.json").read_text())
+    return {
+        name: [
+            None if one is None else {"ids": one["ids"], "mask": [int(value) for value in one["mask"]]}
+            for one in answers
+        ]
+        for name, answers in found.items()
+    }
+
+
+def goldens_text(answers: dict[str, list[dict[str, Any] | None]]) -> str:
+    """The text of the file of goldens, a line per style; the inverse of `read_goldens`."""
+    lines = []
+    for name, found in answers.items():
+        short = [None if one is None else {"ids": one["ids"], "mask": "".join(map(str, one["mask"]))} for one in found]
+        lines.append(f"{json.dumps(name)}: {json.dumps(short, separators=(',', ':'))}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -1,4 +1,4 @@
-"""What transformers makes of conversations: ids, and which of them an assistant says; null for those that it refuses."""
+"""What transformers makes of conversations: ids, and which an assistant says; null for those that it refuses."""
 
 import json
 import os
