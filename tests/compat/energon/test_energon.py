@@ -429,6 +429,46 @@ def test_in_validation_what_fails_is_not_valid() -> None:
     assert len(keys_of_valid) == len(set(keys_of_valid)) == 17
 
 
+class FailsOnAll(Texts):
+    @en.stateless
+    def encode_sample(self, sample: Any) -> Any:
+        raise ValueError(f"no image in {sample.__key__}")
+
+
+def test_a_pass_whose_samples_all_fail_is_an_error() -> None:
+    """The 20 samples of `ds_a` are fewer than the 100 failures in a row that are tolerated."""
+    ld = en.get_loader(_val("ds_a", FailsOnAll(), "train", config(global_error_handler=lambda *_: None), batch_size=4))
+    with pytest.raises(
+        en.FatalSampleError, match=r"no sample is left.* 20 that failed.*ds_a.*no image in s0"
+    ) as caught:
+        list(ld)
+    assert "encode_sample" in str(caught.value)
+
+
+@pytest.mark.parametrize("lanes", [None, 1])
+def test_a_dataset_of_a_blend_whose_samples_all_fail_is_an_error(lanes: int | None) -> None:
+    class FailsOnOne(Texts):
+        @en.stateless(failure_tolerance=5)
+        def encode_sample(self, sample: Any) -> Any:
+            if str(sample.__sources__[0].dataset_path).endswith("ds_b"):
+                raise ValueError(sample.__key__)
+            return sample
+
+    wc = config(global_error_handler=lambda *_: None)
+    ld = en.get_loader(train(FailsOnOne(), path="mds/blend.yaml", batch_size=1, lanes=lanes, wc=wc))
+    with pytest.raises(en.FatalSampleError, match="ds_b: encode_sample failed 5 times in a row"):
+        list(islice(ld, 1000))
+
+
+def test_a_pass_whose_samples_are_all_skipped_is_empty() -> None:
+    class SkipsAll(Texts):
+        @en.stateless
+        def encode_sample(self, sample: Any) -> Any:
+            raise en.SkipSample
+
+    assert list(en.get_loader(_val("ds_a", SkipsAll(), "train", batch_size=4))) == []
+
+
 def test_a_handler_may_end_the_run_and_so_do_failures_in_a_row() -> None:
     class Broken(Texts):
         @en.stateless(failure_tolerance=3)

@@ -1,4 +1,4 @@
-"""Counts samples that functions skip or fail on, and ends the run where too many fail."""
+"""Count samples that functions skip or fail on, and end the run if too many fail."""
 
 from __future__ import annotations
 
@@ -14,26 +14,29 @@ from penstock.errors import FormatError
 
 
 class Failures:
-    """Counts samples that were skipped or failed, calls the handler, and ends the run where too many fail in a row.
+    """Counts of skipped and failed samples; ends the run if too many of one source fail in a row.
 
     Attributes:
-        counts: what → how many samples: `"skipped"`, and the name of each stage that failed.
-        in_a_row: stage → how many samples failed in it one after another; empty where none did.
+        counts: `"skipped"`, or the name of a stage → number of samples.
+        in_a_row: stage and dataset → number of samples that failed one after another. Datasets count separately, so
+            that a dataset whose samples all fail ends the run however many others are blended with it.
+        first: description of the first failure, or None.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
         self._lock = threading.Lock()
-        self.in_a_row: Counter[str] = Counter()
+        self.in_a_row: Counter[tuple[str, str | None]] = Counter()
+        self.first: str | None = None
         self.counts: Counter[str] = Counter()
 
     def __reduce__(self) -> tuple[object, ...]:
         return (Failures, (self._config,))
 
-    def passed(self, stage: str) -> None:
-        """A sample came through a stage."""
+    def passed(self, stage: str, sample: Any) -> None:
+        """Reset the count of failures in a row of the dataset that `sample` comes from."""
         if self.in_a_row:
-            self.in_a_row.pop(stage, None)
+            self.in_a_row.pop((stage, _dataset_of(sample)), None)
 
     def skipped(self) -> None:
         """A function skipped a sample."""
@@ -46,15 +49,41 @@ class Failures:
         Raises:
             FatalSampleError: it is one too many in a row.
         """
+        dataset = _dataset_of(sample)
         with self._lock:
             self.counts[stage] += 1
-            self.in_a_row[stage] += 1
-            in_a_row = self.in_a_row[stage]
+            self.in_a_row[stage, dataset] += 1
+            in_a_row = self.in_a_row[stage, dataset]
+            if self.first is None:
+                self.first = f"{f'{dataset}: ' if dataset else ''}{stage}: {said(error)}"
         self._config.global_error_handler(error, sample, sources_of(sample))
         if tolerance and in_a_row >= tolerance:
             raise FatalSampleError(
-                f"{stage} failed {in_a_row} times in a row", found=said(error), hint="Look at the function or the data"
+                f"{stage} failed {in_a_row} times in a row",
+                path=dataset,
+                found=said(error),
+                hint="Look at the function or the data",
             ) from error
+
+    def require_any_passed(self) -> None:
+        """Raise an error at the end of a pass without samples, if that is because samples failed.
+
+        Raises:
+            FatalSampleError: naming the number of failures, and the first one.
+        """
+        failed = self.counts.total() - self.counts["skipped"]
+        if failed:
+            raise FatalSampleError(
+                "no sample is left of this pass",
+                found=f"{failed:,} that failed, first {self.first}",
+                hint="Look at the function or the data",
+            )
+
+
+def _dataset_of(sample: Any) -> str | None:
+    """Return the path of the first dataset that a sample, or a list of them, comes from, if it is known."""
+    sources = sources_of(sample)
+    return str(sources[0].dataset_path) if sources else None
 
 
 def lost(failures: Failures, stage: str, error: Exception, sample: Any, tolerance: int | None) -> None:

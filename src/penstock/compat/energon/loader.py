@@ -16,6 +16,7 @@ from penstock._optional import require
 from penstock._secrets import logger
 from penstock.compat.energon.build import EnergonDataset
 from penstock.compat.energon.encoded import SAMPLE, Encoded
+from penstock.compat.energon.failures import Failures
 from penstock.compat.energon.maker import BatchMaker, read_key
 from penstock.compat.energon.pulled import Group
 from penstock.compat.energon.reading import Ahead, Reading
@@ -132,6 +133,8 @@ class SavableDataLoader:
             try:
                 batch, valid = self._reading.next() if self._watch is None else self._watch(self._reading.next)
             except StopIteration:
+                if not self._handed and not isinstance(self._reading, Walked):
+                    self._failures.require_any_passed()
                 break
             if not len(valid):
                 continue  # all of its samples were skipped or failed, and there is no other rank to keep step with
@@ -287,9 +290,13 @@ class SavableDataLoader:
     @property
     def failures(self) -> dict[str, int]:
         """Samples that were skipped (`"skipped"`) or failed, by stage, so far; of processes it is not known."""
+        return dict(self._failures.counts)
+
+    @property
+    def _failures(self) -> Failures:
         data = self._plain.data
         work: Any = data.children()["stream"] if isinstance(data, Lanes) else data
-        return dict(work.work.failures.counts)
+        return work.work.failures
 
     @property
     def loader(self) -> Loader:

@@ -141,8 +141,7 @@ class Work:
         except Exception as error:
             self._lost("cook", error, sample, self.tolerance)
             return ()
-        if self.failures.in_a_row:
-            self.failures.passed("cook")
+        self.failures.passed("cook", sample)
         if made is None:
             return ()
         for step in self._steps:
@@ -196,7 +195,7 @@ class Work:
             made = self._cooked(sample)
             outputs: Iterator[Any] = made if isinstance(made, GeneratorType) else iter(() if made is None else (made,))
             for number, one in enumerate(outputs):
-                self.failures.passed("cook")
+                self.failures.passed("cook", sample)
                 if outputs is made:
                     set_restore_key(one, ("output", number, key))
                 yield one
@@ -213,7 +212,7 @@ class Work:
             found = fn(sample)
             outputs: Iterator[Any] = found if isinstance(found, GeneratorType) else iter((found,))
             for number, one in enumerate(outputs):
-                self.failures.passed(fn.__name__)
+                self.failures.passed(fn.__name__, sample)
                 if outputs is found:
                     set_restore_key(one, ("output", number, key))
                 yield one
@@ -228,7 +227,7 @@ class Work:
         except Exception as error:
             self._lost(fn.__name__, error, sample, getattr(fn, "__failure_tolerance__", self.tolerance))
             return ()
-        self.failures.passed(fn.__name__)
+        self.failures.passed(fn.__name__, sample)
         if len(made) > 1:
             _number_all(made, key)
         return made

@@ -126,13 +126,13 @@ class Calls:
             yield one
 
     def _called(self, argument: Any) -> Iterator[Any]:
+        sample = argument[0] if isinstance(argument, list) and argument else argument
         try:
             found = self._function(argument)
             for one in found if isinstance(found, GeneratorType) else (found,):
-                self._failures.passed(self.name)
+                self._failures.passed(self.name, sample)
                 yield one
         except Exception as error:
-            sample = argument[0] if isinstance(argument, list) and argument else argument
             lost(self._failures, self.name, error, sample, self._tolerance)
 
 

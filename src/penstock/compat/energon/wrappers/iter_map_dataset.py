@@ -70,7 +70,7 @@ class IterMapDataset(BaseWrapperDataset[T_sample]):
                     made += 1
                     if made <= skipping:
                         continue
-                    self._failures.passed(name_of(self.iter_map_fn))
+                    self._failures.passed(name_of(self.iter_map_fn), last)
                     yield one, (before, made) if self.stateless_iter_fn else Unsavable(name_of(self.iter_map_fn))
                 break
             except Exception as error:
