@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from penstock._index import as_index
 from penstock._secrets import logger
 from penstock.compat.modalities.bases import Dataset
+from penstock.compat.modalities.line_index import write_index
 from penstock.compat.unused import refuse_overrides
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.formats.jsonl.index import load_lines
-from penstock.prepare.raw import IndexReport, build_index
+from penstock.prepare.raw import build_index
 from penstock.prepare.tokens.select import make_reader, select
 from penstock.store.exclude_list import require_no_list
 from penstock.store.local import LocalStore
@@ -26,23 +26,6 @@ _TAKEN = "another run is writing this output"
 _WAIT_S = 3600.0
 _LOOK_S = 0.2
 _SHOWN_LINES = 10
-
-
-class FaultyLine(Corrupt, ValueError):
-    """A line that is no JSON: the original's `ValueError`."""
-
-
-def write_index(
-    path: Path, target: Path, *, drops: bool = False, overwrite: bool, progress: Callable[[int], None] | None = None
-) -> IndexReport:
-    """The index of a JSONL file; raises `FaultyLine` at a line that is no JSON, unless such lines are dropped."""
-    try:
-        on_error = "skip" if drops else "raise"
-        return build_index(path, target, on_error=on_error, overwrite=overwrite, progress=progress)
-    except Corrupt as error:
-        raise FaultyLine(
-            error.what, path=error.path, offset_bytes=error.offset_bytes, found=error.found, hint=error.hint
-        ) from error
 
 
 class IndexGenerator:

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.compat.modalities.lines import write_index
-from penstock.compat.modalities.packed import EmbeddedStreamData
+from penstock.compat.modalities.embedded import EmbeddedStreamData
+from penstock.compat.modalities.line_index import write_index
 from penstock.compat.unused import say_unused
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats import files_at, get_format

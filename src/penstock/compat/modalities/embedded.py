@@ -1,0 +1,65 @@
+"""Modalities' reader of the bytes of a packed file. The command line imports it, so it doesn't import torch."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import ConfigError
+from penstock.formats._manifest import side_path
+from penstock.formats.tokens.pbin.index import read_index
+from penstock.formats.tokens.pbin.layout import Problem, find_layout
+from penstock.store.exclude_list import require_no_list
+from penstock.store.local import LocalStore
+from penstock.store.resolve import local_path
+
+
+class EmbeddedStreamData:
+    """Header, tokens as bytes, and index of a packed file.
+
+    Attributes:
+        path: of the file.
+        data_len: length of the tokens in bytes.
+        token_size_in_bytes: 1, 2 or 4.
+        data: uint8[data_len], mapped read-only, as they are stored.
+
+    Args:
+        data_path: the file.
+        load_index: read the index, too.
+
+    Raises:
+        NotFound: no such file.
+        FormatError: the file is damaged.
+    """
+
+    DATA_SECTION_LENGTH_IN_BYTES = 8
+    TOKEN_SIZE_DESCRIPTOR_LENGTH_IN_BYTES = 4
+    HEADER_SIZE_IN_BYTES = DATA_SECTION_LENGTH_IN_BYTES + TOKEN_SIZE_DESCRIPTOR_LENGTH_IN_BYTES
+
+    def __init__(self, data_path: str | os.PathLike[str], load_index: bool | None = True) -> None:
+        store, path = LocalStore(), local_path(data_path, "a packed file of Modalities")
+        require_no_list(store, side_path(path), "the bytes of all documents can be seen here")
+        geometry = find_layout(store, path)
+        if isinstance(geometry, Problem):
+            raise geometry.error(path)
+        self.path = path
+        self.data_len = geometry.data_bytes
+        self.token_size_in_bytes = geometry.token_bytes
+        self.data: NDArray[np.uint8] = store.mmap(path)[geometry.layout.header_bytes : geometry.index_start_bytes]
+        self._index: list[tuple[int, int]] | None = None
+        if load_index:
+            pairs = read_index(store, path, geometry)
+            self._index = list(zip(*pairs.T.tolist(), strict=True))
+
+    @property
+    def index_base(self) -> list[tuple[int, int]]:
+        """`(offset, length)` in bytes of each document, from the first token, as the file has them.
+
+        Raises:
+            ConfigError: made with `load_index=False`.
+        """
+        if self._index is None:
+            raise ConfigError("the index was not loaded", hint="Pass load_index=True")
+        return self._index
