@@ -284,7 +284,8 @@ class OpenOptions:
     opened: a format needs neither. So are `tokens_column`, the column of rows that holds documents of ids, and
     `tokens_dtype`, that of ids in bytes. `one_document` says that nothing tells where documents are: they end at
     `eos_id`, or all is one; formats take it whose traits say that they may be `borderless`. `planes`: `"auto"` for
-    those that lie beside tokens, None to leave them behind. `decode` is `"uint8"` for images as arrays.
+    those that lie beside tokens, None to leave them behind. `decode` is `"uint8"` for images as arrays,
+    or `"uint8-0.2"` for the pixels of version 0.2.
     """
 
     split: str | None = None

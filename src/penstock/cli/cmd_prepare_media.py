@@ -58,10 +58,14 @@ def command(path: str, as_json: bool, show_progress: bool, tmp_path: str | None,
             progress=(lambda done, total: advance(done, total=total)) if show_progress else None,
         )
     if not as_json:
+        from penstock.codec.upright import PIXELS
+
         for one in summary.problems[:_SHOWN]:
             note(f"warning: {one.name}: {one.what}")
         if len(summary.problems) > _SHOWN:
             note(f"… and {len(summary.problems) - _SHOWN:,} more; --json lists them all")
+        for trait, count in summary.traits.items():
+            note(f'{count:,} images have {trait}: decode="uint8" {PIXELS[trait]}')
     share = "" if summary.part is None else f"part {summary.part[0]} of {summary.part[1]}: "
     text = (
         f"{summary.path}: {share}metadata of {summary.num_rows:,} media; "

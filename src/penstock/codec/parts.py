@@ -46,6 +46,7 @@ from penstock.codec.image_header import ImageMetadata, read_image_header
 from penstock.codec.media_bytes import media_bytes
 from penstock.codec.plain_pickles import decode_plain_pickle
 from penstock.codec.tensor_files import decode_tensor_file
+from penstock.codec.upright import file_orientation, turn, upright_rgb
 from penstock.errors import ConfigError, Corrupt, MissingExtra, PenstockError, TooLarge, Truncated, UnsafeData
 
 _IMAGE_NAMES = (
@@ -67,7 +68,9 @@ IMAGE_KINDS = {
 }
 """`image=` → library (none is numpy), Pillow's mode, and `8` for uint8; else float32 in [0, 1]."""
 
-_ARRAYS = {"uint8": "rgb8"}
+AVIF_SUFFIXES = frozenset(("avif", "avifs"))
+"""Images that Energon leaves as bytes."""
+
 
 NO_PART = 'None stands for a part that is not there; the null of JSON is given as b"null"'
 """The hint of writers for a sample without a part."""
@@ -87,6 +90,8 @@ class DecodeOptions:
     """How parts are decoded.
 
     Attributes:
+        upright: with `image="rgb8"`, scale 16-bit images to 8 bits and apply EXIF orientation, as `decode="uint8"`
+            does; otherwise pixels are those of Energon, which are Pillow's.
         image: `l8 rgb8 rgba8 l rgb rgba`: numpy, [height, width] or [height, width, channels], uint8 or float32 in
             [0, 1]; `torchl8 …`: the same as tensors [channels, height, width]; `pill pil pilrgb pilrgba`: Pillow's.
         trust: let pickles run their code.
@@ -107,14 +112,18 @@ class DecodeOptions:
     sound: bool = False
     media: Callable[[Any], Any] | None = None
     refuse_late: bool = False
+    upright: bool = False
 
     def __post_init__(self) -> None:
         if self.image not in IMAGE_KINDS:
             raise ConfigError("no such way to decode images", found=self.image, expected=" | ".join(IMAGE_KINDS))
 
 
-def image_kind(decode: str | None) -> str | None:
-    """`DecodeOptions.image` for the `decode=` of `penstock.open`, None for None; raises `ConfigError`."""
+_ARRAYS = {"uint8": DecodeOptions("rgb8", upright=True), "uint8-0.2": DecodeOptions("rgb8")}
+
+
+def array_options(decode: str | None) -> DecodeOptions | None:
+    """Options for the `decode=` of `penstock.open`, None for None; raises `ConfigError`."""
     if decode is not None and decode not in _ARRAYS:
         raise ConfigError("no such way to decode images", found=f"decode={decode!r}", expected=" | ".join(_ARRAYS))
     return None if decode is None else _ARRAYS[decode]
@@ -339,13 +348,15 @@ def _pixels_of(data: bytes, metadata: ImageMetadata, how: DecodeOptions) -> Any:
     is_plain = metadata.format == "JPEG" and metadata.mode in ("RGB", "L")
     fast = _jpeg_pixels(data) if is_plain and mode == "rgb" and library != "pil" else None
     if fast is not None:
-        return _as_asked(fast, bits, library)
+        return _as_asked(turn(fast, file_orientation(data)) if how.upright else fast, bits, library)
     pillow = require("PIL.Image", extra="media")
     try:
         with pillow.open(io.BytesIO(data)) as file:
             file.load()
+            if how.upright:
+                return upright_rgb(file)
             image = file.convert(mode.upper())
-    except MemoryError:
+    except (MemoryError, PenstockError):
         raise
     except pillow.DecompressionBombError as error:
         raise TooLarge("an image is larger than allowed", found=str(error)) from None

@@ -205,7 +205,7 @@ def open_source(
     columns: list[str] | tuple[str, ...] | None = None, read: ReadMode = "auto", validate_hash: str | None = None,
     follow_links: bool = False, excludes: str | os.PathLike[str] | ExcludeList | None = None,
     mask_tokens: int | None = None, tokens_column: str | None = None, tokens_dtype: str | None = None,
-    one_document: bool = False, planes: str | None = "auto", decode: Literal["uint8"] | None = None,
+    one_document: bool = False, planes: str | None = "auto", decode: Literal["uint8", "uint8-0.2"] | None = None,
 ) -> Source[Sample]:  # fmt: skip
     """Open a dataset in any known format.
 
@@ -237,7 +237,8 @@ def open_source(
         one_document: rows, or raw tokens, tell no borders: documents end at each `eos_id`, or all is one.
         planes: None leaves the planes of tokens, such as loss masks, behind.
         decode: `"uint8"`: images as uint8[height, width, 3] in RGB, so that those of one size are one array of a batch;
-            by default Pillow's, or as a `dataset.yaml` says.
+            16-bit images are scaled, EXIF orientation is applied, and alpha is dropped. `"uint8-0.2"`: the pixels of
+            version 0.2. By default Pillow's images, or as a `dataset.yaml` says.
 
     Raises:
         NotFound: nothing is at `path`, or `excludes`.

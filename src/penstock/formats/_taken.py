@@ -55,9 +55,9 @@ def _require_planes_read(chosen: Format, path: str, options: OpenOptions) -> Non
 
 
 def _require_arrays(path: str, options: OpenOptions) -> None:
-    from penstock.codec.parts import image_kind  # with what it imports, only where it is asked for
+    from penstock.codec.parts import array_options  # with what it imports, only where it is asked for
 
-    image_kind(options.decode)
+    array_options(options.decode)
     if options.raw:
         what = "raw is samples as stored bytes, and decode images as arrays"
         raise ConfigError(what, path=path, hint="Leave one out")

@@ -45,10 +45,11 @@ _REMAKE = "Make it again: `penstock prepare-media`"
 
 @dataclass(frozen=True, slots=True)
 class MediaRow:
-    """What is known of one file: its full name, and its metadata."""
+    """What is known of one file: its full name, its metadata, and traits of images that no index holds."""
 
     name: str
     metadata: MediaMetadata
+    traits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ import numpy as np
 
 from penstock._secrets import logger
 from penstock.abc import Executor
+from penstock.codec.upright import PIXELS
 from penstock.formats.samples import media_index
 from penstock.formats.samples.sqlite import connect, system_errors
 from penstock.formats.samples.webdataset.key_index import KEYS, entries_of, read_run, sorted_entries, write_keys
@@ -83,6 +84,7 @@ class GroupRun:
     problems: tuple[str, ...]
     linked: Mapping[str, Rows]
     ignored: tuple[Mapping[str, int], ...]
+    traits: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,7 @@ def run_task(group: Group) -> GroupRun:
     problems: list[str] = []
     linked: dict[str, Rows] = {}
     ignored: list[Mapping[str, int]] = []
+    traits: Counter[str] = Counter()
     size_bytes, unsafe = 0, None
     with scratch(group.scratch.folder()) as here, ExitStack() as stack:
         path = f"{here}/{SQLITE}"
@@ -162,6 +165,7 @@ def run_task(group: Group) -> GroupRun:
             problems += part.problems
             linked[shard] = part.linked
             ignored.append(part.ignored)
+            traits.update(part.traits)
             odd = next((key for key in table.keys if key.startswith("/") or ".." in key.split("/")), None)
             unsafe = unsafe or (None if odd is None else f"{odd!r} in {shard}")
             if builder is not None:
@@ -171,7 +175,7 @@ def run_task(group: Group) -> GroupRun:
             builder.end_run()
             size_bytes = place_of(path).store.size(path)
             put_local_file(group.scratch.store, path, group.run(SQLITE).path)
-    return GroupRun(group, tuple(digests), size_bytes, unsafe, tuple(problems), linked, tuple(ignored))
+    return GroupRun(group, tuple(digests), size_bytes, unsafe, tuple(problems), linked, tuple(ignored), dict(traits))
 
 
 def publish_task(group: Group) -> list[str]:
@@ -230,6 +234,10 @@ def _oddities(runs: Sequence[GroupRun]) -> list[str]:
             f"names that leave the folder, such as {unsafe}: they are keys like any other here, and refused where "
             "files are made of them"
         )
+    traits: Counter[str] = Counter()
+    for run in runs:
+        traits.update(run.traits)
+    found += [f'{count:,} images have {trait}: decode="uint8" {PIXELS[trait]}' for trait, count in traits.items()]
     problems = [text for run in runs for text in run.problems]
     found += [f"media without metadata, or damaged: {text}" for text in problems[:_MOST_PROBLEMS]]
     if len(problems) > _MOST_PROBLEMS:

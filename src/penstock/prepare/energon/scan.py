@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -60,6 +61,7 @@ class ShardPart(msgspec.Struct, array_like=True):
     problems: list[str]
     linked: Rows = []
     ignored: dict[str, int] = {}
+    traits: dict[str, int] = {}
 
     def rows(self) -> list[MediaRow]:
         """The rows of its media."""
@@ -98,7 +100,9 @@ def scan_task(task: ShardTask) -> PartName:
     problems = [f"{task.shard}: {one.name}: {one.what}" for one in found if isinstance(one, MediaProblem)]
     if state_of(file) != before:
         raise PrepareError("a shard changed while it was read", path=file.path, hint="Prepare it when it is complete")
-    part = ShardPart(encode_table(table), rows, problems, linked_rows(table.linked), dict(table.ignored))
+    traits = Counter(trait for row in found if isinstance(row, MediaRow) for trait in row.traits)
+    linked = linked_rows(table.linked)
+    part = ShardPart(encode_table(table), rows, problems, linked, dict(table.ignored), dict(traits))
     data = msgspec.msgpack.encode(part)
     counts = {"documents": table.num_samples, "tokens": len(table.part_names), "num_dropped": len(problems)}
     return put_part(task.parts, task.number, data, **counts)

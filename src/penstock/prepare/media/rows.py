@@ -21,6 +21,7 @@ from penstock.codec.av_header import read_av_header
 from penstock.codec.image_header import read_image_header
 from penstock.codec.media_bytes import HEAD_BYTES, MediaBytes
 from penstock.codec.parts import DecodeOptions, decode_image
+from penstock.codec.upright import pixel_traits
 from penstock.errors import ConfigError, PenstockError
 from penstock.formats.samples.media_index import MediaFilter, MediaRow
 from penstock.formats.samples.webdataset.shards import ShardTable
@@ -161,7 +162,8 @@ def read_media(
     try:
         metadata = _metadata(kind, media, exact)
         if metadata is not None:
-            yield MediaRow(name, metadata)
+            traits = pixel_traits(media, metadata) if isinstance(metadata, ImageMetadata) else ()
+            yield MediaRow(name, metadata, tuple(traits))
             if not exact and isinstance(metadata, ImageMetadata) and _is_cut(media, metadata.format):
                 yield MediaProblem(name, f"it does not end as a {metadata.format} does: it may be cut short")
         elif named is not None:

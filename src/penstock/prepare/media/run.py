@@ -9,8 +9,10 @@ is killed leaves the old one; the next run goes on with the rows that it has, in
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -24,7 +26,7 @@ from penstock.prepare.media.index import MediaIndex, content_digest, make_index,
 from penstock.prepare.media.rows import MediaProblem, may_hold, media_filter
 from penstock.prepare.media.seen import Seen
 from penstock.prepare.media.share import drop_outdated, take_part
-from penstock.prepare.media.tasks import FILES_A_TASK, Job, Task, cut_tasks, read_part, run_job
+from penstock.prepare.media.tasks import FILES_A_TASK, Job, Part, Task, cut_tasks, read_part, run_job
 from penstock.prepare.media.units import Unit, folder_units, newest, tar_units
 from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed
@@ -55,6 +57,8 @@ class MediaSummary:
         problems: files that can't be read or seem to be cut short, of those that were read.
         part: which share of the work this is about, which reads and writes no index; None for all of it.
         missing: the shares of which something is missing, where no work was to be done.
+        traits: images that were read and that decoders may treat differently → how many: those with 16 bits per
+            channel, an EXIF orientation or an alpha channel.
     """
 
     path: str
@@ -64,6 +68,7 @@ class MediaSummary:
     problems: tuple[MediaProblem, ...]
     part: tuple[int, int] | None = None
     missing: tuple[int, ...] = ()
+    traits: Mapping[str, int] = dataclasses.field(default_factory=dict[str, int])
 
 
 def prepare_media(
@@ -256,10 +261,19 @@ def _finish(files: _Files, work: SharedWork, names: Mapping[int, PartName]) -> M
     units, known, old = files.units, files.known, files.old
     kept = {file.name for unit in units if unit.name in known for file in unit.files}
     filters = (*old.filters, (files.chosen, newest(units)))
-    parts = (read_part(work.parts, names[number]) for number in range(len(files.tasks)))
+    traits: Counter[str] = Counter()
+
+    def read(number: int) -> Part:
+        part = read_part(work.parts, names[number])
+        traits.update(part.traits)
+        return part
+
+    parts = map(read, range(len(files.tasks)))
     with tempfile.TemporaryDirectory() as scratch:
         new = Place(LocalStore(), scratch).child("index.sqlite")
         num_rows, problems = make_index(old, new, kept, filters, parts, is_tars=files.is_tars)
         publish(old, new, Seen({unit.name: unit.stamp for unit in units}, files.filters, files.exact))
     num_read = sum(count for name, count in files.counts.items() if name not in known)
-    return MediaSummary(files.root.path, sum(files.counts.values()), num_read, num_rows, problems)
+    return MediaSummary(
+        files.root.path, sum(files.counts.values()), num_read, num_rows, problems, traits=dict(sorted(traits.items()))
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -51,10 +52,12 @@ class Job:
 
 
 class Part(msgspec.Struct, array_like=True):
-    """The part of a task: its rows, as name, kind and JSON, and what is wrong with others of its files."""
+    """The part of a task: its rows, as name, kind and JSON, what is wrong with others of its files, and how many images
+    have each of their traits; see `upright.pixel_traits`."""
 
     stored: list[tuple[str, str, str]]
     problems: list[MediaProblem]
+    traits: dict[str, int] = {}
 
     def rows(self) -> Iterator[MediaRow]:
         """Its rows, decoded."""
@@ -83,13 +86,15 @@ def run_job(job: Job) -> PartName:
     task = job.task
     rows: list[tuple[str, str, str]] = []
     problems: list[MediaProblem] = []
+    traits: Counter[str] = Counter()
     for place, files in task.files:
         for found in read_rows(place, files, task.filters, exact=task.exact):
             if isinstance(found, MediaRow):
                 rows.append((found.name, *encode_metadata(found.metadata)))
+                traits.update(found.traits)
             else:
                 problems.append(found)
-    data = msgspec.msgpack.encode(Part(rows, problems))
+    data = msgspec.msgpack.encode(Part(rows, problems, dict(traits)))
     counts = {"documents": len(rows), "tokens": task.num_files, "num_dropped": len(problems)}
     return put_part(job.parts, job.number, data, **counts)
 

@@ -8,6 +8,7 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import xxhash
@@ -17,7 +18,8 @@ from penstock._index import as_index, as_indices
 from penstock._secrets import redact
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store
-from penstock.codec.parts import DecodeOptions, decode_part, image_kind
+from penstock.codec.parts import DecodeOptions, array_options, decode_part
+from penstock.codec.upright import upright_metadata
 from penstock.errors import NotFound, PenstockError
 from penstock.formats.samples.folder.files import (
     INDEX,
@@ -32,7 +34,19 @@ from penstock.formats.samples.folder.files import (
 from penstock.formats.samples.media_index import connect_media, read_metadata
 from penstock.store.fingerprint import files_key, sample_fingerprint
 from penstock.store.object_folder import require_finished
-from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, OpenOptions, Place, Sample, Schema, SourceInfo
+from penstock.types import (
+    Batch,
+    Extent,
+    Field,
+    ImageMetadata,
+    IntArray,
+    MediaMetadata,
+    OpenOptions,
+    Place,
+    Sample,
+    Schema,
+    SourceInfo,
+)
 
 RESTORE_KIND = "Folder"
 _MOST_PARTS = 12
@@ -63,8 +77,8 @@ class FolderSource:
         self.path = path
         self._store = store
         self._options = options
-        image = image_kind(options.decode) or DecodeOptions().image
-        self._decode = None if options.raw else DecodeOptions(image, options.trust)
+        decode = array_options(options.decode) or DecodeOptions()
+        self._decode = None if options.raw else replace(decode, trust=options.trust)
         self._known_names: list[str] | None = None
         self._places: dict[str, int] | None = None
         self._fingerprint: str | None = None
@@ -149,14 +163,15 @@ class FolderSource:
             ) from None
 
     def get_media_metadata(self, name: str, /) -> MediaMetadata:
-        """What the media index knows of one file, by its path in the folder; raises `NotFound`."""
+        """What the media index knows of one file, with the size of decoded pixels; raises `NotFound`."""
         connection = self._connection()
         path = f"{self.path}/{INDEX}"
         found = None if connection is None else read_metadata(connection, name, path=path)
         if found is None:
             hint = f"Make them: `penstock prepare-media {self.path}`"
             raise NotFound(f"no media metadata of {name!r}", path=self.path, hint=hint)
-        return found
+        is_turned = self._decode is not None and self._decode.upright and isinstance(found, ImageMetadata)
+        return upright_metadata(found, self.get(name)) if is_turned else found
 
     def details(self) -> dict[str, Any]:
         """What `info` shows: how many files each part has, and how many samples `convert` makes of them."""

@@ -26,7 +26,7 @@ from penstock._digest import digest
 from penstock.abc import Store
 from penstock.codec import energon_yaml
 from penstock.codec.fieldmap import FieldMap, parse_field_map, parts_of
-from penstock.codec.parts import DecodeOptions, image_kind
+from penstock.codec.parts import DecodeOptions, array_options
 from penstock.errors import ConfigError, FormatError, UnsafeData
 from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML, Splits, meta_path, named_splits
 from penstock.formats.samples.webdataset.sample_types import DATASETS, ENERGON, SampleType, find_type, type_of_class
@@ -326,13 +326,14 @@ def _wrong(path: str, key: str, found: Any, expected: str) -> ConfigError:
 
 
 def _decoding(found: DatasetYaml, options: OpenOptions) -> DecodeOptions | None:
-    asked = options.image or image_kind(options.decode)
+    arrays = None if options.image else array_options(options.decode)
+    asked = options.image or (None if arrays is None else arrays.image)
     if asked == "bytes" or not (found.is_decoded or options.decode):
         return None
     image, trust = asked or found.image_decode, options.trust or options.trust_parts
     late = options.refuse_late and found.type_name is None
     usual = DecodeOptions(trust=trust, refuse_late=late)
-    return usual if image is None else replace(usual, image=image)
+    return usual if image is None else replace(usual, image=image, upright=arrays is not None and arrays.upright)
 
 
 def _parts(store: Store, found: DatasetYaml) -> frozenset[str] | Callable[[str], bool] | None:

@@ -16,11 +16,12 @@ from penstock._tree import brief, html, line, tree
 from penstock.abc import Source
 from penstock.codec.fieldmap import FieldMap, apply
 from penstock.codec.parts import DecodeOptions, decode_parts
+from penstock.codec.upright import upright_metadata
 from penstock.errors import ConfigError, Corrupt, PenstockError
 from penstock.formats._modes import Mode
 from penstock.formats.samples.webdataset.sample_types import SampleType
 from penstock.formats.samples.webdataset.source import WebdatasetSource
-from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, Place, Sample, Schema
+from penstock.types import Batch, Extent, Field, ImageMetadata, IntArray, MediaMetadata, Place, Sample, Schema
 
 SampleLoader = Callable[[dict[str, Any]], Mapping[str, Any]]
 """Decoded parts with `__key__` → the fields of the typed sample."""
@@ -236,8 +237,10 @@ class TypedSource:
         return self._raw.get(name)
 
     def get_media_metadata(self, name: str, /) -> MediaMetadata:
-        """What the media index knows of a part, by its full name; raises `NotFound`."""
-        return self._raw.get_media_metadata(name)
+        """What the media index knows of a part by its full name, with the size of decoded pixels; raises `NotFound`."""
+        found = self._raw.get_media_metadata(name)
+        is_turned = self._typing.decode is not None and self._typing.decode.upright and isinstance(found, ImageMetadata)
+        return upright_metadata(found, self.get(name)) if is_turned else found
 
     def children(self) -> Mapping[str, Source[Any]]:
         """None: these are data on disk."""

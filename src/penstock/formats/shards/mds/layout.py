@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from penstock._columns import column, stack
 from penstock.codec.fields import FieldCodec, mds_field
-from penstock.codec.parts import DecodeOptions, decode_image, image_kind
+from penstock.codec.parts import DecodeOptions, array_options, decode_image
+from penstock.codec.upright import upright_rgb
 from penstock.errors import Corrupt, PenstockError, Unsupported
 from penstock.formats.shards.files import Row, RowCodec, join_rows
 from penstock.formats.shards.index_json import Layout
@@ -65,8 +66,8 @@ def mds_columns(layout: Layout, *, trust: bool = False, raw: bool = False) -> tu
 def mds_codec(layout: Layout, options: OpenOptions) -> RowCodec:
     """The codec of a layout's samples, for the columns that `options` ask for."""
     columns = mds_columns(layout, trust=options.trust, raw=options.raw)
-    if (kind := image_kind(options.decode)) is not None:
-        columns = tuple(replace(one, codec=_as_pixels(one.codec, DecodeOptions(kind))) for one in columns)
+    if (how := array_options(options.decode)) is not None:
+        columns = tuple(replace(one, codec=_as_pixels(one.codec, how)) for one in columns)
     wanted = tuple(one for one in columns if options.columns is None or one.name in options.columns)
     decode = _decoder(columns, wanted)
     many = _ManyDecoder(columns, wanted)
@@ -86,7 +87,7 @@ def _as_pixels(codec: FieldCodec, how: DecodeOptions) -> FieldCodec:
     if codec.kind not in ("image", "images"):
         return codec
     is_file = codec.encoding in ("jpeg", "png")
-    decode = partial(_pixels_of_file, how) if is_file else partial(_pixels, codec.decode)
+    decode = partial(_pixels_of_file, how) if is_file else partial(_pixels, codec.decode, how.upright)
     shape = (None, None, 3) if codec.kind == "image" else None
     return replace(codec, dtype="uint8" if shape else None, shape=shape, decode=decode)
 
@@ -95,9 +96,10 @@ def _pixels_of_file(how: DecodeOptions, data: Buffer) -> Any:
     return decode_image(bytes(data), how)
 
 
-def _pixels(decode: Callable[[Buffer], Any], data: Buffer) -> Any:
+def _pixels(decode: Callable[[Buffer], Any], upright: bool, data: Buffer) -> Any:
     image = decode(data)
-    return [_as_rgb(one) for one in image] if isinstance(image, list) else _as_rgb(image)
+    as_rgb = upright_rgb if upright else _as_rgb
+    return [as_rgb(one) for one in image] if isinstance(image, list) else as_rgb(image)
 
 
 def _as_rgb(image: Any) -> Bytes:
