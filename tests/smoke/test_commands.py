@@ -200,6 +200,7 @@ def test_mount(command: str, place: Path, may_lack_extras: bool) -> None:
         while process.poll() is None and time.monotonic() < deadline and not names:
             time.sleep(0.02)
             names = os.listdir("point") if has_fuse else []
+        text = (place / "point" / "k0.txt").read_text() if names else None
     finally:
         process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=PATIENCE_S)[1]
@@ -207,7 +208,7 @@ def test_mount(command: str, place: Path, may_lack_extras: bool) -> None:
         pytest.skip(said)
     refused = 1 if command.startswith("energon") else NotFound.exit_status  # all refusals of Energon's end with 1
     assert process.returncode == (0 if has_fuse else refused), said
-    assert has_fuse == ("k0.txt" in names)
+    assert text == ("text 0" if has_fuse else None)
 
 
 def test_view(place: Path, may_lack_extras: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import shutil
 import signal
@@ -117,10 +118,13 @@ def test_refused(folder: Path, tmp_path: Path) -> None:
 
 
 @contextlib.contextmanager
-def mounted(folder: Path, point: Path, *flags: str) -> Generator[None]:
-    point.mkdir()
+def mounted(
+    folder: Path, point: Path, *flags: str, cwd: Path = Path("/"), ends_by: signal.Signals = signal.SIGINT
+) -> Generator[None]:
     command = [sys.executable, "-m", "penstock", "mount", *flags, str(folder), str(point)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    point = cwd / point
+    point.mkdir()
+    process = subprocess.Popen(command, cwd=cwd, stderr=subprocess.PIPE, text=True)
     try:
         deadline = time.monotonic() + _PATIENCE_S
         while not os.path.ismount(point):
@@ -129,7 +133,7 @@ def mounted(folder: Path, point: Path, *flags: str) -> Generator[None]:
             time.sleep(0.02)
         yield
     finally:
-        process.send_signal(signal.SIGINT)
+        process.send_signal(ends_by)
         said = process.communicate(timeout=_PATIENCE_S)
     assert process.returncode == 0, said
     assert not os.path.ismount(point)
@@ -156,10 +160,42 @@ def test_real_mounts(folder: Path, tmp_path: Path, flags: tuple[str, ...]) -> No
         assert tree_of(tmp_path / "point") == wanted
         with pytest.raises(OSError, match="Read-only"):
             (tmp_path / "point" / "new").write_text("x")
-    if not flags:
-        point = tmp_path / "detached"
-        point.mkdir()
-        subprocess.run([sys.executable, "-m", "penstock", "mount", "-d", str(folder), str(point)], check=True)
-        assert tree_of(point) == wanted
+
+
+def processes_at(point: Path) -> list[str]:
+    """Processes that were started with this mount point."""
+    found: list[str] = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if str(point).encode() in (process / "cmdline").read_bytes().split(b"\0"):
+                found.append(process.name)
+    return found
+
+
+@pytest.mark.skipif(not _has_fuse(), reason="no FUSE")
+@pytest.mark.parametrize("command", [["mount"], ["energon", "mount"]])
+def test_detached(folder: Path, tmp_path: Path, command: list[str]) -> None:
+    """From a relative path; the process in the background ends when the folder is unmounted."""
+    point = tmp_path / "detached"
+    point.mkdir()
+    arguments = [sys.executable, "-m", "penstock", *command, "-d", "--json", folder.name, str(point)]
+    done = subprocess.run(arguments, cwd=folder.parent, capture_output=True, check=True, timeout=_PATIENCE_S)
+    assert json.loads(done.stdout)["mountpoint"] == str(point)
+    try:
+        assert len(processes_at(point)) == 1
+        assert (point / "a" / "s3.txt").read_bytes() == b"text 3"
+        assert len(tree_of(point)) == 15
+    finally:
         subprocess.run(["fusermount3", "-u", str(point)], check=True)
-        assert not os.path.ismount(point)
+    assert not os.path.ismount(point)
+    deadline = time.monotonic() + _PATIENCE_S
+    while processes_at(point) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert processes_at(point) == []
+
+
+@pytest.mark.skipif(not _has_fuse(), reason="no FUSE")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_relative_path_and_a_clean_end(folder: Path, tmp_path: Path, number: signal.Signals) -> None:
+    with mounted(Path(folder.name), Path("point"), cwd=tmp_path, ends_by=number):
+        assert (tmp_path / "point" / "a" / "s3.txt").read_bytes() == b"text 3"

@@ -43,6 +43,9 @@ _QUERY = (
 )
 _FILE_MODE, _FOLDER_MODE = stat.S_IFREG | 0o444, stat.S_IFDIR | 0o555
 _MOST_NAME_BYTES = 255
+_MOUNTED = b"mounted"
+_AFTER_MOUNTING = (7, 8)
+"""Statuses of libfuse 3 for an end other than by unmounting; a signal is one: it has unmounted by then."""
 
 Row = tuple[int, str, str, int, int]
 """Shard number, key, part, first byte of the content in the shard, its size."""
@@ -185,7 +188,9 @@ def open_files(
     """
     place = dataset_at(path, follow_links=follow_links).bare()
     gone = _taken_out(place, None if excludes is None else place_of(excludes), follow_links=follow_links)
-    shards = [place.child(name) for name in read_info(place.store, place.path).counts]
+    # FUSE changes the working directory before it reads.
+    folder = replace(place, path=place.absolute)
+    shards = [folder.child(name) for name in read_info(place.store, place.path).counts]
     time_s = os.stat(place.path).st_mtime if place.is_local else 0.0
     rows = (row for row in dataset_rows(place) if row[1] not in gone)
     tree = build_tree(rows, by_sample=by_sample, of=place)
@@ -222,7 +227,7 @@ def mount(
         path: the dataset.
         mountpoint: an empty folder of this machine.
         by_sample: a folder for each sample, in place of one file for each part.
-        detach: return at once.
+        detach: serve in a process of its own, and return once it is mounted.
         follow_links: read files through links that lead out of the dataset's folder.
         excludes: exclude list, whose samples are not shown; by default the one beside the dataset, on this machine.
         ready: called before it is mounted, when nothing is known to be against it.
@@ -247,18 +252,74 @@ def mount(
         raise NotFound("this system has no FUSE", path="/dev/fuse", hint="In a container, pass the device in")
     if ready is not None:
         ready()
+    if detach:
+        _serve_detached(fuse, files, mountpoint)
+    else:
+        _serve(fuse, files, mountpoint, lambda: None)
+
+
+def _serve(fuse: Any, files: Files, mountpoint: str, started: Callable[[], None]) -> None:
+    """Serve until it is unmounted, or a signal ends it; `started` is called once it is mounted."""
+    mounted = False
+
+    def on_start() -> None:
+        nonlocal mounted
+        mounted = True
+        started()
+
+    operations = _operations(fuse, files, on_start)
     try:
-        fuse.FUSE(
-            _operations(fuse, files), mountpoint, foreground=not detach, nothreads=True, ro=True, fsname="penstock"
-        )
+        fuse.FUSE(operations, mountpoint, foreground=True, nothreads=True, ro=True, fsname="penstock")
     except RuntimeError as error:
-        raise ConfigError("FUSE could not mount", path=mountpoint, found=f"status {error}") from None
+        if not (mounted and error.args[0] in _AFTER_MOUNTING):
+            raise ConfigError("FUSE could not mount", path=mountpoint, found=f"status {error}") from None
 
 
-def _operations(fuse: Any, files: Files) -> Any:
-    """`files` under the signatures that the library calls."""
+def _serve_detached(fuse: Any, files: Files, mountpoint: str) -> None:
+    """Serve in a process of its own; return once it is mounted.
+
+    FUSE's own way to the background is a fork that Python doesn't know of, so an interpreter that had threads waits for
+    them forever when it ends.
+    """
+    reading, writing = os.pipe()
+    if os.fork():
+        os.close(writing)
+        with open(reading, "rb") as file:
+            answer = file.read()
+        if answer != _MOUNTED:
+            found = answer.decode(errors="replace") or "no answer"
+            raise ConfigError("FUSE could not mount", path=mountpoint, found=found)
+        return
+    status = 1
+    try:
+        os.close(reading)
+        os.setsid()
+        answering = open(writing, "wb", buffering=0)  # noqa: SIM115 (closed once it is mounted)
+
+        def started() -> None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            for number in range(3):
+                os.dup2(nowhere, number)
+            answering.write(_MOUNTED)
+            answering.close()
+
+        try:
+            _serve(fuse, files, mountpoint, started)
+            status = 0
+        except ConfigError as error:
+            if not answering.closed:
+                answering.write(str(error.found).encode(errors="replace"))
+    finally:
+        os._exit(status)
+
+
+def _operations(fuse: Any, files: Files, started: Callable[[], None]) -> Any:
+    """`files` under the signatures that the library calls; `started` is called once they are mounted."""
 
     class Operations(fuse.Operations):  # it looks methods up by name, and asks the class for options
+        def init(self, path: str) -> None:
+            started()
+
         def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
             return files.getattr(path)
 
