@@ -29,6 +29,7 @@ class Opening(TypedDict, total=False):
     mask_tokens: int | None
     tokens_column: str | None
     tokens_dtype: str | None
+    mask_column: str | None
     one_document: bool
     planes: str | None
 
@@ -95,6 +96,7 @@ class Converting(_Writers, total=False):
     excludes: Any
     tokens_column: str | None
     tokens_dtype: str | None
+    mask_column: str | None
     one_document: bool
     drop_planes: bool
 

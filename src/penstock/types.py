@@ -282,10 +282,10 @@ class OpenOptions:
     list: a path, a `penstock.store.exclude_list.ExcludeList`, or None for the one that lies beside data of this
     machine; `mask_tokens` the id in the place of excluded documents' tokens. Both are seen to where datasets are
     opened: a format needs neither. So are `tokens_column`, the column of rows that holds documents of ids, and
-    `tokens_dtype`, that of ids in bytes. `one_document` says that nothing tells where documents are: they end at
-    `eos_id`, or all is one; formats take it whose traits say that they may be `borderless`. `planes`: `"auto"` for
-    those that lie beside tokens, None to leave them behind. `decode` is `"uint8"` for images as arrays,
-    or `"uint8-0.2"` for the pixels of version 0.2.
+    `tokens_dtype`, that of ids in bytes; `mask_column` is the column of their loss mask. `one_document` says that
+    nothing tells where documents are: they end at `eos_id`, or all is one; formats take it whose traits say that
+    they may be `borderless`. `planes`: `"auto"` for those that lie beside tokens, None to leave them behind.
+    `decode` is `"uint8"` for images as arrays, or `"uint8-0.2"` for the pixels of version 0.2.
     """
 
     split: str | None = None
@@ -306,6 +306,7 @@ class OpenOptions:
     mask_tokens: int | None = None
     tokens_column: str | None = None
     tokens_dtype: str | None = None
+    mask_column: str | None = None
     one_document: bool = False
     planes: str | None = "auto"
     decode: str | None = None

@@ -36,6 +36,7 @@ _NO_WRITERS = ("dry_run", "source", "target", "to", "format", "progress", "raw",
 @click.option("--source-split", help="Split of the source to read.")
 @click.option("--layout", help="Layout of the source: a historical one, or the width of raw tokens, such as uint16.")
 @click.option("--tokens-column", metavar="NAME", help="Column of the source with lists of ids, a document each.")
+@click.option("--mask-column", metavar="NAME", help="Column with the loss mask, or the labels, of these ids.")
 @click.option("--tokens-dtype", metavar="DTYPE", help="Dtype of the ids where that column holds bytes, such as int64.")
 @click.option(
     "--one-document",

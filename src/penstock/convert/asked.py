@@ -28,7 +28,7 @@ from penstock.work.sharing import Sharing
 Samples = Source[Sample] | Iterable[Sample]
 """What may be read and is at no place: a source that is open, or samples, once."""
 
-_OF_TOKENS = ("tokens_column", "tokens_dtype", "one_document")
+_OF_TOKENS = ("tokens_column", "tokens_dtype", "mask_column", "one_document")
 _OF_SOURCE = ("layout", "flavor", "raw", "trust", "follow_links", "eos_id", "read", "excludes", *_OF_TOKENS)
 _OF_DATASETS = ("split", "layout", "flavor", "raw", "planes", *_OF_TOKENS)
 
@@ -110,7 +110,11 @@ def understand(
     source, source_format = _source(source, format, of_source.get("layout"), tables=not chosen.traits.tokens)
     if chosen.name == "jsonl" != source_format and "flavor" in of_source:
         of_target["flavor"] = of_source.pop("flavor")
-    _require_taken(source, source_format, of_source)
+    # The usual column of ids is found when rows are opened, and what needs it is checked then.
+    is_rows = isinstance(source, Place) and source_format != TABLE and not get_format(source_format).traits.tokens
+    finds_tokens = is_rows and chosen.traits.tokens and "tokens_column" not in of_source
+    later = ("planes", "mask_column") if finds_tokens else ()
+    _require_taken(source, source_format, {name: of_source[name] for name in of_source if name not in later})
     target = replace(target, path=output_path(target.store, target.path))
     if overwrite and target.is_local and not file_tokens:
         for path in files_at(chosen.name, target.path):

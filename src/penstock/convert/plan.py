@@ -99,11 +99,14 @@ def plan_tokens(asked: Asked) -> TokenPlan:
         raise ConfigError("documents of tokens have no columns and no groups", path=place.path)
     # Read into memory that is given back: what is mapped counts as ours for as long as the system has room.
     given: dict[str, Any] = {"read": "pread", **asked.of_source}
-    dataset = Dataset(place, asked.source_format, OpenOptions(**given))
+    opening = OpenOptions(**given)
+    if opening.tokens_column is None:  # the usual one is looked for without the options that need one
+        planes = opening.planes if get_format(asked.source_format).traits.tokens else "auto"
+        rows = Dataset(place, asked.source_format, replace(opening, mask_column=None, planes=planes)).opened()
+        if not is_token_source(rows) and (found := usual_column(stored(rows))) is not None:
+            opening = replace(opening, tokens_column=found)
+    dataset = Dataset(place, asked.source_format, opening)
     seen = dataset.opened()
-    if not is_token_source(seen) and (found := usual_column(stored(seen))) is not None:
-        dataset = replace(dataset, options=replace(dataset.options, tokens_column=found))
-        seen = dataset.opened()
     carried = carried_list(seen) if asked.keep_excluded else NO_LIST
     excluded = 0 if asked.keep_excluded else excluded_count(seen)
     opened = stored(seen) if asked.keep_excluded else kept(seen)

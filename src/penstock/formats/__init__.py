@@ -205,7 +205,8 @@ def open_source(
     columns: list[str] | tuple[str, ...] | None = None, read: ReadMode = "auto", validate_hash: str | None = None,
     follow_links: bool = False, excludes: str | os.PathLike[str] | ExcludeList | None = None,
     mask_tokens: int | None = None, tokens_column: str | None = None, tokens_dtype: str | None = None,
-    one_document: bool = False, planes: str | None = "auto", decode: Literal["uint8", "uint8-0.2"] | None = None,
+    mask_column: str | None = None, one_document: bool = False, planes: str | None = "auto",
+    decode: Literal["uint8", "uint8-0.2"] | None = None,
 ) -> Source[Sample]:  # fmt: skip
     """Open a dataset in any known format.
 
@@ -234,6 +235,7 @@ def open_source(
         mask_tokens: the id in the place of excluded documents' tokens; by default that which ends documents, else 0.
         tokens_column: rows as documents of tokens: the column of lists of ids, such as `"input_ids"`.
         tokens_dtype: dtype of the ids where that column holds bytes, such as `"int64"`.
+        mask_column: the column with a mask or labels next to that of ids, which becomes the plane `loss_mask`.
         one_document: rows, or raw tokens, tell no borders: documents end at each `eos_id`, or all is one.
         planes: None leaves the planes of tokens, such as loss masks, behind.
         decode: `"uint8"`: images as uint8[height, width, 3] in RGB, so that those of one size are one array of a batch;
@@ -261,6 +263,7 @@ def open_source(
         mask_tokens=mask_tokens,
         tokens_column=tokens_column,
         tokens_dtype=tokens_dtype,
+        mask_column=mask_column,
         one_document=one_document,
         planes=planes,
         decode=decode,

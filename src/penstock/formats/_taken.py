@@ -37,6 +37,12 @@ def _require_tokens_read(chosen: Format, path: str, options: OpenOptions) -> Non
     if options.tokens_dtype is not None and options.tokens_column is None:
         hint = "Name the column: --tokens-column (tokens_column=)"
         raise ConfigError("tokens_dtype is that of ids in a column of bytes", path=path, hint=hint)
+    if options.mask_column is not None and options.tokens_column is None:
+        hint = "Name the column: --tokens-column (tokens_column=)"
+        raise ConfigError("mask_column is for tokens of a column", path=path, hint=hint)
+    if options.mask_column is not None and options.planes is None:
+        hint = "Leave --drop-planes (planes=), or --mask-column (mask_column=), out"
+        raise ConfigError("a loss mask is both named and left behind", path=path, found=options.mask_column, hint=hint)
     if options.one_document and options.tokens_column is None and not chosen.traits.borderless:
         what = f"data of the format {chosen.name!r} say where documents are"
         if not chosen.traits.tokens:

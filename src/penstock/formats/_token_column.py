@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
@@ -16,11 +16,22 @@ from penstock._digest import digest, kept_key
 from penstock._index import as_index, as_indices
 from penstock._kinds import is_token_source
 from penstock._places import place_of
+from penstock._planes import LOSS_MASK, Plane, plane_fields
 from penstock._resolved import samples_of
 from penstock._tree import brief, html, tree
 from penstock.abc import Format, Source, Store
 from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, Unsupported
 from penstock.formats._marked import no_such_mark
+from penstock.formats._token_marks import (
+    KNOWN,
+    PADDING,
+    ColumnMask,
+    MarkedRows,
+    Marking,
+    Values,
+    require_mask_column,
+    values_of,
+)
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import files_key
 from penstock.types import Batch, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema, TokenArray
@@ -30,7 +41,7 @@ USUAL = ("tokens", "input_ids")
 
 _STEP = 1024
 _SMALL_ROWS = 1 << 14  # read again sooner than a lock and a new file take
-_STARTS_VERSION = "column-starts-1"
+_STARTS_VERSION = "column-starts-2"
 
 
 class IdColumn(Protocol):
@@ -44,12 +55,20 @@ class IdColumn(Protocol):
         """Rows `[first, stop)`: integers [n_ids], and the int64[n_rows] ids of each row."""
         ...
 
+    def marked_runs(
+        self, first: int, stop: int, names: Sequence[str], /
+    ) -> Iterator[tuple[NDArray[Any], IntArray, dict[str, Values]]]:
+        """The same with the values of other columns, of the rows that have them."""
+        ...
+
 
 @runtime_checkable
 class _HasIdColumns(Protocol):
     """A source that knows columns of lists of integers by itself."""
 
     def holds_ids(self, name: str, /) -> bool: ...
+
+    def holds_marks(self, name: str, /) -> bool: ...
 
     def id_column(self, name: str, /) -> IdColumn: ...
 
@@ -69,11 +88,59 @@ def as_tokens(chosen: Format, store: Store, path: str, options: OpenOptions, row
     if is_token_source(rows):
         what, hint = "a dataset of tokens has no columns", "Leave --tokens-column (tokens_column=) out"
         raise ConfigError(what, path=path, found=f"{chosen.name}, tokens_column={options.tokens_column!r}", hint=hint)
-    only = replace(options, columns=(options.tokens_column,), eos_id=None, vocab_size=None, raw=False)
-    column = chosen.open(store, path, only)
+    require_mask_column(options.mask_column, options.tokens_column, path)
+
+    def opened(*columns: str) -> Source[Any]:
+        only = replace(options, columns=columns or None, eos_id=None, vocab_size=None, raw=False)
+        return chosen.open(store, path, only)
+
+    column = opened(options.tokens_column)
+    # Marks count even if only the ids are among the columns that are asked for.
+    names = _mark_columns(
+        rows if options.columns is None else opened(), options, lambda name: opened(options.tokens_column or "", name)
+    )
+    marked = opened(options.tokens_column, *names) if names else column
     # Files of a table may differ in their other columns: nobody looks at these.
     is_table = type(rows) is type(column) and isinstance(rows, _HasIdColumns)
-    return ColumnTokens(column if is_table else rows, column, path, options, rows)
+    return ColumnTokens(column if is_table else rows, column, path, options, rows, marked, names)
+
+
+def _mark_columns(rows: Source[Any], options: OpenOptions, opened: Callable[[str], Source[Any]]) -> tuple[str, ...]:
+    """Return the columns of marks and of padding that are read with the ids: those that exist.
+
+    Raises:
+        ConfigError: there is no column `mask_column`.
+        Unsupported: some of several files have one, and others don't.
+    """
+    wanted = [PADDING] if options.planes is None else [*KNOWN]
+    used = options.mask_column
+    wanted += [] if used is None or used in wanted else [used]
+    wanted = [name for name in wanted if name != options.tokens_column]
+    if isinstance(rows, _HasIdColumns):
+        try:
+            found = [name for name in wanted if rows.holds_marks(name)]
+        except Unsupported:  # the files have other columns
+            found = [name for name in wanted if _is_in_all(opened, name)]
+    else:
+        schema = rows.schema
+        listed = {field.name for field in schema.fields}
+        found = [name for name in wanted if schema.open or name in listed]
+    if used is not None and used not in found:
+        what, hint = (
+            f"no column {used!r} with lists",
+            "Name another one: --mask-column (mask_column=)",
+        )
+        raise ConfigError(what, hint=hint)
+    return tuple(found)
+
+
+def _is_in_all(opened: Callable[[str], Source[Any]], name: str) -> bool:
+    """Return whether all files have a column; raises `Unsupported` if only some of them do."""
+    try:
+        source: Any = opened(name)
+        return source.holds_marks(name)
+    except ConfigError:  # none has it
+        return False
 
 
 class ColumnTokens:
@@ -85,30 +152,58 @@ class ColumnTokens:
         rows: the source.
         only: the same with this column alone.
         shown: the dataset as errors name it.
-        options: with `tokens_column, tokens_dtype, one_document, eos_id, vocab_size`.
+        options: with `tokens_column, tokens_dtype, one_document, eos_id, vocab_size, mask_column`.
         whole: with all columns, to name those that are left behind; None: as `rows`.
+        marked: with the columns `names` too; None: as `only`.
+        names: columns of padding, and of marks for the loss.
     """
 
-    def __init__(self, rows: Any, only: Any, shown: str, options: OpenOptions, whole: Any = None) -> None:
+    def __init__(
+        self,
+        rows: Any,
+        only: Any,
+        shown: str,
+        options: OpenOptions,
+        whole: Any = None,
+        marked: Any = None,
+        names: tuple[str, ...] = (),
+    ) -> None:
         self.rows = rows
         self._whole = rows if whole is None else whole
         self._only = only
+        self._marked = only if marked is None else marked
+        self._names = names
         self._shown = shown
         self._options = options
         self._name: str = options.tokens_column or USUAL[0]
         self.eos_id: int | None = options.eos_id if options.eos_id is not None else _known_eos(rows)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (ColumnTokens, (self.rows, self._only, self._shown, self._options, self._whole))
+        opened = (self._whole, self._marked, self._names)
+        return (ColumnTokens, (self.rows, self._only, self._shown, self._options, *opened))
 
     @property
     def schema(self) -> Schema:
-        """One field: `tokens`."""
-        return Schema((Field("tokens", "tokens", self.dtype.name, (None,)),))
+        """`tokens`, and the plane `loss_mask` if there is one."""
+        return Schema((Field("tokens", "tokens", self.dtype.name, (None,)), *plane_fields(self, None)))
+
+    @property
+    def planes(self) -> Mapping[str, Plane]:
+        """The plane `loss_mask`, if `mask_column` names a column."""
+        return {} if self._options.mask_column is None else {LOSS_MASK: ColumnMask(self)}
 
     @property
     def fingerprint(self) -> str:
         """Of the rows, and of how they are read as documents."""
+        found = self._ids_fingerprint
+        if self._has_padding:
+            found = digest("without padding", found)
+        mask = self._options.mask_column
+        return found if mask is None else digest("loss mask of a column", found, mask)
+
+    @property
+    def _ids_fingerprint(self) -> str:
+        """Of the column of ids as it is stored."""
         one = self._options
         if self._name == USUAL[0] and one.tokens_dtype is None and not one.one_document:
             return self.rows.fingerprint
@@ -137,7 +232,8 @@ class ColumnTokens:
             fields = self._whole.schema.fields
         except Unsupported:
             return ("columns that some files have and others have not",)
-        return tuple(f"column {field.name!r}" for field in fields if field.name != self._name)
+        taken = (self._name, self._options.mask_column, PADDING if PADDING in self._names else None)
+        return tuple(f"column {field.name!r}" for field in fields if field.name not in taken)
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
@@ -149,7 +245,7 @@ class ColumnTokens:
     def max_token_id(self) -> int | None:
         """The largest id, found by one pass; None without any, and where the column's dtype is one of token ids."""
         stored = self._column.dtype()
-        largest = -1 if stored.kind == "u" and stored.itemsize <= 4 else int(self._scanned[0][-1])
+        largest = -1 if stored.kind == "u" and stored.itemsize <= 4 else int(self._scanned[0][-2])
         return None if largest < 0 else largest
 
     @property
@@ -173,26 +269,26 @@ class ColumnTokens:
     def __getitem__(self, index: int, /) -> Sample:
         place = as_index(index, len(self))
         if self.is_row_by_row:
-            return {"tokens": self._read(place, place + 1)}
-        return {"tokens": self.tokens(*self.doc_starts[place : place + 2].tolist())}
+            return self._as_sample(self._read(place, place + 1, with_mask=bool(self.planes)))
+        start, stop = self.doc_starts[place : place + 2].tolist()
+        planes = {name: plane.read(start, stop) for name, plane in self.planes.items()}
+        return {"tokens": self.tokens(start, stop), **planes}
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
         """The documents at `indices`: int64[k]; a list of arrays where their lengths differ."""
-        return {"tokens": column([self[index]["tokens"] for index in as_indices(indices, len(self)).tolist()])}
+        samples = [self[index] for index in as_indices(indices, len(self)).tolist()]
+        return {name: column([sample[name] for sample in samples]) for name in ("tokens", *self.planes)}
 
     def tokens(self, start: int, stop: int) -> TokenArray:
         """uint[stop - start], read-only: tokens in `[start, stop)`, out of the rows that hold them."""
-        starts = self._row_starts
-        if not 0 <= start <= stop <= int(starts[-1]):
-            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {starts[-1]})")
-        found: TokenArray = np.empty(0, self.dtype)
-        if start < stop:
-            first = int(np.searchsorted(starts, start, side="right")) - 1
-            last = int(np.searchsorted(starts, stop, side="left"))
-            before = start - int(starts[first])
-            found = self._read(first, last)[before : before + stop - start]
+        found = self._read_tokens(start, stop).ids
         found.flags.writeable = False
         return found
+
+    def read_mask(self, start: int, stop: int) -> NDArray[np.bool_]:
+        """bool[stop - start]: whether the tokens `[start, stop)` count, by the column of marks."""
+        found = self._read_tokens(start, stop, with_mask=True).mask
+        return np.ones(stop - start, np.bool_) if found is None else found
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
         """uint[len(starts), length]: one window a row; into `out` where given."""
@@ -208,13 +304,8 @@ class ColumnTokens:
             TooLarge: an id is below 0, or beyond the dtype or the vocabulary.
             Corrupt: a row is no list of ids.
         """
-        limit = min(int(np.iinfo(self.dtype).max) + 1, self._options.vocab_size or 1 << 32)
-        at = first
-        for ids, lengths in self._column.runs(first, stop):
-            if len(ids) and (int(ids.max()) >= limit or (ids.dtype.kind == "i" and int(ids.min()) < 0)):
-                self._refuse_id(ids, lengths, at, limit)
-            yield ids.astype(self.dtype, copy=False), lengths
-            at += len(lengths)
+        for one in self._marked_runs(first, stop):
+            yield one.ids, one.lengths
 
     def place_of(self, index: int, /) -> Place:
         """What the rows know of the place of document `index`."""
@@ -231,8 +322,12 @@ class ColumnTokens:
         """That of the rows, and how they are read as documents."""
         one = self._options
         given = {"tokens_column": self._name, "tokens_dtype": one.tokens_dtype, "eos_id": one.eos_id}
+        given |= {
+            "mask_column": one.mask_column,
+        }
         given |= {"vocab_size": one.vocab_size, "one_document": one.one_document or None}
-        return {**self.rows.recipe(), **{name: value for name, value in given.items() if value is not None}}
+        bare = {"planes": None} if one.planes is None else {}
+        return {**self.rows.recipe(), **{name: value for name, value in given.items() if value is not None}, **bare}
 
     def summary(self) -> str:
         """One line: the rows, and the column."""
@@ -251,6 +346,17 @@ class ColumnTokens:
             return self._only.id_column(self._name)
         return ValueColumn(self._only, self._name, self._shown, dtype)
 
+    @cached_property
+    def _marked_column(self) -> IdColumn:
+        dtype = self._options.tokens_dtype
+        if isinstance(self._marked, _HasIdColumns) and dtype is None:
+            return self._marked.id_column(self._name)
+        return ValueColumn(self._marked, self._name, self._shown, dtype)
+
+    @property
+    def _has_padding(self) -> bool:
+        return PADDING in self._names and int(self._scanned[0][-1]) > 0
+
     @property
     def is_marked(self) -> bool:
         """Whether the EOS id is what parts documents: then the last one may be without it."""
@@ -258,11 +364,11 @@ class ColumnTokens:
 
     @property
     def _row_starts(self) -> IntArray:
-        return self._scanned[0][:-1]
+        return self._scanned[0][:-2]
 
     @cached_property
     def _scanned(self) -> tuple[IntArray, IntArray]:
-        """int64[n_rows + 2]: where rows begin, tokens in all, the largest id; and where documents begin."""
+        """int64[n_rows + 3]: where rows begin, tokens in all, the largest id, padding; and where documents begin."""
         files = getattr(self.rows, "files", None)
         if files is None or len(self.rows) < _SMALL_ROWS:
             return self._scan()
@@ -272,31 +378,80 @@ class ColumnTokens:
             found.extend([] if found else [self._scan()])
             return found[0][which]
 
-        key = files_key(self.fingerprint, *files)
-        name = f"{_STARTS_VERSION}-{digest(key, str(self._options.vocab_size))}"
+        key = files_key(self._ids_fingerprint, *files)
+        marks = [self._options.mask_column, *self._names]
+        name = f"{_STARTS_VERSION}-{digest(key, str(self._options.vocab_size), marks)}"
         rows = DerivedCache().array(f"{name}-rows", "int64", lambda: scan(0))
         return rows, rows if self.is_row_by_row else DerivedCache().array(f"{name}-docs", "int64", lambda: scan(1))
 
     def _scan(self) -> tuple[IntArray, IntArray]:
         lengths, borders = [np.zeros(1, np.int64)], [np.zeros(1, np.int64)]
         at, largest, mark = 0, -1, self._options.eos_id if self._options.one_document else None
-        for ids, here in self.runs(0, len(self.rows)):
-            lengths.append(here)
+        padding = 0
+        for one in self._marked_runs(0, len(self.rows), is_scan=True):
+            ids = one.ids
+            lengths.append(one.lengths)
+            padding += one.num_padding
             largest = max(largest, int(ids.max()) if len(ids) else -1)
             if mark is not None:
                 borders.append(np.flatnonzero(ids == mark) + (at + 1))
             at += len(ids)
         if mark is not None and at and not any(map(len, borders[1:])):
             raise no_such_mark(self._shown, mark)
-        rows = np.append(np.cumsum(np.concatenate(lengths)), largest)
+        rows = np.append(np.cumsum(np.concatenate(lengths)), [largest, padding])
         documents = np.concatenate([*borders, [at]])
         documents = documents[np.append(True, np.diff(documents) > 0)]
         rows.flags.writeable = documents.flags.writeable = False
         return rows, documents
 
-    def _read(self, first: int, stop: int) -> TokenArray:
-        pieces = [ids for ids, _ in self.runs(first, stop)]
-        return pieces[0] if len(pieces) == 1 else np.concatenate([*pieces, np.empty(0, self.dtype)])
+    def _marked_runs(
+        self, first: int, stop: int, *, is_scan: bool = False, with_mask: bool = False
+    ) -> Iterator[MarkedRows]:
+        """Rows `[first, stop)` without padding. Marks that aren't used are looked at unless all rows were scanned."""
+        limit = min(int(np.iinfo(self.dtype).max) + 1, self._options.vocab_size or 1 << 32)
+        is_plain = not is_scan and not with_mask and "_scanned" in self.__dict__ and not self._has_padding
+        marking = Marking(self._options.mask_column, lambda row: _file_of(self._only, row, self._shown))
+        at = first
+        if self._names and not is_plain:
+            runs = self._marked_column.marked_runs(first, stop, self._names)
+        else:
+            runs = ((ids, lengths, dict[str, Values]()) for ids, lengths in self._column.runs(first, stop))
+        for ids, lengths, columns in runs:
+            is_marked = self._names and not is_plain
+            one = marking.apply(ids, lengths, columns, at) if is_marked else MarkedRows(ids, lengths, None, 0)
+            ids = one.ids
+            if len(ids) and (int(ids.max()) >= limit or (ids.dtype.kind == "i" and int(ids.min()) < 0)):
+                self._refuse_id(ids, one.lengths, at, limit)
+            yield replace(one, ids=ids.astype(self.dtype, copy=False))
+            at += len(lengths)
+
+    def _read(self, first: int, stop: int, *, with_mask: bool = False) -> MarkedRows:
+        pieces = list(self._marked_runs(first, stop, with_mask=with_mask))
+        if len(pieces) == 1:
+            return pieces[0]
+        ids = np.concatenate([np.empty(0, self.dtype), *(one.ids for one in pieces)])
+        lengths = np.concatenate([np.empty(0, np.int64), *(one.lengths for one in pieces)])
+        masks = [np.ones(len(one.ids), np.bool_) if one.mask is None else one.mask for one in pieces]
+        mask = np.concatenate([np.empty(0, np.bool_), *masks]) if with_mask else None
+        return MarkedRows(ids, lengths, mask, sum(one.num_padding for one in pieces))
+
+    def _read_tokens(self, start: int, stop: int, *, with_mask: bool = False) -> MarkedRows:
+        """Tokens `[start, stop)`, out of the rows that hold them."""
+        starts = self._row_starts
+        if not 0 <= start <= stop <= int(starts[-1]):
+            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {starts[-1]})")
+        if start == stop:
+            return MarkedRows(np.empty(0, self.dtype), np.empty(0, np.int64), np.empty(0, np.bool_), 0)
+        first = int(np.searchsorted(starts, start, side="right")) - 1
+        last = int(np.searchsorted(starts, stop, side="left"))
+        before = start - int(starts[first])
+        rows = self._read(first, last, with_mask=with_mask)
+        wanted = slice(before, before + stop - start)
+        return replace(rows, ids=rows.ids[wanted], mask=None if rows.mask is None else rows.mask[wanted])
+
+    def _as_sample(self, rows: MarkedRows) -> Sample:
+        mask = np.ones(len(rows.ids), np.bool_) if rows.mask is None else rows.mask
+        return {"tokens": rows.ids, **dict.fromkeys(self.planes, mask)}
 
     def _refuse_id(self, ids: NDArray[Any], lengths: IntArray, first: int, limit: int) -> None:
         at = int(np.argmax((ids < 0) | (ids >= limit)))
@@ -339,23 +494,34 @@ class ValueColumn:
 
     def runs(self, first: int, stop: int, /) -> Iterator[tuple[NDArray[Any], IntArray]]:
         """See `IdColumn`; 1,024 rows at a time."""
+        for ids, lengths, _ in self.marked_runs(first, stop, ()):
+            yield ids, lengths
+
+    def marked_runs(
+        self, first: int, stop: int, names: Sequence[str], /
+    ) -> Iterator[tuple[NDArray[Any], IntArray, dict[str, Values]]]:
+        """See `IdColumn`; 1,024 rows at a time."""
         expected = self.dtype()
         for start in range(first, stop, _STEP):
-            values = self._values(start, min(stop, start + _STEP))
+            samples = samples_of(self._rows, np.arange(start, min(stop, start + _STEP)))
+            values = self._values(samples, start)
             lengths = np.fromiter(map(len, values), np.int64, len(values))
             if all(isinstance(one, bytes) for one in values) and self._of_bytes is not None:
-                yield self._from_bytes(values, lengths, start)
+                ids, lengths = self._from_bytes(values, lengths, start)
             elif all(isinstance(one, np.ndarray) for one in values):
-                yield self._from_arrays(values, start, expected), lengths
+                ids = self._from_arrays(values, start, expected)
             else:
-                yield self._from_lists(values, start), lengths
+                ids = self._from_lists(values, start)
+            marks = {name: [sample.get(name) for sample in samples] for name in names}
+            filled = {name: rows for name, rows in marks.items() if any(row is not None for row in rows)}
+            yield ids, lengths, {name: values_of(rows, lengths) for name, rows in filled.items()}
 
     def _first_dtype(self) -> np.dtype[Any]:
         first = self._rows[0][self._name] if len(self._rows) else np.empty(0, np.uint8)
         return first.dtype
 
-    def _values(self, first: int, stop: int) -> list[Any]:
-        found = [sample.get(self._name) for sample in samples_of(self._rows, np.arange(first, stop))]
+    def _values(self, samples: Sequence[Sample], first: int) -> list[Any]:
+        found = [sample.get(self._name) for sample in samples]
         for row, value in enumerate(found, first):
             if not isinstance(value, list | np.ndarray | bytes) or (isinstance(value, bytes) and not self._of_bytes):
                 said = "null, or no such column" if value is None else type(value).__name__

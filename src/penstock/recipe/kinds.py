@@ -86,7 +86,7 @@ _OPEN = {
     "vocab_size": MAYBE_INT, "eos_id": MAYBE_INT, "columns": {"type": ["array", "null"], "items": TEXT},
     "read": {"enum": ["auto", "mmap", "pread"]}, "validate_hash": MAYBE_TEXT, "dataset_config": TEXT,
     "split_config": TEXT, "follow_links": FLAG, "excludes": TEXT, "mask_tokens": MAYBE_INT,
-    "tokens_column": TEXT, "tokens_dtype": TEXT, "one_document": FLAG,
+    "tokens_column": TEXT, "tokens_dtype": TEXT, "mask_column": TEXT, "one_document": FLAG,
     "planes": MAYBE_TEXT, "decode": {"enum": ["uint8", "uint8-0.2"]},
 }  # fmt: skip
 

@@ -51,23 +51,27 @@ class TestTrees(SourceLaws):
 class TestTokens(TokenSourceLaws):
     name: ClassVar = "tokens"
     dtype: ClassVar[Any] = np.uint32
+    mask_column: ClassVar[str | None] = "assistant_masks"
 
     @pytest.fixture
     def source(self) -> Any:
-        return ps.open(GOLDEN / self.name, tokens_column="input_ids")
+        return ps.open(GOLDEN / self.name, tokens_column="input_ids", mask_column=self.mask_column)
 
     @pytest.fixture
     def expected(self) -> list[Sample]:
-        return [{"tokens": np.array(doc, self.dtype)} for doc in DOCS]
+        masks = [{} if self.mask_column is None else {"loss_mask": np.array(doc, np.int32) % 2 == 1} for doc in DOCS]
+        return [{"tokens": np.array(doc, self.dtype), **mask} for doc, mask in zip(DOCS, masks, strict=True)]
 
 
 class TestPutTogether(TestTokens):
     name: ClassVar = "consolidated"
+    mask_column: ClassVar[str | None] = None
     dtype: ClassVar[Any] = np.uint16
 
 
 class TestShards(TestTokens):
     name: ClassVar = "sharded"
+    mask_column: ClassVar[str | None] = None
     dtype: ClassVar[Any] = np.uint16
 
 
@@ -87,7 +91,8 @@ def test_rows_that_are_arrays_and_no_rows_are_read() -> None:
 
 @pytest.mark.parametrize("name", ["tokens", "consolidated", "sharded"])
 def test_documents_are_converted(tmp_path: Path, name: str) -> None:
-    report = ps.convert(GOLDEN / name, tmp_path / "a.pbin")
+    mask_column = "assistant_masks" if name == "tokens" else None
+    report = ps.convert(GOLDEN / name, tmp_path / "a.pbin", mask_column=mask_column)
     assert (report.samples, report.tokens) == (5, 26)
     assert [one["tokens"].tolist() for one in ps.open(tmp_path / "a.pbin")] == DOCS
 

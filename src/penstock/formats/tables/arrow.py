@@ -212,6 +212,13 @@ class ArrowSource:
         schema = self.arrow_schema
         return name in schema.names and holds_ids(schema.field(name).type)
 
+    def holds_marks(self, name: str, /) -> bool:
+        """Whether there is such a column, of lists of numbers or of true and false."""
+        from penstock.formats.tables.lists import holds_marks
+
+        schema = self.arrow_schema
+        return name in schema.names and holds_marks(schema.field(name).type)
+
     def id_column(self, name: str, /) -> Any:
         """That column, for reading ids alone: see `lists.ListColumn`."""
         from penstock.formats.tables.lists import ListColumn

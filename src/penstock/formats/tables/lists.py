@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +23,14 @@ def holds_ids(arrow_type: Any) -> bool:
     types = require("pyarrow", extra=EXTRA).types
     is_list = types.is_list(arrow_type) or types.is_large_list(arrow_type) or types.is_fixed_size_list(arrow_type)
     return is_list and types.is_integer(arrow_type.value_type)
+
+
+def holds_marks(arrow_type: Any) -> bool:
+    """Whether values are lists of numbers, or of true and false."""
+    types = require("pyarrow", extra=EXTRA).types
+    is_list = types.is_list(arrow_type) or types.is_large_list(arrow_type) or types.is_fixed_size_list(arrow_type)
+    tests = (types.is_integer, types.is_boolean, types.is_floating)
+    return is_list and any(test(arrow_type.value_type) for test in tests)
 
 
 class _Tables(Source[Any], Protocol):
@@ -78,6 +86,18 @@ class ListColumn:
                 yield self._run(chunk, row)
                 row += len(chunk)
 
+    def marked_runs(
+        self, first: int, stop: int, names: Sequence[str], /
+    ) -> Iterator[tuple[NDArray[Any], IntArray, dict[str, tuple[NDArray[Any], IntArray]]]]:
+        """The same with the values of other columns, whose rows may be null: their lengths are −1."""
+        self.dtype()
+        for at, table in self._rows.tables(first, stop):
+            row = at
+            for batch in table.to_batches():
+                marks = {name: _marks(batch.column(name)) for name in names}
+                yield *self._run(batch.column(self._name), row), marks
+                row += len(batch)
+
     def _run(self, array: Any, first: int) -> tuple[NDArray[Any], IntArray]:
         types = require("pyarrow", extra=EXTRA).types
         if array.null_count:
@@ -100,3 +120,12 @@ class ListColumn:
         path = extents[0].path if extents else self._rows.path
         hint = "Leave such rows out before: a filter of pyarrow or datasets, or `penstock filter`"
         return Corrupt(what, path=path, found="null", expected="a list of token ids", hint=hint)
+
+
+def _marks(array: Any) -> tuple[NDArray[Any], IntArray]:
+    """The values of lists back to back, null as NaN, and how many each row has: −1 for null."""
+    lengths = require("pyarrow.compute", extra=EXTRA).list_value_length(array).fill_null(-1)
+    values = array.flatten()
+    if values.null_count:
+        values = values.cast("float64")
+    return values.to_numpy(zero_copy_only=False), lengths.to_numpy(zero_copy_only=False).astype(np.int64)

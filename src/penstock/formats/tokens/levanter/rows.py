@@ -106,6 +106,13 @@ class LevanterRows:
         field = self._field(name)
         return field.shape == (None,) and (field.dtype or "").lstrip("u").startswith("int")
 
+    def holds_marks(self, name: str, /) -> bool:
+        """Whether there is such a column, of lists of numbers or of true and false."""
+        if name not in self._wanted:
+            return False
+        field = self._field(name)
+        return field.shape == (None,) and np.dtype(field.dtype).kind in "biuf"
+
     def id_column(self, name: str, /) -> _Ids:
         """That column, for reading ids alone."""
         if not self.holds_ids(name):
@@ -224,6 +231,15 @@ class _Ids:
     def runs(self, first: int, stop: int, /) -> Iterator[tuple[NDArray[Any], IntArray]]:
         """Rows `[first, stop)`: integers [n_ids], and the int64[n_rows] ids of each row."""
         return self._rows.runs(self._name, first, stop)
+
+    def marked_runs(
+        self, first: int, stop: int, names: Sequence[str], /
+    ) -> Iterator[tuple[NDArray[Any], IntArray, dict[str, tuple[NDArray[Any], IntArray]]]]:
+        """The same with the values of other columns."""
+        for (ids, lengths), *marks in zip(
+            *(self._rows.runs(name, first, stop) for name in (self._name, *names)), strict=True
+        ):
+            yield ids, lengths, dict(zip(names, marks, strict=True))
 
 
 def check_rows(rows: LevanterRows, full: bool) -> Iterator[PenstockError | str]:

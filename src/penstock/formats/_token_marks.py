@@ -1,0 +1,235 @@
+"""Columns next to a column of ids: padding, and which tokens count for the loss.
+
+Rows that were tokenised elsewhere often have `labels`, a mask or an `attention_mask` with one value per id. Padding at
+the ends of a row, which has 0 in the `attention_mask`, is dropped. A mask is used if it is named; one that isn't named
+and would change something is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._planes import DROP
+from penstock.errors import ConfigError, Corrupt, PenstockError
+from penstock.formats._planes import require_inside
+from penstock.types import IntArray
+
+PADDING = "attention_mask"
+LABELS = ("labels", "label_ids", "target_ids", "targets")
+"""Columns that hold the id of each token that counts, and −100 for all others."""
+KNOWN = (
+    *(PADDING, *LABELS, "loss_mask", "loss_masks", "completion_mask", "assistant_mask", "assistant_masks"),
+    *("response_mask", "label_mask", "labels_mask", "target_mask", "train_mask"),
+    *("loss_weight", "loss_weights", "token_weights"),
+)
+"""Columns that are looked at if they have a list per row; all others are masks of 0 and 1."""
+
+_NO_LOSS = -100
+
+Values: TypeAlias = tuple[NDArray[Any], IntArray]
+"""Values of rows back to back, and how many each row has; −1 if it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedRows:
+    """Rows of ids, without padding.
+
+    Attributes:
+        ids: integers [n_ids].
+        lengths: int64[n_rows] ids of each row.
+        mask: bool[n_ids]: which of them count; None if no column of marks is used.
+        num_padding: ids that were dropped.
+    """
+
+    ids: NDArray[Any]
+    lengths: IntArray
+    mask: NDArray[np.bool_] | None
+    num_padding: int
+
+
+@dataclass(frozen=True, slots=True)
+class Marking:
+    """How columns next to ids are read.
+
+    Attributes:
+        used: the column of marks that becomes the plane `loss_mask`; None for none.
+        path: gives the file of a row, for errors.
+    """
+
+    used: str | None
+    path: Callable[[int], str]
+
+    def apply(self, ids: NDArray[Any], lengths: IntArray, columns: Mapping[str, Values], first: int) -> MarkedRows:
+        """Drop the padding of rows from `first` on, and find out which ids count.
+
+        Raises:
+            Corrupt: values that can't be what their column says, or that aren't one per id.
+            ConfigError: a column that isn't used would change something.
+        """
+        keep = np.ones(len(ids), np.bool_)
+        if PADDING in columns:
+            keep = self._unpadded(columns[PADDING], lengths, first)
+        mask = None
+        if self.used is not None and self.used not in columns:
+            columns = {**columns, self.used: (ids[:0], np.full(len(lengths), -1, np.int64))}
+        for name in columns.keys() - {PADDING}:
+            counts = self._counts(name, columns[name], ids, lengths, keep, first)
+            if name == self.used:
+                mask = counts[keep]
+            elif not counts[keep].all():
+                at = int(np.argmin(counts | ~keep))
+                hint = f"Use it as the loss mask: --mask-column {name} (mask_column=). Or leave it: {_LEAVE}"
+                what = f"the column {name!r} marks tokens that don't count, and isn't used"
+                self._fail(at, lengths, first, what, hint=hint, kind=ConfigError)
+        if keep.all():
+            return MarkedRows(ids, lengths, mask, 0)
+        sums = np.append(0, np.cumsum(keep))
+        stops = np.cumsum(lengths)
+        return MarkedRows(ids[keep], sums[stops] - sums[stops - lengths], mask, len(keep) - int(sums[-1]))
+
+    def _unpadded(self, values: Values, lengths: IntArray, first: int) -> NDArray[np.bool_]:
+        """Return which ids aren't padding."""
+        mask = self._per_id(PADDING, values, lengths, first)
+        packed = "Rows with several documents can't be read by their mask: write a row per document"
+        self._require_bits(PADDING, mask, lengths, first, hint=f"Values above 1 number packed documents. {packed}")
+        keep = mask.astype(np.bool_)
+        starts = keep.copy()
+        row_starts = np.cumsum(lengths) - lengths
+        starts[1:] &= ~keep[:-1]
+        row_starts = row_starts[lengths > 0]
+        starts[row_starts] = keep[row_starts]
+        begins = np.flatnonzero(starts)
+        rows = np.searchsorted(np.cumsum(lengths), begins, side="right")
+        again = np.flatnonzero(rows[1:] == rows[:-1])
+        if len(again):
+            what = f"the column {PADDING!r} has zeros between ones, and only padding at the ends of a row is dropped"
+            self._fail(int(begins[again[0] + 1]) - 1, lengths, first, what, hint=packed)
+        return keep
+
+    def _counts(
+        self, name: str, values: Values, ids: NDArray[Any], lengths: IntArray, keep: NDArray[np.bool_], first: int
+    ) -> NDArray[np.bool_]:
+        """Return which ids count by one column."""
+        if name in LABELS:
+            labels = self._per_id(name, values, lengths, first, default=ids)
+            counts = labels != _NO_LOSS
+            wrong = counts & keep & (labels != ids)
+            if wrong.any():
+                at = int(np.argmax(wrong))
+                what = f"the column {name!r} holds other ids than the row"
+                hint = "Labels are −100 or the id at the same place, as transformers has them, not shifted"
+                if name != self.used:
+                    hint += f". Or leave it: {_LEAVE}"
+                self._fail(at, lengths, first, what, found=labels[at], expected=f"{ids[at]} or {_NO_LOSS}", hint=hint)
+            return counts
+        mask = self._per_id(name, values, lengths, first)
+        hint = "Weights between 0 and 1 aren't supported"
+        self._require_bits(name, np.where(keep, mask, 1), lengths, first, hint=hint)
+        return mask.astype(np.bool_)
+
+    def _per_id(
+        self, name: str, values: Values, lengths: IntArray, first: int, default: NDArray[Any] | None = None
+    ) -> NDArray[Any]:
+        """Return one value per id; rows without any have the default, which is 1."""
+        found, counts = values
+        absent = counts < 0
+        wrong = (counts != lengths) & (~absent if name != self.used else True)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            what = f"row {first + row} has another number of values in {name!r} than ids"
+            hint = "Write one value per id"
+            hint += "" if name == PADDING else f", or leave it: {_LEAVE}"
+            shown = "null" if absent[row] else int(counts[row])
+            raise Corrupt(what, path=self.path(first + row), found=shown, expected=int(lengths[row]), hint=hint)
+        if not absent.any():
+            return found
+        there = np.repeat(~absent, lengths)
+        whole = np.ones(len(there), found.dtype) if default is None else default.astype(np.int64)
+        whole[there] = found
+        return whole
+
+    def _require_bits(self, name: str, mask: NDArray[Any], lengths: IntArray, first: int, hint: str) -> None:
+        wrong = (mask != 0) & (mask != 1)
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            what = f"the column {name!r} isn't a mask"
+            self._fail(at, lengths, first, what, found=mask[at].item(), expected="0 or 1", hint=hint)
+
+    def _fail(
+        self, at: int, lengths: IntArray, first: int, what: str, *, hint: str, kind: type[PenstockError] = Corrupt,
+        found: Any = None, expected: Any = None,
+    ) -> NoReturn:  # fmt: skip
+        """Raise an error that names the row of the id at `at`."""
+        stops = np.cumsum(lengths)
+        row = int(np.searchsorted(stops, at, side="right"))
+        place = f"row {first + row}, id {at - int(stops[row] - lengths[row])}"
+        raise kind(f"{place}: {what}", path=self.path(first + row), found=found, expected=expected, hint=hint)
+
+
+_LEAVE = DROP[0].lower() + DROP[1:]
+
+
+def require_mask_column(mask_column: str | None, tokens_column: str, path: str) -> None:
+    """Raise `ConfigError` for a column that can't be the mask of these tokens."""
+    if mask_column in (PADDING, tokens_column):
+        what = f"the column {mask_column!r} can't be the loss mask"
+        hint = f"{PADDING} tells padding, which is dropped anyway. Name a column of masks or labels"
+        raise ConfigError(what, path=path, hint=hint)
+
+
+class _MaskedTokens(Protocol):
+    """Tokens whose mask is read row by row."""
+
+    @property
+    def num_tokens(self) -> int: ...
+
+    def read_mask(self, start: int, stop: int) -> NDArray[np.bool_]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMask:
+    """The loss mask of a column; see `penstock._planes.Plane`."""
+
+    tokens: _MaskedTokens
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the values: bool."""
+        return np.dtype(np.bool_)
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """bool[stop - start]: the values of tokens `[start, stop)`; raises `IndexError`."""
+        require_inside(start, stop, self.tokens.num_tokens)
+        return self.tokens.read_mask(start, stop)
+
+    def gather(self, starts: IntArray, length: int) -> NDArray[Any]:
+        """bool[len(starts), length]: one window a row; raises `IndexError`."""
+        rows = [self.read(start, start + length) for start in np.asarray(starts, np.int64).tolist()]
+        return np.stack(rows) if rows else np.empty((0, length), np.bool_)
+
+
+def values_of(rows: Sequence[Any], ids_per_row: IntArray) -> Values:
+    """Return the values of rows as Python holds them: lists, arrays, or bytes of an integer per id."""
+    lengths = np.full(len(rows), -1, np.int64)
+    filled: list[NDArray[Any]] = []
+    for row, value in enumerate(rows):
+        if isinstance(value, bytes):
+            width = len(value) // max(1, int(ids_per_row[row]))
+            fits = width in (1, 2, 4, 8) and width * int(ids_per_row[row]) == len(value)
+            value = np.frombuffer(value, f"<i{width}" if fits else "u1")
+        if isinstance(value, list | np.ndarray):
+            array = _as_array(value)
+            lengths[row] = len(array)
+            filled.append(array)
+    return (np.concatenate(filled) if filled else np.empty(0, np.int64)), lengths
+
+
+def _as_array(value: Any) -> NDArray[Any]:
+    """Return numbers [n]; what isn't a number becomes NaN, which no column of marks holds."""
+    array = np.asarray(value) if len(value) else np.empty(0, np.int64)
+    return array if array.ndim == 1 and array.dtype.kind in "biuf" else np.full(len(value), np.nan)
