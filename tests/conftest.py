@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,6 +24,9 @@ GOLDEN = Path(__file__).parent / "golden"
 _SETTINGS = (Path(__file__).parent / "telemetry_off.env").read_text().splitlines()
 os.environ.update(line.split("=", 1) for line in _SETTINGS if not line.startswith("#"))
 
+# Processes of tests import the same modules a thousand times: they are compiled once, whatever the environment says.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Shells start what runs in the background so that it ignores interrupts, and the processes of tests would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
