@@ -25,6 +25,7 @@ LAYERS: dict[str, int] = {
     "errors": 0,
     "_facade": 0,
     "_optional": 0,
+    "_paths_as_given": 0,
     "_printable": 0,
     "_secrets": 0,
     "_settings": 0,

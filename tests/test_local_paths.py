@@ -36,6 +36,7 @@ KNOWN: dict[str, str] = {
     "formats/_excluded.py": "lists beside the files of a dataset on this machine",
     "_settings.py": "the settings file is on this machine",
     "cli/_heartbeat.py": "what the system says of our processes",
+    "_paths_as_given.py": "compares paths that were made absolute, which URLs never are",
     "_regular.py": "where files of this machine are opened; the local store and tokenizers come here",
     "cli/_output.py": "`local_path` came before",
     "cli/_completion.py": "what a shell completes lies on this machine",

@@ -27,6 +27,7 @@ from __future__ import annotations
 import os
 from typing import ClassVar
 
+from penstock._paths_as_given import path_as_given
 from penstock._printable import printable, shortened, shortened_part
 from penstock._secrets import redact
 
@@ -66,7 +67,7 @@ class PenstockError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        where = "" if self.path is None else f"{shortened(self.path)}: "
+        where = "" if self.path is None else f"{shortened(path_as_given(self.path))}: "
         place = "" if self.offset_bytes is None else f" at byte {self.offset_bytes}"
         details = [
             f"{label} {shortened_part(redact(str(value)))}"

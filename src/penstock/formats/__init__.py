@@ -31,9 +31,8 @@ from penstock.formats._unrecognised import unrecognised as _unrecognised
 from penstock.store.exclude_list import ExcludeList
 from penstock.store.local import LocalStore
 from penstock.store.patterns import alternatives, is_pattern
-from penstock.store.place import Place, dataset_at
+from penstock.store.place import Place, dataset_at, fixed_place
 from penstock.store.powers import CopyingStore
-from penstock.store.resolve import resolve
 from penstock.types import OpenOptions, ReadMode, Sample
 
 BUILT_IN: dict[str, str] = {
@@ -218,6 +217,7 @@ def open_source(
 
     Args:
         path: file, folder or URL; or a list of JSONL, Parquet or token files, folders and patterns, all of one store.
+            A relative path is resolved once, against the working directory of this call.
         format: format name; found by sniffing where it is None.
         split: split to open, for formats that have splits.
         flavor: whose rules hold for a JSONL: `"modalities"` or `"energon"`.
@@ -259,7 +259,7 @@ def open_source(
         read=read,
         validate_hash=validate_hash,
         follow_links=follow_links,
-        excludes=excludes,
+        excludes=fixed_place(excludes).path if isinstance(excludes, str | os.PathLike) else excludes,
         mask_tokens=mask_tokens,
         tokens_column=tokens_column,
         tokens_dtype=tokens_dtype,
@@ -285,6 +285,7 @@ def _open_list(paths: list[str], format: str | None, options: OpenOptions) -> So
     """One source of several files, folders and patterns."""
     if not paths:
         raise ConfigError("no path to open", hint="Name files, folders or patterns")
+    paths = [fixed_place(path).path for path in paths]
     named = (name for path in paths for name in _built_in_of_name(path))
     kinds = sorted({_KINDS[name] for name in named if name in _KINDS})
     if len(kinds) > 1:
@@ -336,7 +337,8 @@ def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False
             hint += "; `penstock convert FILE FOLDER/ --file-tokens N` makes a folder of token files of it"
         what = f"a slash names a folder, and a dataset of the format {format!r} is a file"
         raise ConfigError(what, path=path, hint=hint)
-    store, root = resolve(path)
+    place = fixed_place(path)
+    store, root = place.store, place.path
     planes = options.pop("planes", None)
     if planes:
         finish_planes(chosen.name, store, root)

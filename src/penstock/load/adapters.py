@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from penstock._optional import require
 from penstock.errors import ConfigError
 from penstock.load.metrics import Metrics
+from penstock.store.place import fixed_path
 from penstock.store.resolve import local_path
 
 
@@ -81,7 +82,7 @@ class TensorBoard:
         self._before: Metrics | None = None
         self._write: Callable[[dict[str, float], int], None] | None = None
         if isinstance(target, str | os.PathLike):
-            self._folder = local_path(os.fspath(target), "a folder of TensorBoard")
+            self._folder = self._target = fixed_path(local_path(target, "a folder of TensorBoard"))
         elif not hasattr(target, "add_scalar"):
             hint = "Give a folder, or a writer with add_scalar"
             raise ConfigError("nothing that TensorBoard writes to", found=type(target).__name__, hint=hint)

@@ -11,6 +11,7 @@ from typing import Any, Unpack, cast
 
 from penstock._keywords import Reshaping
 from penstock._kinds import ExpectsDigest
+from penstock._paths_as_given import path_as_given
 from penstock._secrets import redacted_repr
 from penstock.abc import Store, Writer
 from penstock.codec.joined_digest import join_digests
@@ -140,7 +141,7 @@ def merge(
         return _merge_samples(samples, output, how)
     if shares or (how.by_parts and not goes_along):
         (written,) = share(_asked(opened, options, output, how))
-        return MergeReport(written, tuple((rows.place.path, len(rows)) for rows in opened))
+        return MergeReport(written, tuple((path_as_given(rows.place.path), len(rows)) for rows in opened))
     return _merge_rows(opened, options, output, hands, how.counter)
 
 
@@ -200,7 +201,7 @@ def _merge_rows(
 
     manifest = write_output(output, opened, _made_by(opened), fill, counter.total, lambda: all_rows(0, counter.total))
     written = Written.of(output.place, manifest, excluded_in(opened))
-    return MergeReport(written, tuple((rows.place.path, len(rows)) for rows in opened))
+    return MergeReport(written, tuple((path_as_given(rows.place.path), len(rows)) for rows in opened))
 
 
 def _join_digests(writer: Writer, sources: Sequence[AnyRows]) -> None:
@@ -218,7 +219,7 @@ def _joined_digest(sources: Sequence[AnyRows]) -> Callable[[], str] | None:
 
 def _merge_samples(sources: Sequence[SampleRows], output: Output, how: How) -> MergeReport:
     """The shards of all sources in one folder, under one index."""
-    place, reports = output.place, tuple((rows.place.path, len(rows)) for rows in sources)
+    place, reports = output.place, tuple((path_as_given(rows.place.path), len(rows)) for rows in sources)
     require_other_dataset(sources, place, sources[0].format)
     if output.to not in (None, sources[0].format):
         what = f"shards of {sources[0].format} are copied as they are"

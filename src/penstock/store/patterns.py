@@ -37,6 +37,40 @@ def _group(path: str) -> re.Match[str] | None:
     return None if named and is_there(named) else found
 
 
+def from_working_directory(path: str) -> str:
+    """Return a local path or pattern as an absolute one; neither links nor `..` behind a name are resolved.
+
+    Raises:
+        NotFound: the path is relative, and the working directory was removed.
+    """
+    every = _flattened(path)
+    if not path.startswith("/") and any(one.startswith("/") for one in every):
+        return f"{{{','.join(_from_working_directory(one, in_pattern=True) for one in every)}}}"
+    return _from_working_directory(path)
+
+
+def _flattened(pattern: str) -> list[str]:
+    several = alternatives(pattern)
+    return several if len(several) == 1 else [one for each in several for one in _flattened(each)]
+
+
+def _from_working_directory(path: str, *, in_pattern: bool = False) -> str:
+    if not path or path.startswith("/"):
+        return path
+    try:
+        above = os.getcwd()
+    except FileNotFoundError:
+        what, hint = "a relative path, and the working directory was removed", "Give an absolute path"
+        raise NotFound(what, path=path, hint=hint) from None
+    first, slash, rest = path.partition("/")
+    while first in (".", "..") and (slash or path == first):
+        path, above = rest.lstrip("/"), above if first == "." else os.path.dirname(above)
+        first, slash, rest = path.partition("/")
+    if in_pattern or (is_pattern(path) and not is_there(os.path.join(above, path))):
+        above = _SPECIAL.sub(r"[\g<0>]", above)
+    return os.path.join(above, path) if path else above
+
+
 def folder_above(pattern: str) -> str:
     """The folder under which all lies that fits a pattern."""
     found = _SPECIAL.search(pattern)

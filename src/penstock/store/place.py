@@ -10,13 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeGuard, cast
 
+from penstock._paths_as_given import remember_path
 from penstock._printable import recordable
 from penstock._secrets import redact, redacted_repr
 from penstock.abc import Store
 from penstock.errors import NotFound
 from penstock.store._status import is_file, is_link
 from penstock.store.local import LocalStore
-from penstock.store.patterns import last_part, pattern_of
+from penstock.store.patterns import from_working_directory, last_part, pattern_of
 from penstock.store.resolve import absolute, is_url, local_path, resolve, within
 
 
@@ -162,7 +163,29 @@ def local_place(given: Given, what: str, store: Store | None = None) -> Place:
     return given if isinstance(given, Place) else place_of(local_path(given, what), store)
 
 
-def dataset_at(given: Data, store: Store | None = None, *, follow_links: bool = False) -> Place:
-    """The same of a dataset that is to be read: its files are not read through links out of it, unless asked."""
+def fixed_place(given: Data, store: Store | None = None) -> Place:
+    """Return the place that a path names now, so that later changes of the working directory don't move it.
+
+    Raises:
+        ConfigError: as `place_of`.
+        NotFound: the path is relative, and the working directory was removed.
+    """
+    if not isinstance(given, str | os.PathLike | Place):
+        given = [fixed_place(one, store).path for one in given]
     place = place_of(given, store)
+    if not place.is_local or place.path.startswith("/"):
+        return place
+    path = from_working_directory(place.path)
+    remember_path(path, place.path)
+    return replace(place, path=path)
+
+
+def fixed_path(path: str | os.PathLike[str]) -> str:
+    """Return a local path as an absolute one, and a URL as it is; see `fixed_place`."""
+    return os.fspath(path) if is_url(path) else fixed_place(path).path
+
+
+def dataset_at(given: Data, store: Store | None = None, *, follow_links: bool = False) -> Place:
+    """Return the fixed place of a dataset to read; links out of it are only read with `follow_links`."""
+    place = fixed_place(given, store)
     return replace(place, store=within(place.store, place.path, follow_links=follow_links))

@@ -28,6 +28,7 @@ from penstock.recipe.code import FROM_JOINED, Merge, make_code
 from penstock.recipe.leaf import JSONL
 from penstock.recipe.metadataset import read_metadataset
 from penstock.recipe.tree import Joined, Leaf, Node, units
+from penstock.store.place import fixed_path
 from penstock.types import OpenOptions
 
 _METADATASET = (".yaml", ".yml")
@@ -97,8 +98,8 @@ def opened_by(path: Path, options: Mapping[str, Any], split: str) -> tuple[str, 
 
 
 def text_of(path: Any) -> str:
-    """A path as text: of an `EPath` of Energon's, too."""
-    return str(path) if type(path).__name__ == "EPath" else os.fspath(path)
+    """Return a path, which may be an `EPath` of Energon's, as text: absolute, or a URL."""
+    return fixed_path(str(path) if type(path).__name__ == "EPath" else os.fspath(path))
 
 
 def open_node(

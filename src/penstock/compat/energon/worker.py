@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, Self
 from penstock._secrets import logger
 from penstock.compat.unused import say_unused
 from penstock.errors import ConfigError, PenstockError
+from penstock.store.place import fixed_path
 from penstock.store.resolve import local_path
 
 _log = logger("penstock.energon")
@@ -106,6 +107,8 @@ class WorkerConfig:
     restore_error_handler: Handler = reraise_exception
 
     def __post_init__(self) -> None:
+        if self.worker_debug_path is not None:
+            self.worker_debug_path = fixed_path(str(self.worker_debug_path))
         if not 0 <= self.rank < self.world_size or self.num_workers < 0:
             raise ConfigError(
                 "no such rank or number of workers",

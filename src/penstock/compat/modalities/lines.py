@@ -19,6 +19,7 @@ from penstock.prepare.raw import build_index
 from penstock.prepare.tokens.select import make_reader, select
 from penstock.store.exclude_list import require_no_list
 from penstock.store.local import LocalStore
+from penstock.store.place import fixed_path
 from penstock.store.resolve import local_path
 
 _log = logger()
@@ -26,6 +27,10 @@ _TAKEN = "another run is writing this output"
 _WAIT_S = 3600.0
 _LOOK_S = 0.2
 _SHOWN_LINES = 10
+
+
+def _fixed(path: str | os.PathLike[str], what: str) -> Path:
+    return Path(fixed_path(local_path(path, what)))
 
 
 class IndexGenerator:
@@ -40,7 +45,7 @@ class IndexGenerator:
     """
 
     def __init__(self, src_file: Path, drop_faulty_entries: bool = False) -> None:
-        self.src_file = Path(local_path(src_file, "a JSONL file of Modalities"))
+        self.src_file = _fixed(src_file, "a JSONL file of Modalities")
         self.drop_faulty_entries = drop_faulty_entries
         if not self.src_file.is_file():
             raise NotFound("no such file", path=self.src_file)
@@ -86,7 +91,7 @@ class LargeFileLinesReader:
         use_sample_length_from_index: bool = True,
     ) -> None:
         refuse_overrides(type(self), LargeFileLinesReader, ("_read_from_raw_file",), "Override __getitem__")
-        self.raw_data_path = Path(local_path(raw_data_path, "a JSONL file of Modalities"))
+        self.raw_data_path = _fixed(raw_data_path, "a JSONL file of Modalities")
         self.index_path = self.default_index_path(self.raw_data_path, index_path)
         self.encoding = encoding
         self.use_sample_length_from_index = use_sample_length_from_index
@@ -114,7 +119,7 @@ class LargeFileLinesReader:
         raw_data_path = Path(local_path(raw_data_path, "a JSONL file of Modalities"))
         if index_path is None:
             return raw_data_path.with_name(f"{raw_data_path.stem}.idx")
-        return Path(local_path(index_path, "its index"))
+        return _fixed(index_path, "its index")
 
     def __len__(self) -> int:
         return len(self.index)

@@ -27,6 +27,7 @@ from penstock.pack.chunk import Chunk
 from penstock.pack.megatron_blocks import MegatronBlocks
 from penstock.store.derived import DerivedCache
 from penstock.store.local import LocalStore
+from penstock.store.place import fixed_path
 from penstock.store.resolve import local_path
 from penstock.types import OpenOptions
 
@@ -60,7 +61,7 @@ class PackedMemMapDatasetBase(Dataset):
         refuse_overrides(type(self), PackedMemMapDatasetBase, _NEVER_CALLED, hint)
         self.raw_data_path = raw_data_path
         self.sample_key = sample_key
-        source = _opened(local_path(raw_data_path, "a packed file of Modalities"))
+        source = _opened(fixed_path(local_path(raw_data_path, "a packed file of Modalities")))
         self.token_size_in_bytes = source.dtype.itemsize
         self._dtype = IN_RAM[self.token_size_in_bytes]
         self._rows: Any = self._make_rows(source, bool(load_index))

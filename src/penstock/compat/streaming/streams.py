@@ -14,7 +14,7 @@ from penstock.errors import ConfigError
 from penstock.formats import open_source
 from penstock.formats._excluding import stored
 from penstock.formats.shards.index_json import INDEX_NAME
-from penstock.store.place import Place, local_place, place_of
+from penstock.store.place import Place, fixed_path, local_place, place_of
 
 _log = logger()
 
@@ -77,7 +77,7 @@ class Stream:
             raise NoPlace("a stream needs remote= or local=: Could not create a temporary local directory of nothing")
         self.remote = remote
         self.split = split or ""
-        self._local = local
+        self._local, self._remote = (fixed_path(one) if one else one for one in (local, remote))
         self.local = local or _temporary_folder(str(remote), self.split)
         self.validate_hash = validate_hash
         self.weight: dict[str, Any] = weight
@@ -98,8 +98,8 @@ class Stream:
             ConfigError: it is no dataset of shards, or has no such hashes.
         """
         name = self.split = self.split or split or ""
-        where = self.remote or self._local
-        if self._local is not None and self.remote is not None:
+        where = self._remote or self._local
+        if self._local is not None and self._remote is not None:
             local = local_place(self._local, "the local folder of a stream")
             folder = local.child(name) if name else local
             where = local.path if _is_whole(folder, trust, self.follow_links) else where
@@ -114,7 +114,7 @@ class Stream:
     @property
     def is_remote(self) -> bool:
         """Whether samples may have to be fetched."""
-        return self.remote is not None and not place_of(self.remote).is_local
+        return self._remote is not None and not place_of(self._remote).is_local
 
     def __repr__(self) -> str:
         weight = "".join(f", {name}={value}" for name, value in self.weight.items())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,7 +17,7 @@ from penstock.formats import create
 from penstock.formats.shards.find_index import own_files
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.formats.shards.side import SIDE_NAME
-from penstock.store.place import Place, local_place, place_of
+from penstock.store.place import Place, fixed_place
 from penstock.store.put import aborting
 from penstock.store.resolve import is_url, local_path
 from penstock.types import Sample
@@ -60,8 +59,8 @@ class Writer:
         local, remote = _local_and_remote(out)
         # Without a wish for a local copy, samples go to the remote folder at once.
         is_kept = remote is None or (keep_local and local != remote)
-        self._local = _settled(local_place(local, "the local folder of a writer")) if is_kept else None
-        self._remote = None if remote is None else _settled(place_of(remote))
+        self._local = fixed_place(local_path(local, "the local folder of a writer")) if is_kept else None
+        self._remote = None if remote is None else fixed_place(remote)
         self.local = local_path(local, "the local folder of a writer") if is_kept else None
         self.remote = remote
         overwrite = bool(more.get("exist_ok", False))
@@ -222,11 +221,6 @@ def _local_and_remote(out: Out) -> tuple[str, str | None]:
         return local, remote
     one = os.fspath(out)
     return one, one if is_url(one) else None
-
-
-def _settled(place: Place) -> Place:
-    """It, wherever the process goes."""
-    return replace(place, path=place.absolute)
 
 
 def _require_free(target: Place) -> None:

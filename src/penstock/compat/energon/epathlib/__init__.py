@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from penstock.errors import ConfigError
-from penstock.store.place import Place, place_of
+from penstock.store.place import Place, fixed_place
 from penstock.store.put import put
 from penstock.store.resolve import is_url
 
@@ -32,7 +32,7 @@ class EPath:
     __slots__ = ("_place",)
 
     def __init__(self, path: Any) -> None:
-        self._place: Place = place_of(str(path))
+        self._place: Place = fixed_place(str(path))
 
     @property
     def url(self) -> str:

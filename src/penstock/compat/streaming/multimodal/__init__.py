@@ -9,7 +9,7 @@ from penstock.compat.streaming.dataset import StreamingDataset
 from penstock.compat.streaming.text import AS_THERE
 from penstock.errors import ConfigError
 from penstock.formats.shards.index_json import require_inside
-from penstock.store.place import local_place, place_of
+from penstock.store.place import fixed_path, local_place, place_of
 
 __getattr__ = modules_of(__name__)
 
@@ -47,6 +47,7 @@ class StreamingOutsideGIWebVid(StreamingDataset):
         super().__init__(**{**AS_THERE, **options})
         self.extra_local = extra_local
         self.extra_remote = extra_remote
+        self._extra = [fixed_path(folder) for folder in (extra_local, extra_remote) if folder]
 
     def get_item(self, sample_id: int, retry: int = 7) -> Any:
         """Sample `sample_id`, with its video.
@@ -56,11 +57,12 @@ class StreamingOutsideGIWebVid(StreamingDataset):
             UnsafeData: a path that leaves the folder.
         """
         found: Any = super().get_item(sample_id, retry)
-        if self.extra_local and self.extra_remote:
+        if self._extra:
             name = str(found["content_path"])
             require_inside(name)
-            near = local_place(self.extra_local, "extra_local").child(name)
-            place = near if near.exists() else place_of(self.extra_remote).child(name)
+            local, remote = self._extra
+            near = local_place(local, "extra_local").child(name)
+            place = near if near.exists() else place_of(remote).child(name)
             found["content"] = place.store.get(place.path)
         return found
 
