@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import yaml
 from tests.cli.called import called
+from tests.codec.films import films
 
 import penstock as ps
 from penstock.cli.main import main
@@ -107,6 +108,21 @@ def test_media_of_a_folder(tmp_path: Path, run: Run) -> None:
     copy = shutil.copytree(GOLDEN / "filesystem", tmp_path / "set", ignore=shutil.ignore_patterns(".nv-meta"))
     assert "warning: bad.jpg" in run("energon", "prepare-media", copy, "--media-by-extension", "--no-progress")
     assert "bad.jpg" in run("lint", copy, status=1)
+
+
+def test_media_whose_packets_are_counted(tmp_path: Path, run: Run) -> None:
+    data = films()["va.mkv"]
+    (tmp_path / "a.mkv").write_bytes(data)
+    said = run("prepare-media", tmp_path, "--headers-only")
+    assert "whole" not in said
+    metadata = ps.open(tmp_path).get_media_metadata("a.mkv")  # type: ignore[attr-defined]
+    assert (metadata.video_width, metadata.video_num_frames, metadata.audio_duration) == (32, None, None)
+    said = run("energon", "prepare-media", tmp_path, "--media-by-extension")
+    assert "reading 1 file whole" in said
+    assert "--headers-only" in said
+    metadata = ps.open(tmp_path).get_media_metadata("a.mkv")  # type: ignore[attr-defined]
+    assert (metadata.video_num_frames, metadata.audio_duration) == (6, 0.3)
+    assert "exclude each other" in run("prepare-media", tmp_path, "--exact", "--headers-only", status=2)
 
 
 @pytest.mark.parametrize("dialog", DIALOGS, ids=[repr(one["stdin"])[:20] for one in DIALOGS])
@@ -248,7 +264,7 @@ def test_preview_steers_no_terminal(tmp_path: Path, run: Run) -> None:
         ("--split-ratio", "8,1,1"), ("--split-parts", "train:a"), ("--exclude", "x"), ("--shuffle-tars",),
         ("--sample-type", "TextSample"), ("--field-map", "{}"), ("--dataset-yaml-name", "a.yaml"),
         ("--skip-dataset-yaml",), ("--tar-index-only",), ("--no-sqlite",), ("--media-metadata",),
-        ("--media-by-header",), ("--media-by-glob", "*"), ("--media-by-extension",), ("--exact",),
+        ("--media-by-header",), ("--media-by-glob", "*"), ("--media-by-extension",), ("--exact",), ("--headers-only",),
         ("--fix-duplicates",),
     ],
     ids=lambda options: options[0],

@@ -18,9 +18,16 @@ MediaChoice = tuple[str, str | None]
 
 
 def media_options(command: Command) -> Command:
-    """`--media-by-extension --media-by-glob --media-by-header --exact`, each also as `--media-metadata-by-…`."""
+    """`--media-by-extension --media-by-glob --media-by-header`, also as `--media-metadata-by-…`, and the depth."""
     for option in (
-        click.option("--exact", is_flag=True, help="Decode images and sound, instead of believing headers."),
+        click.option(
+            "--headers-only",
+            is_flag=True,
+            help="Leave out durations and counts that no header states, instead of reading such files once to count.",
+        ),
+        click.option(
+            "--exact", is_flag=True, help="Decode images, video and sound and count, instead of believing headers."
+        ),
         click.option(
             *("--media-by-header", "--media-metadata-by-header", "by_header"),
             is_flag=True,
@@ -46,7 +53,9 @@ class _Refused(click.UsageError):
 
 
 def take_media(options: dict[str, Any]) -> MediaChoice | None:
-    """Take the options of `media_options`, but `exact`, out of `options`; None where none was given."""
+    """Take the options of `media_options`, but the depth, out of `options`; None if none was given."""
+    if options["exact"] and options["headers_only"]:
+        raise click.UsageError("--exact and --headers-only exclude each other.")
     by_extension, by_header = options.pop("by_extension"), options.pop("by_header")
     patterns: str | None = options.pop("by_glob")
     given = [

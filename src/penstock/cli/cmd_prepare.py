@@ -30,7 +30,7 @@ _SHARING = ("part", "finish", "no_work", "restart")
 _OF_SHARDS = (
     "split_ratio", "split_parts", "exclude", "shuffle_tars", "sample_type", "field_map", "dataset_yaml_name",
     "skip_dataset_yaml", "tar_index_only", "no_sqlite", "media_metadata", "by_extension", "by_glob", "by_header",
-    "exact", "fix_duplicates", *_SHARING,
+    "exact", "headers_only", "fix_duplicates", *_SHARING,
 )  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def command(
     if media is None and options["media_metadata"]:
         media = ("extension", None)
     if media is None:
-        refuse_given(context, ("exact",), "No media metadata are asked for")
+        refuse_given(context, ("exact", "headers_only"), "No media metadata are asked for")
     if options["skip_dataset_yaml"]:
         refuse_given(context, ("sample_type", "field_map", "dataset_yaml_name"), "dataset.yaml stays as it is")
     if options["tar_index_only"] and media is not None:
@@ -136,7 +136,7 @@ def _prepare(
     from penstock.cli._prepare_assistant import Answers, ask_all
     from penstock.prepare.energon.guess import parse_patterns, parse_ratio
     from penstock.prepare.energon.run import prepare_webdataset
-    from penstock.prepare.media.rows import ShardMedia, media_filter
+    from penstock.prepare.media.rows import ShardMedia, media_depth, media_filter
     from penstock.store.place import dataset_at
     from penstock.store.writable import require_writable
 
@@ -155,6 +155,7 @@ def _prepare(
         raise refusal("--field-map belongs to a --sample-type.")
     if options["fix_duplicates"]:
         note("--fix-duplicates: shards are never changed here; a key that comes twice is an error that names it")
+    depth = media_depth(exact=options["exact"], headers_only=options["headers_only"])
     with keeping(path), progress("prepare", total=None, unit="shards") as advance:
         summary = prepare_webdataset(
             path,
@@ -169,7 +170,7 @@ def _prepare(
             dataset=answers.dataset,
             sqlite=not options["no_sqlite"],
             follow_links=options["follow_links"],
-            media=None if media is None else ShardMedia(media_filter(*media), options["exact"]),
+            media=None if media is None else ShardMedia(media_filter(*media), depth),
             part=options["part"],
             finish=options["finish"],
             no_work=options["no_work"],

@@ -15,10 +15,18 @@ from penstock.cli._energon import (
     use_tmp_path,
 )
 from penstock.cli._executors import modest_executor_options
-from penstock.cli._output import emit, follow_links_option, json_option, note, progress
+from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
 from penstock.cli._sharing import end_unfinished, keeping, missing_text, restart_option, sharing_options
 
 _SHOWN = 10
+
+
+def _announce(num_files: int, size_bytes: int) -> None:
+    files = "1 file" if num_files == 1 else f"{num_files:,} files"
+    note(
+        f"reading {files} whole ({human_bytes(size_bytes)}) to count packets, as headers state no reliable count; "
+        "--headers-only leaves such counts out"
+    )
 
 
 @click.command()
@@ -31,10 +39,11 @@ _SHOWN = 10
 @tmp_path_option
 @follow_links_option
 @json_option
-def command(path: str, as_json: bool, show_progress: bool, tmp_path: str | None, exact: bool, **options: Any) -> None:
-    """Media metadata of a folder of files, or of a prepared WebDataset: what headers say.
+def command(path: str, as_json: bool, show_progress: bool, tmp_path: str | None, **options: Any) -> None:
+    """Index the media metadata of a folder of files, or of a prepared WebDataset.
 
-    By extension, unless another way is given. Files that an earlier run has read are not read again.
+    By extension, unless another way is given. Files that an earlier run has read are not read again. If a header
+    states no reliable duration or count, the file is read once and its packets are counted.
     """
     import msgspec
 
@@ -49,13 +58,15 @@ def command(path: str, as_json: bool, show_progress: bool, tmp_path: str | None,
             patterns=patterns,
             workers=options["workers"],
             executor=options["executor"],
-            exact=exact,
+            exact=options["exact"],
+            headers_only=options["headers_only"],
             follow_links=options["follow_links"],
             part=options["part"],
             finish=options["finish"],
             no_work=options["no_work"],
             restart=options["restart"],
             progress=(lambda done, total: advance(done, total=total)) if show_progress else None,
+            before_counting=_announce,
         )
     if not as_json:
         from penstock.codec.upright import PIXELS

@@ -1,20 +1,28 @@
 """Handles to audio and video files that decode frames and clips on demand.
 
-Frame i is the i-th in the order of presentation, counted from 0. The frame at a time is the one on screen then, so a
-range of seconds `(start, end)` gives the frames on screen from `start` to `end`, both included: at least one. Places of
-frames are found by walking through the packets once, without decoding; then the nearest key frame is sought.
+Frame i is the i-th in the order of presentation, counted from 0, and sample i the i-th that decoding returns. Seconds
+are those of the file, in which the first frame may be late. The frame at a time is the one on screen then, so a range
+of seconds `(start, end)` gives the frames on screen from `start` to `end`, both included: at least one. Times of frames
+are found by walking through the packets once, without decoding; then the nearest key frame is sought. If decoding
+returns other frames than the packets promise, all frames are decoded once instead.
+
+Clips keep their positions: clip i is that of range i, and is empty if nothing is in its range.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.codec.av_header import opened, read_av_header
+from penstock._optional import require
+from penstock.codec.av_header import MOST_PIXELS as MOST_PIXELS
+from penstock.codec.av_header import audio_stream, opened, read_av_header, video_stream
 from penstock.codec.media_bytes import media_bytes
 from penstock.errors import ConfigError, Corrupt, TooLarge
 from penstock.types import AVMetadata, IntArray
@@ -23,11 +31,11 @@ Ranges = Sequence[tuple[float, float]]
 VideoUnit = Literal["frames", "seconds"]
 AudioUnit = Literal["samples", "seconds"]
 
-MOST_PIXELS = 178_956_970
-"""Pixels of one picture; more is refused, as Pillow does with images."""
-
 MOST_BYTES = 1 << 32
 """Bytes of all frames, or all sound, that one call decodes."""
+
+_PREROLL_SECONDS = 0.5
+"""Sound that is decoded before a clip: the first frames after a seek aren't right without those before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +57,24 @@ class AVData:
 
 @dataclass(frozen=True, slots=True)
 class _Frames:
-    """Presentation times of all frames, in order, and which of them can be sought."""
+    """Presentation times of all frames, in the time base of their stream.
+
+    Attributes:
+        starts: of all frames, in order.
+        keys: of the frames that can be sought.
+        end: when the last frame is over.
+        is_decoded: the times are those of decoded frames, not of packets.
+    """
 
     starts: IntArray
     keys: IntArray
+    end: int
+    is_decoded: bool
+
+    def key_before(self, pts: int) -> int:
+        """Time of the last frame that can be sought, at or before `pts`."""
+        place = int(np.searchsorted(self.keys, pts, side="right")) - 1
+        return int(self.keys[max(0, place)]) if len(self.keys) else pts
 
 
 class AVDecoder:
@@ -83,13 +105,18 @@ class AVDecoder:
 
     # --- what is known -------------------------------------------------------------------------------------------
 
-    def get_metadata(self, *, exact: bool = False, count: bool = False) -> AVMetadata:
-        """Durations, counts and sizes; see `penstock.codec.av_header.read_av_header`.
+    def get_metadata(self, *, exact: bool = False, headers_only: bool = False) -> AVMetadata:
+        """Durations, counts and sizes.
+
+        Args:
+            exact: decode everything and count it.
+            headers_only: leave out durations and counts that no header states, instead of counting packets.
 
         Raises:
             Corrupt: this is no audio or video.
         """
-        metadata = read_av_header(media_bytes(self._data), exact=exact, count=count)
+        depth = "exact" if exact else "headers" if headers_only else "counts"
+        metadata = read_av_header(media_bytes(self._data), depth=depth)
         if metadata is None:
             raise Corrupt("this holds neither audio nor video", found=f"{len(self._data)} bytes")
         return metadata
@@ -103,23 +130,23 @@ class AVDecoder:
         return _given(self.get_metadata().audio_sample_rate, "sample rate")
 
     def get_video_duration(self, get_frame_count: bool = False) -> tuple[float | None, int | None]:
-        """Seconds, and the number of frames, which is counted only with `get_frame_count`."""
-        metadata = self.get_metadata(exact=get_frame_count)
-        return metadata.video_duration, metadata.video_num_frames
+        """Seconds, and with `get_frame_count` the number of frames."""
+        metadata = self.get_metadata()
+        return metadata.video_duration, metadata.video_num_frames if get_frame_count else None
 
     def get_audio_duration(self) -> float | None:
         """Seconds."""
         return self.get_metadata().audio_duration
 
     def has_video_stream(self) -> bool:
-        """Whether there are pictures."""
+        """Whether there is video; cover art doesn't count."""
         with opened(media_bytes(self._data)) as container:
-            return bool(container.streams.video)
+            return video_stream(container) is not None
 
     def has_audio_stream(self) -> bool:
         """Whether there is sound."""
         with opened(media_bytes(self._data)) as container:
-            return bool(container.streams.audio)
+            return audio_stream(container) is not None
 
     # --- what is decoded -----------------------------------------------------------------------------------------
 
@@ -149,7 +176,7 @@ class AVDecoder:
         audio_unit: AudioUnit = "seconds",
         video_out_frame_size: tuple[int, int] | None = None,
     ) -> AVData:
-        """Clips of pictures and of sound. A range that begins behind the end gives no clip.
+        """Clips of pictures and of sound, one for each range; empty if nothing is in its range.
 
         Args:
             video_clip_ranges: first and last moment, or frame, of each clip, both included.
@@ -179,26 +206,53 @@ class AVDecoder:
     ) -> tuple[list[NDArray[np.uint8]], list[tuple[float, float]]]:
         """Clips uint8[n_frames, 3, height, width] and their times; see `get_clips`."""
         _require_ranges(video_clip_ranges, video_unit, ("frames", "seconds"))
+        frames = self._frames or self._index_frames(decode=False)
+        clips = self._read_video_clips(frames, video_clip_ranges, video_unit, video_out_frame_size)
+        if clips is None:
+            frames = self._index_frames(decode=True)
+            clips = self._read_video_clips(frames, video_clip_ranges, video_unit, video_out_frame_size)
+        if clips is None:
+            raise Corrupt("frames of this video change from one decoding to the next", hint="Encode the video again")
+        self._frames = frames
+        return clips
+
+    def _read_video_clips(
+        self, frames: _Frames, ranges: Ranges, unit: str, size: tuple[int, int] | None
+    ) -> tuple[list[NDArray[np.uint8]], list[tuple[float, float]]] | None:
+        """Clips and their times; None if the frames aren't those of `frames`."""
         clips: list[NDArray[np.uint8]] = []
         times: list[tuple[float, float]] = []
-        with opened(media_bytes(self._data)) as container:
-            if not container.streams.video:
-                raise ConfigError("there are no pictures in this file", hint="Ask for audio clips")
-            stream = container.streams.video[0]
-            stream.codec_context.options = {"max_pixels": str(MOST_PIXELS)}
-            frames = self._places(container, stream)
+        with self._video() as (container, stream):
             left_bytes = self._most_bytes
-            for first, last in _frame_ranges(video_clip_ranges, video_unit, stream, frames):
-                width, height = video_out_frame_size or (stream.codec_context.width, stream.codec_context.height)
-                left_bytes -= (last - first + 1) * width * height * 3
+            for places in _frame_ranges(ranges, unit, stream, frames):
+                width, height = size or (stream.codec_context.width, stream.codec_context.height)
+                left_bytes -= len(places) * width * height * 3
                 if left_bytes < 0:
                     raise _too_much(self._most_bytes)
-                pictures = _decode_frames(container, stream, frames, first, last)
-                if pictures:
-                    clips.append(np.stack([_pixels(one, video_out_frame_size) for one in pictures]))
-                    end = pictures[-1].pts + (pictures[-1].duration or 0)
-                    times.append((float(pictures[0].pts * stream.time_base), float(end * stream.time_base)))
+                if not places:
+                    clips.append(np.empty((0, 3, height, width), np.uint8))
+                    over = float(frames.end * stream.time_base)
+                    times.append((over, over))
+                    continue
+                pictures = self._decode_frames(container, stream, frames, places)
+                if [one.pts for one in pictures] != frames.starts[places.start : places.stop].tolist():
+                    return None
+                clips.append(np.stack([_pixels(one, size) for one in pictures]))
+                end = pictures[-1].pts + (pictures[-1].duration or 0)
+                times.append((float(pictures[0].pts * stream.time_base), float(end * stream.time_base)))
         return clips, times
+
+    def _decode_frames(self, container: Any, stream: Any, frames: _Frames, places: range) -> list[Any]:
+        first, last = int(frames.starts[places.start]), int(frames.starts[places.stop - 1])
+        if not frames.is_decoded:
+            pictures = _sought_frames(container, stream, frames.key_before(first), first, last)
+            if pictures:
+                return pictures
+        with self._video() as (fresh, video):  # the container can't seek there, or went too far
+            if frames.is_decoded:
+                shown = (one for one in fresh.decode(video) if one.pts is not None)
+                return list(islice(shown, places.start, places.stop))
+            return [one for one in _until(fresh, video, last) if one.pts >= first]
 
     def get_audio_clips(
         self, audio_clip_ranges: Ranges, audio_unit: AudioUnit = "seconds"
@@ -207,29 +261,83 @@ class AVDecoder:
         _require_ranges(audio_clip_ranges, audio_unit, ("samples", "seconds"))
         clips: list[NDArray[Any]] = []
         times: list[tuple[float, float]] = []
-        with opened(media_bytes(self._data)) as container:
-            if not container.streams.audio:
-                raise ConfigError("there is no sound in this file", hint="Ask for video clips")
-            stream = container.streams.audio[0]
+        with self._audio() as (container, stream):
             rate = stream.codec_context.sample_rate
-            left_bytes = self._most_bytes
-            for start, end in audio_clip_ranges:
-                first, stop = _sample_range(start, end, rate if audio_unit == "seconds" else None)
-                pieces = _decode_sound(container, stream, first, stop, left_bytes, self._most_bytes)
-                if pieces:
-                    clip = np.concatenate([samples for _, samples in pieces], axis=1)
-                    left_bytes -= clip.nbytes
-                    clips.append(clip)
-                    times.append((pieces[0][0] / rate, (pieces[0][0] + clip.shape[1]) / rate))
+            in_seconds = audio_unit == "seconds"
+            ranges = [_sample_range(start, end, rate if in_seconds else None) for start, end in audio_clip_ranges]
+            origin = 0 if in_seconds else self._first_sample()
+            if in_seconds or _is_exact_after_seek(stream):
+                ranges = [(origin + first, origin + stop) for first, stop in ranges]
+                sounds = self._seek_sounds(container, stream, ranges)
+                origin = 0
+            else:
+                sounds = _decode_sounds(container, stream, ranges, self._most_bytes, self._most_bytes, is_counted=True)
+            for (first, _), (place, clip) in zip(ranges, sounds, strict=True):
+                clips.append(_no_sound(stream) if clip is None else clip)
+                start = origin + (first if clip is None else place)
+                times.append((start / rate, (start + clips[-1].shape[1]) / rate))
         return clips, times
 
-    def _places(self, container: Any, stream: Any) -> _Frames:
-        if self._frames is None:
-            found = [(packet.pts, packet.is_keyframe) for packet in container.demux(stream) if packet.pts is not None]
-            starts = np.sort(np.array([pts for pts, _ in found], np.int64))
-            self._frames = _Frames(starts, np.sort(np.array([pts for pts, is_key in found if is_key], np.int64)))
-            container.seek(0)
-        return self._frames
+    def _seek_sounds(self, container: Any, stream: Any, ranges: Sequence[tuple[int, float]]) -> list[_Sound]:
+        """The sound of each range, found by its time."""
+        sounds: list[_Sound] = []
+        left_bytes = self._most_bytes
+        for some in ranges:
+            seconds = some[0] / stream.codec_context.sample_rate - _PREROLL_SECONDS
+            if seconds > 0 or _is_exact_after_seek(stream):
+                container.seek(int(max(0, seconds) / float(stream.time_base)), stream=stream, backward=True)
+                (sound,) = _decode_sounds(container, stream, [some], left_bytes, self._most_bytes)
+            else:  # a decoder starts differently at the beginning than after a seek to it
+                with self._audio() as (fresh, audio):
+                    (sound,) = _decode_sounds(fresh, audio, [some], left_bytes, self._most_bytes)
+            left_bytes -= 0 if sound[1] is None else sound[1].nbytes
+            sounds.append(sound)
+        return sounds
+
+    @contextlib.contextmanager
+    def _audio(self) -> Generator[tuple[Any, Any]]:
+        """The file, opened, and its audio stream."""
+        with opened(media_bytes(self._data)) as container:
+            stream = audio_stream(container)
+            if stream is None:
+                raise ConfigError("there is no sound in this file", hint="Ask for video clips")
+            if not stream.codec_context.sample_rate:
+                raise Corrupt("this sound has no sample rate", hint="Encode it again")
+            yield container, stream
+
+    @contextlib.contextmanager
+    def _video(self) -> Generator[tuple[Any, Any]]:
+        """The file, opened, and its video stream."""
+        with opened(media_bytes(self._data)) as container:
+            stream = video_stream(container)
+            if stream is None:
+                raise ConfigError("there are no pictures in this file", hint="Ask for audio clips")
+            stream.codec_context.options = {"max_pixels": str(MOST_PIXELS)}
+            yield container, stream
+
+    def _index_frames(self, *, decode: bool) -> _Frames:
+        """Times of all frames, from the packets or by decoding."""
+        with self._video() as (container, stream):
+            if decode:
+                found = [(one.pts, one.duration, one.key_frame) for one in container.decode(stream)]
+            else:
+                packets = (one for one in container.demux(stream) if one.size and not one.is_discard)
+                found = [(one.pts, one.duration, one.is_keyframe) for one in packets if not one.is_corrupt]
+        if not decode and any(pts is None for pts, _, _ in found):
+            return self._index_frames(decode=True)
+        found = sorted((pts, duration or 0, is_key) for pts, duration, is_key in found if pts is not None)
+        starts = np.array([pts for pts, _, _ in found], np.int64)
+        keys = np.array([pts for pts, _, is_key in found if is_key], np.int64)
+        if not found:
+            return _Frames(starts, keys, 0, decode)
+        mean = int(starts[-1] - starts[0]) // max(1, len(starts) - 1)
+        return _Frames(starts, keys, int(starts[-1]) + (found[-1][1] or mean or 1), decode)
+
+    def _first_sample(self) -> int:
+        """Number of the first sample that decoding returns, in samples since the time zero."""
+        with self._audio() as (container, stream):
+            frame = next((one for one in container.decode(stream) if one.pts is not None), None)
+            return 0 if frame is None else round(float(frame.pts * frame.time_base) * stream.codec_context.sample_rate)
 
 
 def _again(data: bytes, most_bytes: int) -> AVDecoder:
@@ -247,6 +355,10 @@ def _too_much(most_bytes: int) -> TooLarge:
     return TooLarge("the clips are too large to decode at once", expected=f"at most {most_bytes} bytes", hint=hint)
 
 
+_Sound = tuple[int, NDArray[Any] | None]
+"""Number of the first sample, and array[n_channels, n_samples]; None if no sample is in the range."""
+
+
 def _require_ranges(ranges: Ranges, unit: str, units: tuple[str, str]) -> None:
     if unit not in units:
         raise ConfigError("no such unit", found=unit, expected=" | ".join(units))
@@ -258,17 +370,19 @@ def _require_ranges(ranges: Ranges, unit: str, units: tuple[str, str]) -> None:
 # --- pictures ----------------------------------------------------------------------------------------------------
 
 
-def _frame_ranges(ranges: Ranges, unit: str, stream: Any, frames: _Frames) -> Iterator[tuple[int, int]]:
-    """First and last frame of each range that holds one."""
+def _frame_ranges(ranges: Ranges, unit: str, stream: Any, frames: _Frames) -> Iterator[range]:
+    """The frames of each range."""
     count = len(frames.starts)
     for start, end in ranges:
+        last = count - 1
         if unit == "frames":
-            first, last = int(start), count - 1 if end == float("inf") else int(end)
+            first = int(start)
+            last = last if end == float("inf") else min(last, int(end))
         else:
-            first = _frame_at(start, stream, frames)
-            last = count - 1 if end == float("inf") else _frame_at(end, stream, frames)
-        if first < count and not (unit == "seconds" and _is_behind(start, stream, frames)):
-            yield first, min(last, count - 1)
+            is_over = start / float(stream.time_base) >= frames.end
+            first = count if is_over else _frame_at(start, stream, frames)
+            last = last if end == float("inf") else _frame_at(end, stream, frames)
+        yield range(min(first, count), last + 1)
 
 
 def _frame_at(seconds: float, stream: Any, frames: _Frames) -> int:
@@ -276,34 +390,26 @@ def _frame_at(seconds: float, stream: Any, frames: _Frames) -> int:
     return max(0, int(np.searchsorted(frames.starts, moment + 1e-6, side="right")) - 1)
 
 
-def _is_behind(seconds: float, stream: Any, frames: _Frames) -> bool:
-    """Whether a moment comes when the last frame is over."""
-    if not len(frames.starts):
-        return True
-    rate = stream.average_rate
-    shown = 1 / float(rate * stream.time_base) if rate else 0
-    return seconds / float(stream.time_base) >= frames.starts[-1] + max(shown, 1)
-
-
-def _decode_frames(container: Any, stream: Any, frames: _Frames, first: int, last: int) -> list[Any]:
-    start, stop = int(frames.starts[first]), int(frames.starts[last])
-    key = int(np.searchsorted(frames.keys, start, side="right")) - 1
-    taken: list[Any] = []
-    for place in (int(frames.keys[max(0, key)]) if len(frames.keys) else start, int(frames.starts[0])):
-        container.seek(place, stream=stream, backward=True)
-        taken = [one for one in _until(container, stream, stop) if one.pts >= start]
-        if taken and taken[0].pts == start:
-            break  # else the container went too far: from the start, then
-    return taken
+def _sought_frames(container: Any, stream: Any, key: int, first: int, last: int) -> list[Any]:
+    """Frames from the time `first` to `last`, after a seek to the key frame at `key`; none if that fails."""
+    try:
+        container.seek(key, stream=stream, backward=True)
+    except require("av", extra="media").FFmpegError:
+        return []
+    pictures = [one for one in _until(container, stream, last) if one.pts >= first]
+    return pictures if pictures and pictures[0].pts == first else []
 
 
 def _until(container: Any, stream: Any, stop: int) -> Iterator[Any]:
-    for frame in container.decode(stream):
-        if frame.pts is None:
-            continue
-        if frame.pts > stop:
-            return
-        yield frame
+    for packet in container.demux(stream):
+        if packet.is_corrupt:
+            continue  # incomplete, as the file is cut there: its frame isn't in the index
+        for frame in packet.decode():
+            if frame.pts is None:
+                continue
+            if frame.pts > stop:
+                return
+            yield frame
 
 
 def _pixels(frame: Any, size: tuple[int, int] | None) -> NDArray[np.uint8]:
@@ -326,28 +432,67 @@ def _sample_range(start: float, end: float, rate: int | None) -> tuple[int, floa
     return first, first + round(round((end - start) * rate, 3))
 
 
-def _decode_sound(
-    container: Any, stream: Any, first: int, stop: float, left_bytes: int, most_bytes: int
-) -> list[tuple[int, NDArray[Any]]]:
-    """Runs of samples of `[first, stop)`, each with the number of its first sample."""
+def _is_exact_after_seek(stream: Any) -> bool:
+    """Whether timestamps tell which sample this is, and frames don't depend on those before them."""
+    name = stream.codec_context.name
+    is_fine = stream.time_base * stream.codec_context.sample_rate <= 1  # not rounded, such as to milliseconds
+    return is_fine and (name == "flac" or name.startswith("pcm_"))
+
+
+def _decode_sounds(
+    container: Any,
+    stream: Any,
+    ranges: Sequence[tuple[int, float]],
+    left_bytes: int,
+    most_bytes: int,
+    *,
+    is_counted: bool = False,
+) -> list[_Sound]:
+    """The sound of each range `[first, stop)` of samples, from where the container is.
+
+    Args:
+        container: decoded from its current place to the last stop.
+        stream: the audio stream.
+        ranges: in samples since the time zero, or with `is_counted` in decoded samples.
+        left_bytes: the largest result.
+        most_bytes: the largest result of the whole call, for the error.
+        is_counted: the container is at its beginning, and timestamps don't matter.
+    """
     rate = stream.codec_context.sample_rate
-    container.seek(int(first / rate / float(stream.time_base)), stream=stream, backward=True)
-    pieces: list[tuple[int, NDArray[Any]]] = []
+    slack = 2 * float(stream.time_base) * rate + 1
+    expected: int | None = 0 if is_counted else None
+    pieces: list[list[NDArray[Any]]] = [[] for _ in ranges]
+    places: list[int] = [0 for _ in ranges]
+    last = max((stop for _, stop in ranges), default=0)
     for frame in container.decode(stream):
-        if frame.pts is None:
+        if frame.pts is None and not is_counted:
             continue
-        place = round(float(frame.pts * frame.time_base) * rate)
+        place = 0 if is_counted else round(float(frame.pts * frame.time_base) * rate)
+        if expected is not None and (is_counted or abs(place - expected) <= slack):
+            place = expected  # timestamps are rounded, samples aren't
         samples = _samples(frame)
-        begin = max(0, first - place)
-        end = samples.shape[1] if stop == float("inf") else min(samples.shape[1], int(stop) - place)
-        if begin < end:
-            pieces.append((place + begin, samples[:, begin:end]))
-            left_bytes -= pieces[-1][1].nbytes
+        expected = over = place + samples.shape[1]
+        for number, (first, stop) in enumerate(ranges):
+            begin, end = max(first, place), min(stop, over)
+            if begin >= end:
+                continue
+            if not pieces[number]:
+                places[number] = begin
+            pieces[number].append(samples[:, begin - place : int(end) - place])
+            left_bytes -= pieces[number][-1].nbytes
             if left_bytes < 0:
                 raise _too_much(most_bytes)
-        if place + samples.shape[1] >= stop:
+        if over >= last:
             break
-    return pieces
+    clips = [np.concatenate(some, axis=1) if some else None for some in pieces]
+    return list(zip(places, clips, strict=True))
+
+
+def _no_sound(stream: Any) -> NDArray[Any]:
+    """array[n_channels, 0], in the numbers of the codec."""
+    dtypes: dict[str, str] = require("av", extra="media").audio.frame.format_dtypes
+    context = stream.codec_context
+    return np.empty((context.channels, 0), dtypes[context.format.name])
 
 
 def _samples(frame: Any) -> NDArray[Any]:

@@ -11,6 +11,7 @@ import pytest
 from tests.codec.films import films
 from tests.codec.pictures import encoded, picture
 
+from penstock.codec.av_header import MediaDepth
 from penstock.codec.media_bytes import media_bytes
 from penstock.errors import ConfigError
 from penstock.formats.samples.media_index import MediaFilter, MediaRow, encode_metadata
@@ -41,7 +42,7 @@ def rows_of(one: ShardMedia) -> list[list[str]]:
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize(("by", "rows"), [("extension", "by_extension"), ("header", "by_header")])
 def test_as_the_original(by: str, rows: str, exact: bool) -> None:
-    reader = pickle.loads(pickle.dumps(ShardMedia(media_filter(by), exact)))
+    reader = pickle.loads(pickle.dumps(ShardMedia(media_filter(by), "exact" if exact else "counts")))
     assert rows_of(reader) == sorted(ROWS[rows])
     store, shard = LocalStore(), str(GOLDEN / "media" / "media_1.tar")
     told = [one.name for one in reader(store, shard, scan_shard(store, shard)) if isinstance(one, MediaProblem)]
@@ -68,8 +69,8 @@ def test_what_is_looked_at() -> None:
     assert kind_by_header(b"plain text, no media") is None
 
 
-def read(name: str, data: bytes, *filters: MediaFilter, exact: bool = False) -> list[MediaRow | MediaProblem]:
-    return list(read_media(name, media_bytes(data), filters, exact=exact))
+def read(name: str, data: bytes, *filters: MediaFilter, depth: MediaDepth = "counts") -> list[MediaRow | MediaProblem]:
+    return list(read_media(name, media_bytes(data), filters, depth=depth))
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP"])
@@ -79,7 +80,7 @@ def test_cut_images_are_told_of(kind: str) -> None:
     row, problem = read("a.png", data[: len(data) * 2 // 3], EXTENSION)
     assert isinstance(row, MediaRow)
     assert problem == MediaProblem("a.png", f"it does not end as a {kind} does: it may be cut short")
-    (problem,) = read("a.png", data[: len(data) * 2 // 3], EXTENSION, exact=True)
+    (problem,) = read("a.png", data[: len(data) * 2 // 3], EXTENSION, depth="exact")
     assert isinstance(problem, MediaProblem)
 
 

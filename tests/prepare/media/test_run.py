@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.codec.films import wav
+from tests.codec.films import films, wav
 from tests.codec.pictures import encoded, picture
 
 import penstock as ps
@@ -166,6 +166,29 @@ def test_exact_reads_again(folder: Path) -> None:
     assert "cut.png" in names(found)
     assert rows(folder) == sorted(ROWS["filesystem"])
     assert prepare_media(folder, exact=True).num_read == 0
+
+
+def test_counting_is_announced_and_can_be_left_out(tmp_path: Path) -> None:
+    folder = tmp_path / "films"
+    folder.mkdir()
+    files = {"a.mkv": films()["va.mkv"], "b.webm": films()["v.webm"], "c.mp4": films()["v.mp4"], "d.wav": wav()}
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    announced: list[tuple[int, int]] = []
+    found = prepare_media(folder, headers_only=True, before_counting=lambda *some: announced.append(some))
+    assert (found.num_read, announced) == (4, [])
+    known = {name: json.loads(text) for name, _, text in rows(folder)}
+    assert "video_num_frames" not in known["a.mkv"]
+    assert "video_duration" not in known["b.webm"]
+    assert known["a.mkv"]["video_width"] == 32
+    assert (known["c.mp4"]["video_num_frames"], known["d.wav"]["audio_num_samples"]) == (6, 1600)
+    found = prepare_media(folder, before_counting=lambda *some: announced.append(some))
+    assert (found.num_read, announced) == (4, [(2, len(files["a.mkv"]) + len(files["b.webm"]))])
+    known = {name: json.loads(text) for name, _, text in rows(folder)}
+    assert (known["a.mkv"]["video_num_frames"], known["b.webm"]["video_num_frames"]) == (6, 12)
+    assert prepare_media(folder, headers_only=True).num_read == 0
+    with pytest.raises(ConfigError, match="exclude each other"):
+        prepare_media(folder, headers_only=True, exact=True)
 
 
 def test_tars_as_the_original_does(tars: Path) -> None:

@@ -175,7 +175,7 @@ def other_header(media: MediaBytes, metadata: MediaMetadata) -> str | None:
         if isinstance(metadata, ImageMetadata):
             found: object = read_image_header(media)
             return None if found == metadata else str(found)
-        return None if read_av_header(media) is not None else "no audio or video"
+        return None if read_av_header(media, depth="headers") is not None else "no audio or video"
     except PenstockError as error:
         return error.what
 

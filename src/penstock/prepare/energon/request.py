@@ -71,7 +71,7 @@ class How:
     def recorded(self) -> dict[str, Any]:
         """What of it decides the files, as plain JSON, by the names of options."""
         media = (
-            None if self.media is None else [self.media.filter.strategy, self.media.filter.patterns, self.media.exact]
+            None if self.media is None else [self.media.filter.strategy, self.media.filter.patterns, self.media.depth]
         )
         return {"--no-sqlite": not self.sqlite, "--media-metadata": media}
 

@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 
 from penstock.abc import Store
+from penstock.codec.av_header import MediaDepth
 from penstock.errors import Corrupt, PrepareError
 from penstock.formats.samples.media_index import MediaFilter, MediaRow, decode_metadata, encode_metadata
 from penstock.formats.samples.webdataset.members import Rows, linked_rows
@@ -36,8 +37,8 @@ class MediaReader(Protocol):
         ...
 
     @property
-    def exact(self) -> bool:
-        """Whether it decodes them; what headers say is another answer."""
+    def depth(self) -> MediaDepth:
+        """How much of each file it reads."""
         ...
 
     def __call__(self, store: Store, path: str, table: ShardTable, /) -> Iterable[MediaRow | MediaProblem]:

@@ -12,7 +12,7 @@ from penstock.prepare.energon.guess import CRUDE, check_field_map, dataset_optio
 from penstock.prepare.energon.plan import DatasetOptions, peek_webdataset, plan_webdataset
 from penstock.prepare.energon.request import PrepareSummary
 from penstock.prepare.energon.run import prepare_jsonl, prepare_webdataset
-from penstock.prepare.media.rows import ShardMedia, media_filter
+from penstock.prepare.media.rows import ShardMedia, media_depth, media_filter
 from penstock.prepare.raw import IndexReport
 from penstock.store.place import Given, place_of
 
@@ -29,6 +29,7 @@ def prepare(
     media: str | None = None,
     media_patterns: str | Sequence[str] | None = None,
     exact: bool = False,
+    headers_only: bool = False,
     **options: Unpack[Preparing],
 ) -> PrepareSummary | IndexReport:
     """Make the metadata of Energon for a folder of tar shards, or the index of a JSONL file. Shards are only read.
@@ -40,7 +41,7 @@ def prepare(
         dataset_yaml_name: name of that file.
         media: read metadata of media, found by `"extension"`, `"glob"` or `"header"`.
         media_patterns: of `"glob"`.
-        exact: decode media whose headers don't say all.
+        exact, headers_only: how much of each is read, as of `penstock.prepare.media.run.prepare_media`.
         options: all others of `penstock.prepare.energon.run.prepare_webdataset`: `split_ratio, split_parts, exclude,
             shuffle_tars, tar_index_only, sqlite, workers, executor, part, finish, no_work, restart, overwrite,
             follow_links, progress`; of a JSONL file `workers` and `overwrite` alone.
@@ -53,19 +54,21 @@ def prepare(
     """
     place, more = place_of(path), cast(dict[str, Any], options)
     if place.name.endswith(".jsonl"):
-        if any((sample_type, field_map, media, media_patterns, exact)) or not options.keys() <= _OF_LINES:
+        if any((sample_type, field_map, media, media_patterns, exact, headers_only)) or not options.keys() <= _OF_LINES:
             expected = ", ".join(sorted(_OF_LINES))
             raise ConfigError("a JSONL file has no shards or dataset.yaml", path=place.path, expected=expected)
         return prepare_jsonl(path, **more)
     if sample_type is None and field_map is not None:
         raise ConfigError("field_map belongs to a sample_type", path=place.path)
-    if media is None and (media_patterns or exact):
+    if media is None and (media_patterns or exact or headers_only):
         raise ConfigError("no media metadata are asked for", path=place.path, hint="Say how by media=")
     if sample_type is not None:
         seen = (options.get("exclude"), options.get("follow_links", False))
         more["dataset"], _ = dataset_of(path, sample_type, field_map, dataset_yaml_name, *seen)
     if media is not None:
-        more["media"] = ShardMedia(media_filter(media, media_patterns), exact)
+        more["media"] = ShardMedia(
+            media_filter(media, media_patterns), media_depth(exact=exact, headers_only=headers_only)
+        )
     return prepare_webdataset(path, **more)
 
 

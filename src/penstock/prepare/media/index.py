@@ -11,12 +11,13 @@ from dataclasses import dataclass
 import xxhash
 
 from penstock._regular import open_regular
+from penstock.codec.av_header import MediaDepth
 from penstock.formats.samples import media_index
 from penstock.formats.samples.folder.files import INDEX
 from penstock.formats.samples.media_index import MediaFilter
 from penstock.formats.samples.sqlite import connect_to_write, system_errors
 from penstock.prepare.media.rows import MediaProblem
-from penstock.prepare.media.seen import Seen, open_seen, seen_path, write_seen
+from penstock.prepare.media.seen import DEPTHS, Seen, open_seen, seen_path, write_seen
 from penstock.prepare.media.tasks import Part
 from penstock.prepare.media.units import Unit
 from penstock.store._named import named
@@ -42,9 +43,9 @@ class MediaIndex:
     filters: tuple[tuple[MediaFilter, str], ...]
     seen: Seen
 
-    def unchanged(self, units: Sequence[Unit], filters: Iterable[MediaFilter], *, exact: bool) -> frozenset[str]:
+    def unchanged(self, units: Sequence[Unit], filters: Iterable[MediaFilter], *, depth: MediaDepth) -> frozenset[str]:
         """Names of the units that an earlier run looked at in the same way, and that are the same since."""
-        if not set(filters) <= set(self.seen.filters) or (exact and not self.seen.exact):
+        if not set(filters) <= set(self.seen.filters) or DEPTHS.index(depth) > DEPTHS.index(self.seen.depth):
             return frozenset()
         return frozenset(unit.name for unit in units if self.seen.stamps.get(unit.name) == unit.stamp)
 
@@ -53,7 +54,7 @@ def read_index(root: Place) -> MediaIndex:
     """The index of a dataset; raises `FormatError` where it is damaged."""
     place = root.child(INDEX)
     if not place.exists():
-        return MediaIndex(place, None, (), Seen({}, (), False))
+        return MediaIndex(place, None, (), Seen({}, (), "headers"))
     with closing(media_index.connect_media(place.store, place.path)) as old:
         filters = tuple(media_index.read_filters(old, path=place.path))
     binding = content_digest(place)

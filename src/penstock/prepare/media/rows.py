@@ -7,7 +7,8 @@
 | `HEADER` | the first bytes of every file, and its name where they tell nothing |
 
 A file that can't be read gets no row and is reported; nothing stops for it. One that is evidently cut short keeps its
-row, as its header is whole, and is reported too. With `exact` images and sound are decoded; damaged ones get no row.
+row, as its header is whole, and is reported too. At depth `exact` images, video and sound are decoded. A damaged image
+gets no row then; the row of a damaged video or sound has what can be decoded.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from penstock.abc import Store
-from penstock.codec.av_header import read_av_header
+from penstock.codec.av_header import MediaDepth, needs_packets, read_av_facts
 from penstock.codec.image_header import read_image_header
 from penstock.codec.media_bytes import HEAD_BYTES, MediaBytes
 from penstock.codec.parts import DecodeOptions, decode_image
@@ -82,6 +83,13 @@ def media_filter(by: str, patterns: str | Iterable[str] | None = None) -> MediaF
     return MediaFilter(by.upper(), ",".join(given))
 
 
+def media_depth(*, exact: bool, headers_only: bool) -> MediaDepth:
+    """How much of each file is read; raises `ConfigError` if both are given."""
+    if exact and headers_only:
+        raise ConfigError("exact and headers_only exclude each other", expected="at most one of them")
+    return "exact" if exact else "headers" if headers_only else "counts"
+
+
 def kind_by_name(name: str) -> str | None:
     """`"image"`, `"av"`, or None."""
     dot = name.rfind(".")
@@ -110,23 +118,46 @@ def may_hold(filters: Sequence[MediaFilter], name: str) -> bool:
 
 
 def read_rows(
-    place: Place, files: Sequence[MediaFile], filters: Sequence[MediaFilter], *, exact: bool
+    place: Place, files: Sequence[MediaFile], filters: Sequence[MediaFilter], *, depth: MediaDepth
 ) -> Iterator[MediaRow | MediaProblem]:
     """Rows of the media among ranges of one file, and what is wrong with others.
 
-    Memory: the first and last KiB of 256 files, and with `exact` one image.
+    Memory: the first and last KiB of 256 files, and at depth `exact` one image.
     """
-    wanted = [file for file in files if may_hold(filters, file.name)]
-    for first in range(0, len(wanted), _AT_ONCE):
-        some = wanted[first : first + _AT_ONCE]
+    for file, media in _open_files(place, [file for file in files if may_hold(filters, file.name)]):
+        if isinstance(media, str):
+            yield MediaProblem(file.name, media)
+        else:
+            yield from read_media(file.name, media, filters, depth=depth)
+
+
+def measure_packets(place: Place, files: Sequence[MediaFile], filters: Sequence[MediaFilter]) -> tuple[int, int]:
+    """Number and bytes of the files that are read whole at depth `counts`, as their headers state no count.
+
+    Only files are considered that are named as audio or video, or chosen by a pattern.
+    """
+    by_name = [one for one in filters if one.strategy != "HEADER"]
+    named = [file for file in files if kind_by_name(file.name) == "av" and may_hold(filters, file.name)]
+    named += [file for file in files if kind_by_name(file.name) is None and may_hold(by_name, file.name)]
+    num_files = size_bytes = 0
+    for file, media in _open_files(place, named):
+        if isinstance(media, MediaBytes) and _kind(file.name, media, filters) == "av" and needs_packets(media):
+            num_files += 1
+            size_bytes += file.size_bytes
+    return num_files, size_bytes
+
+
+def _open_files(place: Place, files: Sequence[MediaFile]) -> Iterator[tuple[MediaFile, MediaBytes | str]]:
+    """Ranges of one file, each with its bytes, or with why they can't be read."""
+    for first in range(0, len(files), _AT_ONCE):
+        some = files[first : first + _AT_ONCE]
         try:
             found = iter(place.store.get_ranges(place.path, [part for file in some for part in _edges(file)]))
         except (PenstockError, PermissionError) as error:
-            yield from (MediaProblem(file.name, str(error)) for file in some)
+            yield from ((file, str(error)) for file in some)
             continue
         for file in some:
-            media = _with_edges(place, file, next(found), next(found))
-            yield from read_media(file.name, media, filters, exact=exact)
+            yield file, _with_edges(place, file, next(found), next(found))
 
 
 def _edges(file: MediaFile) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -148,29 +179,33 @@ def _with_edges(place: Place, file: MediaFile, head: bytes, tail: bytes) -> Medi
 
 
 def read_media(
-    name: str, media: MediaBytes, filters: Sequence[MediaFilter], *, exact: bool
+    name: str, media: MediaBytes, filters: Sequence[MediaFilter], *, depth: MediaDepth
 ) -> Iterator[MediaRow | MediaProblem]:
     """The row of one file that a filter wants, and what is wrong with it."""
-    kind = kind_by_header(media.head[:16])
-    named = kind_by_name(name)
-    by_name = any(one.strategy != "HEADER" for one in filters)
-    if named is not None and by_name and kind != named:
-        kind = named  # the name was asked for: what does not fit it is worth telling
-    kind = kind or named
+    kind, named = _kind(name, media, filters), kind_by_name(name)
     if kind is None:
         return
     try:
-        metadata = _metadata(kind, media, exact)
+        metadata, problem = _metadata(kind, media, depth)
         if metadata is not None:
             traits = pixel_traits(media, metadata) if isinstance(metadata, ImageMetadata) else ()
             yield MediaRow(name, metadata, tuple(traits))
-            if not exact and isinstance(metadata, ImageMetadata) and _is_cut(media, metadata.format):
-                yield MediaProblem(name, f"it does not end as a {metadata.format} does: it may be cut short")
+            if problem is not None:
+                yield MediaProblem(name, problem)
         elif named is not None:
             yield MediaProblem(name, "no image" if kind == "image" else "neither audio nor video")
     except PenstockError as error:
         if named is not None:
             yield MediaProblem(name, str(error))
+
+
+def _kind(name: str, media: MediaBytes, filters: Sequence[MediaFilter]) -> str | None:
+    """`"image"`, `"av"`, or None, by the first bytes; by the name if a filter asks for it."""
+    kind, named = kind_by_header(media.head[:16]), kind_by_name(name)
+    by_name = any(one.strategy != "HEADER" for one in filters)
+    if named is not None and by_name and kind != named:
+        return named  # what does not fit the name is worth a report
+    return kind or named
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,16 +214,16 @@ class ShardMedia:
 
     Attributes:
         filter: which members it looks at.
-        exact: decode images and sound.
+        depth: how much of each is read.
     """
 
     filter: MediaFilter
-    exact: bool = False
+    depth: MediaDepth = "counts"
 
     def __call__(self, store: Store, path: str, table: ShardTable, /) -> Iterator[MediaRow | MediaProblem]:
         """Rows by the full names of the shard's parts; of parts that repeat, the last one counts."""
         rows: dict[str, MediaRow] = {}
-        for found in read_rows(Place(store, path), list(_members(table)), [self.filter], exact=self.exact):
+        for found in read_rows(Place(store, path), list(_members(table)), [self.filter], depth=self.depth):
             if isinstance(found, MediaRow):
                 rows[found.name] = found
             else:
@@ -208,13 +243,19 @@ def _fits(patterns: str, name: str) -> bool:
     return any(fnmatchcase(lowered, pattern.lower()) for pattern in patterns.split(","))
 
 
-def _metadata(kind: str, media: MediaBytes, exact: bool) -> MediaMetadata | None:
+def _metadata(kind: str, media: MediaBytes, depth: MediaDepth) -> tuple[MediaMetadata | None, str | None]:
+    """Metadata of a file, if it has any, and what is wrong with it."""
     if kind == "av":
-        return read_av_header(media, exact=exact)
+        facts = read_av_facts(media, depth=depth)
+        return (None, None) if facts is None else (facts.metadata, facts.problem)
     metadata = read_image_header(media)
-    if metadata is not None and exact:
+    if metadata is None:
+        return None, None
+    if depth == "exact":
         decode_image(media.read(0, media.size_bytes), DecodeOptions())
-    return metadata
+    elif _is_cut(media, metadata.format):
+        return metadata, f"it does not end as a {metadata.format} does: it may be cut short"
+    return metadata, None
 
 
 def _is_cut(media: MediaBytes, format_name: str) -> bool:

@@ -17,16 +17,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock._secrets import redacted_repr
+from penstock.codec.av_header import MediaDepth
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats.samples.folder.files import INDEX
 from penstock.formats.samples.media_index import MediaFilter
 from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, INFO_YAML, meta_path
 from penstock.prepare.media.index import MediaIndex, content_digest, make_index, publish, read_index
-from penstock.prepare.media.rows import MediaProblem, may_hold, media_filter
+from penstock.prepare.media.rows import MediaProblem, may_hold, media_depth, media_filter
 from penstock.prepare.media.seen import Seen
 from penstock.prepare.media.share import drop_outdated, take_part
-from penstock.prepare.media.tasks import FILES_A_TASK, Job, Part, Task, cut_tasks, read_part, run_job
+from penstock.prepare.media.tasks import FILES_A_TASK, Job, Part, Task, cut_tasks, measure_job, read_part, run_job
 from penstock.prepare.media.units import Unit, folder_units, newest, tar_units
 from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed
@@ -39,6 +40,9 @@ from penstock.work.sharing import Sharing, plain_errors
 
 Progress = Callable[[int, int], None]
 """Called with how many files are done, and of how many."""
+
+BeforeCounting = Callable[[int, int], None]
+"""Called before files are read, with the number and bytes of those whose packets must be counted."""
 
 _WORTH_A_WORKER = 2000
 _MOST_WORKERS = 16
@@ -79,12 +83,14 @@ def prepare_media(
     workers: int | None = None,
     executor: AnyExecutor = "processes",
     exact: bool = False,
+    headers_only: bool = False,
     follow_links: bool = False,
     part: tuple[int, int] | None = None,
     finish: bool = False,
     no_work: bool = False,
     restart: bool = False,
     progress: Progress | None = None,
+    before_counting: BeforeCounting | None = None,
 ) -> MediaSummary:
     """Make or renew the media index of a folder of files, or of a prepared WebDataset.
 
@@ -94,10 +100,14 @@ def prepare_media(
         patterns: of `"glob"`, such as `"*.jpg,*.png"`.
         workers: processes; by default one for each 2,000 files, but no more than cores.
         executor: `"processes"`, `"inline"` for none, `"ray"`, another name, or an executor; see `penstock.executors`.
-        exact: decode images and sound, and count, instead of believing headers.
+        exact: decode images, video and sound, and count, instead of believing headers.
+        headers_only: leave out durations and counts that no header states reliably. By default such files are read
+            once, and their packets counted without decoding.
         follow_links: read files through links that lead out of the dataset's folder.
         part, finish, no_work, restart: see `penstock.work.sharing.Sharing`; a share is of runs of 500 files.
         progress: called with what is done.
+        before_counting: called before files are read, with the number and bytes of those whose packets are counted,
+            if there are any; files named as audio or video are opened for it.
 
     Memory: about 500 bytes a file.
 
@@ -106,7 +116,7 @@ def prepare_media(
         ConfigError: no file that the filter would choose, or a filter that can't be.
         PrepareError: a worker was killed, or another writer holds this dataset.
     """
-    chosen = media_filter(by, patterns)
+    chosen, depth = media_filter(by, patterns), media_depth(exact=exact, headers_only=headers_only)
     root = dataset_at(path, follow_links=follow_links).bare()
     require_writable(root.store, root.path)
     if not root.is_folder():
@@ -118,23 +128,24 @@ def prepare_media(
         raise NotFound("no index of the samples", path=index.path, hint=f"Make it: `penstock prepare {root.path}`")
     sharing = Sharing(part, finish, no_work, restart)
     sharing.require_sense()
-    return _prepare(root, chosen, sharing, _How(exact, workers, executor, progress), is_tars=is_tars)
+    return _prepare(root, chosen, sharing, _How(depth, workers, executor, progress, before_counting), is_tars=is_tars)
 
 
 @dataclass(frozen=True, slots=True)
 class _How:
     """How files are read, and by whom; as of `prepare_media`."""
 
-    exact: bool
+    depth: MediaDepth
     workers: int | None
     executor: AnyExecutor
     progress: Progress | None
+    before_counting: BeforeCounting | None
 
 
 def _prepare(root: Place, chosen: MediaFilter, sharing: Sharing, how: _How, *, is_tars: bool) -> MediaSummary:
     folder = work_folder(root, inside=True, name=OF_METADATA)
     with plain_errors(root, folder), claimed(root.store, root.path, shared=sharing.joins):
-        files = _look(root, chosen, how.exact, is_tars=is_tars)
+        files = _look(root, chosen, how.depth, is_tars=is_tars)
         if sharing.joins:
             drop_outdated(root, folder, files.plan())
         if sharing.joins and not files.tasks and files.is_made():
@@ -167,7 +178,7 @@ class _Files:
         root: the dataset's folder.
         old: the index that is there.
         chosen: the filter of this run; `filters` are those of all before, too.
-        exact: as of `prepare_media`.
+        depth: how much of each is read.
         is_tars: they are members of tars.
         units: all files, or tars.
         known: those that an earlier run looked at in the same way, and that are the same since.
@@ -179,7 +190,7 @@ class _Files:
     old: MediaIndex
     chosen: MediaFilter
     filters: tuple[MediaFilter, ...]
-    exact: bool
+    depth: MediaDepth
     is_tars: bool
     units: Sequence[Unit]
     known: frozenset[str]
@@ -200,7 +211,8 @@ class _Files:
         options = {
             "verb": "prepare-media",
             "--media": [[one.strategy, one.patterns] for one in self.filters],
-            "--exact": self.exact,
+            "--exact": self.depth == "exact",
+            "--headers-only": self.depth == "headers",
             "--overwrite": True,
             "index": self.old.binding,
         }
@@ -221,18 +233,18 @@ class _Files:
         return MediaSummary(self.root.path, sum(self.counts.values()), num_read, num_rows, (), part, missing)
 
 
-def _look(root: Place, chosen: MediaFilter, exact: bool, *, is_tars: bool) -> _Files:
+def _look(root: Place, chosen: MediaFilter, depth: MediaDepth, *, is_tars: bool) -> _Files:
     """What there is to look at; raises `ConfigError` where no file could be media."""
     old = read_index(root)
     filters = tuple(dict.fromkeys((*(one for one, _ in old.filters), chosen)))
     units = tar_units(root) if is_tars else folder_units(root)
-    known = old.unchanged(units, filters, exact=exact)
+    known = old.unchanged(units, filters, depth=depth)
     counts = {unit.name: sum(may_hold(filters, file.name) for file in unit.files) for unit in units}
     if not sum(counts.values()):
         found, hint = f"{len(units)} looked at", "Choose others: by header, or by glob with patterns"
         raise ConfigError("no file that could be media", path=root.path, found=found, hint=hint)
-    tasks = list(cut_tasks((unit for unit in units if unit.name not in known), filters, exact))
-    return _Files(root, old, chosen, filters, exact, is_tars, units, known, counts, tasks)
+    tasks = list(cut_tasks((unit for unit in units if unit.name not in known), filters, depth))
+    return _Files(root, old, chosen, filters, depth, is_tars, units, known, counts, tasks)
 
 
 def _results(work: SharedWork, tasks: Sequence[Task], sharing: Sharing, how: _How) -> dict[int, PartName]:
@@ -248,6 +260,10 @@ def _results(work: SharedWork, tasks: Sequence[Task], sharing: Sharing, how: _Ho
     done = sum(name.tokens for name in there.values())
     seen = {"reads": [place for job in jobs for place, _ in job.task.files], "writes": [work.folder.place]}
     with make_executor(executor, workers, [run_job.__module__], alone=workers == 1, most=len(jobs), **seen) as pool:
+        if how.before_counting is not None and how.depth == "counts":
+            sizes = list(pool.map(measure_job, jobs))
+            if num_files := sum(count for count, _ in sizes):
+                how.before_counting(num_files, sum(size_bytes for _, size_bytes in sizes))
         for job, name in zip(jobs, pool.map(run_job, jobs), strict=True):
             there[job.number] = name
             done += name.tokens
@@ -272,7 +288,7 @@ def _finish(files: _Files, work: SharedWork, names: Mapping[int, PartName]) -> M
     with tempfile.TemporaryDirectory() as scratch:
         new = Place(LocalStore(), scratch).child("index.sqlite")
         num_rows, problems = make_index(old, new, kept, filters, parts, is_tars=files.is_tars)
-        publish(old, new, Seen({unit.name: unit.stamp for unit in units}, files.filters, files.exact))
+        publish(old, new, Seen({unit.name: unit.stamp for unit in units}, files.filters, files.depth))
     num_read = sum(count for name, count in files.counts.items() if name not in known)
     return MediaSummary(
         files.root.path, sum(files.counts.values()), num_read, num_rows, problems, traits=dict(sorted(traits.items()))

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 import msgspec
 
 from penstock.abc import Store
+from penstock.codec.av_header import MediaDepth
 from penstock.errors import NotFound
 from penstock.formats.samples.media_index import MediaFilter
 
 Stamp: TypeAlias = tuple[int, int]
 """Size in bytes, and time of the last change in nanoseconds, or a digest of a store's version; -1 without either."""
 
-_VERSION = 1
+DEPTHS: tuple[MediaDepth, ...] = get_args(MediaDepth)
+"""From the least to the most that is read."""
+
+_VERSION = 2  # the rows of version 1 may have counts that no header stated
 _MOST_BYTES = 1 << 31
 
 
@@ -28,14 +32,14 @@ class Seen:
 
     stamps: Mapping[str, Stamp]
     filters: tuple[MediaFilter, ...]
-    exact: bool
+    depth: MediaDepth
 
 
 class _Stored(msgspec.Struct):
     version: int
     binding: str
     filters: tuple[MediaFilter, ...]
-    exact: bool
+    depth: MediaDepth
     stamps: dict[str, Stamp]
 
 
@@ -58,12 +62,12 @@ def open_seen(store: Store, index: str, binding: str) -> Seen:
     except (NotFound, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         found = None
     if found is None or found.version != _VERSION or found.binding != binding:
-        return Seen({}, (), False)
+        return Seen({}, (), "headers")
     stamps = {name: stamp for name, stamp in found.stamps.items() if stamp[1] >= 0}
-    return Seen(stamps, found.filters, found.exact)
+    return Seen(stamps, found.filters, found.depth)
 
 
 def write_seen(seen: Seen, binding: str) -> bytes:
     """The bytes of the side file of an index with this digest."""
     filters = tuple(dict.fromkeys(seen.filters))
-    return msgspec.msgpack.encode(_Stored(_VERSION, binding, filters, seen.exact, dict(seen.stamps)))
+    return msgspec.msgpack.encode(_Stored(_VERSION, binding, filters, seen.depth, dict(seen.stamps)))

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+from penstock.codec.av_header import MediaDepth
 from penstock.formats.samples.media_index import MediaFilter, MediaRow, decode_metadata, encode_metadata
-from penstock.prepare.media.rows import MediaFile, MediaProblem, may_hold, read_rows
+from penstock.prepare.media.rows import MediaFile, MediaProblem, may_hold, measure_packets, read_rows
 from penstock.prepare.media.units import Unit
 from penstock.store.place import Place
 from penstock.work.parts import PartName, get_part, put_part
@@ -23,7 +24,7 @@ class Task:
 
     files: tuple[tuple[Place, tuple[MediaFile, ...]], ...]
     filters: tuple[MediaFilter, ...]
-    exact: bool
+    depth: MediaDepth
 
     @property
     def described(self) -> str:
@@ -64,7 +65,7 @@ class Part(msgspec.Struct, array_like=True):
         return (MediaRow(name, decode_metadata(kind, text)) for name, kind, text in self.stored)
 
 
-def cut_tasks(units: Iterable[Unit], filters: Sequence[MediaFilter], exact: bool) -> Iterator[Task]:
+def cut_tasks(units: Iterable[Unit], filters: Sequence[MediaFilter], depth: MediaDepth) -> Iterator[Task]:
     """Runs of about 500 of those files that a filter may choose."""
     waiting: list[tuple[Place, tuple[MediaFile, ...]]] = []
     count = 0
@@ -75,10 +76,10 @@ def cut_tasks(units: Iterable[Unit], filters: Sequence[MediaFilter], exact: bool
             waiting.append((unit.place, some))
             count += len(some)
             if count >= FILES_A_TASK:
-                yield Task(tuple(waiting), tuple(filters), exact)
+                yield Task(tuple(waiting), tuple(filters), depth)
                 waiting, count = [], 0
     if waiting:
-        yield Task(tuple(waiting), tuple(filters), exact)
+        yield Task(tuple(waiting), tuple(filters), depth)
 
 
 def run_job(job: Job) -> PartName:
@@ -88,7 +89,7 @@ def run_job(job: Job) -> PartName:
     problems: list[MediaProblem] = []
     traits: Counter[str] = Counter()
     for place, files in task.files:
-        for found in read_rows(place, files, task.filters, exact=task.exact):
+        for found in read_rows(place, files, task.filters, depth=task.depth):
             if isinstance(found, MediaRow):
                 rows.append((found.name, *encode_metadata(found.metadata)))
                 traits.update(found.traits)
@@ -97,6 +98,13 @@ def run_job(job: Job) -> PartName:
     data = msgspec.msgpack.encode(Part(rows, problems, dict(traits)))
     counts = {"documents": len(rows), "tokens": task.num_files, "num_dropped": len(problems)}
     return put_part(job.parts, job.number, data, **counts)
+
+
+def measure_job(job: Job) -> tuple[int, int]:
+    """Number and bytes of the files of one task that `run_job` reads whole to count packets."""
+    task = job.task
+    sizes = [measure_packets(place, files, task.filters) for place, files in task.files]
+    return sum(num_files for num_files, _ in sizes), sum(size_bytes for _, size_bytes in sizes)
 
 
 def read_part(parts: Place, name: PartName) -> Part:

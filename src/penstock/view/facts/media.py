@@ -72,7 +72,7 @@ def read_header(media_type: str, media: MediaBytes) -> MediaMetadata:
         MissingExtra: PyAV or Pillow is not installed, and is needed for this kind.
     """
     is_image = media_type.startswith("image/")
-    found = read_image_header(media) if is_image else read_av_header(media)
+    found = read_image_header(media) if is_image else read_av_header(media, depth="headers")
     if found is None:
         raise Corrupt(f"this begins as {media_type}, and is none", found=f"{media.size_bytes} bytes")
     return found

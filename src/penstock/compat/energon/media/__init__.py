@@ -85,18 +85,17 @@ class AVDecoder:
 
         Args:
             get_video, get_audio: whether to say anything of pictures, of sound.
-            get_video_frame_count: count the frames, by walking through the packets; else nothing is said of them.
-            get_video_duration, get_audio_duration: see from the packets where the film ends; else as the header says.
+            get_video_frame_count: the number of frames.
+            get_video_duration, get_audio_duration: taken from Energon; durations are always read.
             get_video_frame_size: width and height.
-            get_audio_num_samples: count the samples, by decoding all sound; else as the header says.
-            exact: count frames and samples.
+            get_audio_num_samples: count the samples by decoding everything; else by the header or the packets.
+            exact: count frames and samples by decoding everything.
 
         Raises:
             Corrupt: this is no audio or video.
         """
         counts = get_video and get_video_frame_count
-        walks = counts or (get_video and get_video_duration) or (get_audio and get_audio_duration)
-        found = self._inner.get_metadata(exact=exact or (get_audio and get_audio_num_samples), count=walks)
+        found = self._inner.get_metadata(exact=exact or (get_audio and get_audio_num_samples))
         left_out: dict[str, bool] = {
             "video_duration": get_video,
             "video_num_frames": counts or exact,
