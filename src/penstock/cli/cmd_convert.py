@@ -48,6 +48,13 @@ _NO_WRITERS = ("dry_run", "source", "target", "to", "format", "progress", "raw",
     metavar="NAME=ENCODING,…",
     help="Columns of the target with their encodings (tars and folders: their parts), or names alone; else all.",
 )
+@click.option(
+    "--missing",
+    type=click.Choice(["error", "skip", "null"]),
+    default="error",
+    show_default=True,
+    help="What to do with samples that lack a column: fail, skip and count them, or write null if the target can.",
+)
 @click.option("--compression", help="Of shards: br, bz2, gz, snappy or zstd, with a level: zstd:3.")
 @click.option("--hashes", metavar="NAME,…", help="Digests in the index of shards, such as sha1.")
 @click.option("--size-limit", help="Size of a shard, such as 64mb.")
@@ -172,6 +179,11 @@ def _text(source: str, target: str, report: Any) -> str:
     ]
     if report.excluded:
         lines.append(f"  {report.excluded:,} excluded left out")
+    if report.skipped:
+        lines.append(f"  {report.skipped:,} samples that lack a column skipped")
+    if report.field_map:
+        fields = ", ".join(f"{name}: {parts}" for name, parts in report.field_map.items())
+        lines.append(f"  field map that reads it: {fields}")
     if report.kept_bytes:
         lines.append(f"  {human_bytes(report.kept_bytes)} were written by an earlier run")
     if report.reused_groups:

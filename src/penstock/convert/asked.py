@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.abc import Format, Source
-from penstock.convert.columns import GROUPED, PART_FORMATS
+from penstock.convert.columns import GROUPED, MISSING, PART_FORMATS, Missing
 from penstock.convert.eos import EosRule
 from penstock.convert.rows import TABLE, TABLES
 from penstock.errors import ConfigError, Unsupported
@@ -53,6 +53,7 @@ class Asked:
         of_source: options of the source.
         of_target: options of the target's writer.
         keep_excluded: copy what is excluded too, and its entries.
+        missing: what becomes of samples that lack a column.
         kept: what is found again of the files of a killed writer.
     """
 
@@ -71,6 +72,7 @@ class Asked:
     of_source: Mapping[str, Any]
     of_target: Mapping[str, Any]
     keep_excluded: bool = False
+    missing: Missing = "error"
     kept: Kept = field(default_factory=Kept)
 
 
@@ -89,6 +91,7 @@ def understand(
     file_tokens: int | None,
     sharing: Sharing,
     keep_excluded: bool = False,
+    missing: Missing = "error",
     options: Mapping[str, Any],
 ) -> Asked:
     """What the arguments of `convert` mean, without a look into the data.
@@ -127,8 +130,15 @@ def understand(
     _require_shareable(sharing, source, target, chosen)
     if keep_excluded:
         _require_kept(source, target, sharing, overwrite=overwrite)
+    if missing not in MISSING:
+        raise ConfigError("no such rule for missing values", found=repr(missing), expected=" | ".join(MISSING))
+    if missing != "error" and chosen.traits.tokens:
+        raise ConfigError("tokens have no columns that could be missing", path=target.path, hint="Leave --missing out")
+    if missing == "skip" and keep_excluded:
+        what = "excluded samples can't be copied with their entries while others are skipped"
+        raise ConfigError(what, path=target.path, hint="Leave --missing or --keep-excluded out")
     how = (rule, columns, group_rows, count, executor, overwrite, file_tokens, sharing)
-    return Asked(source, source_format, target, chosen, *how, of_source, of_target, keep_excluded)
+    return Asked(source, source_format, target, chosen, *how, of_source, of_target, keep_excluded, missing)
 
 
 def _require_kept(source: Place | Samples, target: Place, sharing: Sharing, *, overwrite: bool) -> None:

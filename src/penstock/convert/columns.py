@@ -5,13 +5,26 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from penstock.codec.fields import mds_field, text_field
+from penstock.codec.fields import mds_field, split_list, text_field
+from penstock.codec.parts import IMAGE_SUFFIXES
 from penstock.convert.forms import Convert, converter, kind_of, stored_class, suffix_of
+from penstock.convert.media import (
+    is_media,
+    is_media_list,
+    media_list,
+    media_part,
+    media_parts,
+    media_suffix,
+    numbered_images,
+    numbered_values,
+    stem_of_numbered,
+)
 from penstock.convert.rows import KEY, STORED
 from penstock.errors import ConfigError, PenstockError, Unsupported
 from penstock.types import Sample
@@ -63,6 +76,15 @@ _TYPES: tuple[tuple[str, tuple[type, ...]], ...] = (
     ("decimal", (decimal.Decimal,)),
     ("json", (dict, list, tuple)),
 )
+Missing = Literal["error", "skip", "null"]
+"""What becomes of samples that lack a column that the target can't leave out."""
+
+MISSING: tuple[Missing, ...] = get_args(Missing)
+_NULL = b"null"
+_MEDIA = ("jpeg", "png", "bytes")
+_OPENED = frozenset(("jpg", "png", "webp", "gif", "bmp", "tif"))
+"""What readers of MDS open, whatever the encoding is called."""
+_LISTS = ("list[jpeg]", "list[png]")
 _JSON_KINDS = frozenset(("text", "int", "float", "bool", "json"))
 _INT64 = range(-(1 << 63), 1 << 63)
 
@@ -74,10 +96,14 @@ class Found:
     Attributes:
         name: in a row.
         form: of its values; see `forms`.
-        kind: `text int float bool json bytes array jpeg png pickle time decimal`, or `opaque`.
+        kind: `text int float bool json bytes array jpeg png pickle time decimal`, `images` for
+            lists of image files, or `opaque`.
         dtype: of numbers and arrays, where all agree.
         missing: some sample lacks it, or holds null.
         scalar: what its JSON is, where that is `text`, `int` or `float` alone.
+        first_gap: the first sample that lacks it.
+        by_content: its values are media files, of which some are known by their content.
+        numbered: it is made of the numbered parts of a sample.
     """
 
     name: str
@@ -86,6 +112,9 @@ class Found:
     dtype: str | None = None
     missing: bool = False
     scalar: str | None = None
+    first_gap: int | None = None
+    by_content: bool = False
+    numbered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +128,8 @@ class Column:
         write: form of the target's.
         way: from the one to the other.
         missing: what a row without it gets: `"error"`, `"null"` or `"nothing"`.
+        spreads: the way gives parts, by their names.
+        numbered: the value is the list of a sample's numbered parts.
     """
 
     source: str
@@ -107,6 +138,12 @@ class Column:
     write: str
     way: Convert
     missing: str = "error"
+    spreads: bool = False
+    numbered: bool = False
+
+    def value_in(self, sample: Sample) -> Any:
+        """Its value in a row of the source; None if there is none."""
+        return numbered_values(self.source, sample) if self.numbered else sample.get(self.source)
 
 
 def choose_columns(
@@ -116,6 +153,7 @@ def choose_columns(
     samples: Sequence[Sample],
     asked: Mapping[str, str] | Sequence[str] | None,
     shown: str,
+    missing: Missing = "error",
 ) -> tuple[list[Column], list[str]]:
     """The columns of the target, and what gets lost.
 
@@ -126,17 +164,31 @@ def choose_columns(
         samples: its first rows.
         asked: name → encoding (for tars and folders: the part), instead of what follows from the source; or names.
         shown: the source as errors name it.
+        missing: what becomes of samples that lack a column.
 
     Raises:
         Unsupported: the target can't hold a column.
         ConfigError: `asked` names a column that is not there, or an encoding that does not fit.
     """
     every = list(encodings) or list(dict.fromkeys(name for sample in samples for name in sample))
-    found = [_found(format, name, encodings.get(name), [sample.get(name) for sample in samples]) for name in every]
+    numbered = numbered_images(every) if to == "mds" and format in STORED and format != "mds" else {}
+    if asked is not None:
+        numbered = {stem: parts for stem, parts in numbered.items() if stem in asked}
+    parts = {part for of_stem in numbered.values() for part in of_stem}
+    found = [
+        _found(format, name, encodings.get(name), [sample.get(name) for sample in samples])
+        for name in every
+        if name not in parts
+    ]
+    for stem in numbered:
+        values = [file for sample in samples for file in numbered_values(stem, sample)]
+        found.append(Found(stem, "numbered", "images", _image_kind(values), numbered=True))
+    if missing == "skip":
+        found = [replace(one, missing=False) for one in found]
     found, wanted, lost = _wanted(to, found, asked, shown)
     columns: list[Column] = []
     for one in found:
-        column = _column(to, one, wanted.get(one.name), shown)
+        column = _column(to, one, wanted.get(one.name), shown, missing)
         if column.missing == "null":
             lost.append(f"difference between null and nothing in {one.name!r}")
         if one.kind == "time" or (one.kind == "decimal" and to != "mds"):
@@ -154,6 +206,11 @@ def choose_columns(
 
 
 def _found(format: str, name: str, encoding: str | None, values: list[Any]) -> Found:
+    gap = next((number for number, value in enumerate(values) if value is None), None)
+    return replace(_found_in(format, name, encoding, values), first_gap=gap)
+
+
+def _found_in(format: str, name: str, encoding: str | None, values: list[Any]) -> Found:
     missing = any(value is None for value in values)
     if name == KEY:
         return Found(name, "mds:str" if format == "mds" else "value", "text")
@@ -161,7 +218,10 @@ def _found(format: str, name: str, encoding: str | None, values: list[Any]) -> F
         form = f"mds:{encoding}"
         codec = mds_field(encoding or "")
         dtype = codec.dtype if codec.kind in ("ndarray", "int", "float") else None
-        return Found(name, form, kind_of(form), dtype, scalar=_scalar(form, values))
+        if encoding in _LISTS:
+            return Found(name, form, "images")
+        by_content = kind_of(form) in _MEDIA and any(map(is_media, values))
+        return Found(name, form, kind_of(form), dtype, scalar=_scalar(form, values), by_content=by_content)
     if format in STORED:
         form = f"part:{name}"
         return Found(name, form, kind_of(form), None, missing, _scalar(form, values))
@@ -169,12 +229,17 @@ def _found(format: str, name: str, encoding: str | None, values: list[Any]) -> F
         return Found(name, "value", {"str": "text"}.get(encoding, encoding))
     known = [value for value in values if value is not None]
     if known and all(_is_file(value) for value in known):
-        return Found(name, "file", _file_kind(known[0]["bytes"]), None, missing)
+        kind = _media_kind([value["bytes"] for value in known])
+        return Found(name, "file", kind, None, missing, by_content=True)
+    if known and all(map(is_media_list, known)) and any(map(len, known)):
+        values = media_list([file for value in known for file in value])
+        return Found(name, "files", "images", _image_kind(values), missing)
     kinds = dict.fromkeys(_kind(value) for value in known)
     kind = next(iter(kinds)) if len(kinds) == 1 else "json" if kinds.keys() <= _JSON_KINDS else "mixed"
     if kind == "int" and not all(int(value) in _INT64 for value in known):
         kind = "long"
-    return Found(name, "value", kind, _dtype(kind, known), missing)
+    by_content = kind == "bytes" and any(map(is_media, known))
+    return Found(name, "value", kind, _dtype(kind, known), missing, by_content=by_content)
 
 
 def _scalar(form: str, values: list[Any]) -> str | None:
@@ -209,10 +274,17 @@ def _is_file(value: Any) -> bool:
     return isinstance(value, dict) and value.keys() == {"bytes", "path"} and isinstance(value["bytes"], bytes)  # pyright: ignore
 
 
-def _file_kind(data: bytes) -> str:
-    if data.startswith(b"\xff\xd8\xff"):
-        return "jpeg"
-    return "png" if data.startswith(b"\x89PNG\r\n\x1a\n") else "bytes"
+def _media_kind(files: Sequence[bytes]) -> str:
+    """`"jpeg"` or `"png"` if Pillow opens all of them as images, by most of them; else `"bytes"`."""
+    suffixes = [media_suffix(data) for data in files]
+    if not set(suffixes) <= _OPENED or not {"jpg", "png"} & set(suffixes):
+        return "bytes"
+    return _image_kind(files)
+
+
+def _image_kind(files: Sequence[bytes]) -> str:
+    """The MDS encoding of images; a reader opens each by its content, whatever the encoding is called."""
+    return "png" if files and all(media_suffix(data) == "png" for data in files) else "jpeg"
 
 
 # --- the target ----------------------------------------------------------------------------------------------------
@@ -240,9 +312,14 @@ def _wanted(
     return [*key, *(names[name] for name in wanted)], wanted, lost
 
 
-def _column(to: str, one: Found, wanted: str | None, shown: str) -> Column:
+def _column(to: str, one: Found, wanted: str | None, shown: str, rule: Missing) -> Column:
     name, write = one.name, ""
     missing = "error"
+    if one.kind == "images" and to in ("mds", *PART_FORMATS):
+        return _column_of_images(to, one, wanted, shown, rule)
+    if to in PART_FORMATS and one.by_content and wanted is None:
+        way = media_part(_stem_of(one))
+        return Column(one.name, _stem_of(one), one.form, "media", way, "nothing", spreads=True)
     if one.name == KEY and to in PART_FORMATS:
         write, wanted, refused = "json", None, False
     elif to in PART_FORMATS:
@@ -268,10 +345,46 @@ def _column(to: str, one: Found, wanted: str | None, shown: str) -> Column:
     way = None if refused else converter(one.form, write)
     if way is None:
         what, found = f"{to} can't hold the column {one.name!r}", f"{one.kind} values"
-        more = ", some of them missing or null" if one.missing else ""
+        more = f", some of them missing or null, first in sample {one.first_gap}" if one.missing else ""
         hint = "Leave it out, or name its encoding: --columns NAME=ENCODING,… (columns=)"
+        if one.missing and to not in PART_FORMATS:
+            hint = f"Leave such samples out with --missing skip (missing=), or the column {one.name!r} (--columns)"
         raise Unsupported(what, path=shown, found=found + more, hint=hint)
     return Column(one.name, name, one.form, write, way, missing)
+
+
+def _column_of_images(to: str, one: Found, wanted: str | None, shown: str, rule: Missing) -> Column:
+    """A list of images per sample: numbered parts, or one value of MDS."""
+    if to in PART_FORMATS:
+        if one.form.startswith("mds:"):
+            way = partial(_parts_of_list, one.form.removeprefix("mds:"), wanted or one.name)
+        else:
+            way = media_parts(wanted or one.name)
+        return Column(one.name, wanted or one.name, one.form, "media", way, "nothing", spreads=True)
+    if one.form.startswith("mds:"):
+        return Column(one.name, one.name, one.form, one.form, bytes)
+    encoding = wanted or f"list[{one.dtype}]"
+    if encoding not in _LISTS or one.missing:
+        gap = f", some of them missing or null, first in sample {one.first_gap}" if one.missing else ""
+        hint = f"Leave such samples out with --missing skip (missing=), or the column {one.name!r} (--columns)"
+        what = f"mds can't hold the column {one.name!r}"
+        raise Unsupported(what, path=shown, found=f"lists of images as {encoding}{gap}", hint=hint)
+    way = partial(_encoded_list, encoding)
+    return Column(one.name, one.name, one.form, f"mds:{encoding}", way, numbered=one.numbered)
+
+
+def _encoded_list(encoding: str, value: Any) -> bytes:
+    return mds_field(encoding).encode(media_list(value))
+
+
+def _parts_of_list(encoding: str, name: str, data: bytes) -> dict[str, bytes]:
+    return media_parts(name)(split_list(encoding, data))
+
+
+def _stem_of(one: Found) -> str:
+    """The name of a part without the extension that content gives it."""
+    bare, _, suffix = one.name.rpartition(".")
+    return bare if bare and suffix.lower() in IMAGE_SUFFIXES else one.name
 
 
 def part_name(name: str, kind: str) -> str:
@@ -332,28 +445,57 @@ class RowMaker:
         columns: of the target.
         is_keyed: rows get their number as the key.
         shown: the source as errors name it.
+        rest: what becomes of fields that no column takes, because the first samples lack them: `"copy"` (stored parts),
+            `"error"`, or `"ignore"` (the columns were chosen by the user).
+        known: the fields that columns take.
     """
 
     columns: Sequence[Column]
     is_keyed: bool
     shown: str
+    rest: str = "ignore"
+    known: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        known = frozenset((KEY, *(column.source for column in self.columns if not column.numbered)))
+        object.__setattr__(self, "known", known)
 
     def __call__(self, sample: Sample, index: int) -> Sample:
         """One row; raises what its columns raise, with the number of the sample."""
         row: Sample = {KEY: f"{index:09d}"} if self.is_keyed else {}
+        if self.rest != "ignore" and not sample.keys() <= self.known:
+            self._take_rest(row, sample, index)
         for column in self.columns:
-            value = sample.get(column.source)
-            if value is None and column.missing != "null":
+            value = column.value_in(sample)
+            if value is None and column.missing == "null":
+                row[column.name] = _NULL
+                continue
+            if value is None:
                 if column.missing == "error":
-                    hint = "Name an encoding that holds null, json, or leave the column out (--columns)"
+                    hint = "Leave such samples out with --missing skip (missing=), or the column (--columns)"
                     what = f"sample {index} lacks the column {column.source!r}, or it is null"
                     raise ConfigError(what, path=self.shown, hint=hint)
                 if column.source not in sample or column.write != "json":
                     continue
             try:
-                row[column.name] = column.way(value)
+                made = column.way(value)
+                if column.spreads:
+                    row |= made
+                else:
+                    row[column.name] = made
             except PenstockError as error:
                 error.what = f"sample {index}, column {column.source!r}: {error.what}"
                 error.path = error.path or self.shown
                 raise
         return row
+
+    def _take_rest(self, row: Sample, sample: Sample, index: int) -> None:
+        """Copy the fields that no column takes, or raise `ConfigError`."""
+        stems = {column.source for column in self.columns if column.numbered}
+        for name, value in sample.items():
+            if name in self.known or value is None or stem_of_numbered(name) in stems:
+                continue
+            if self.rest == "error":
+                what = f"sample {index} has a field {name!r} that the first samples lack"
+                raise ConfigError(what, path=self.shown, hint="Name the columns with --columns (columns=)")
+            row[name] = value

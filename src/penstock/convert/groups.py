@@ -24,7 +24,7 @@ from penstock.abc import Executor, Writer
 from penstock.convert.columns import RowMaker
 from penstock.convert.output import Advance, Written
 from penstock.convert.plan_samples import SamplePlan
-from penstock.convert.rows import Dataset, Group, Opened, batches, sample_digest, shown_digest
+from penstock.convert.rows import Dataset, Group, Opened, Selected, batches, sample_digest, shown_digest
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.executors import make_executor
 from penstock.formats import get_format
@@ -332,7 +332,7 @@ class Job:
         read_back: compare each group with what was read: nobody reads all of the output back then.
     """
 
-    source: Dataset | Opened | None
+    source: Dataset | Opened | Selected | None
     maker: RowMaker
     dataset: Dataset
     options: Mapping[str, Any]

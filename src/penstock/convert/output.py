@@ -55,6 +55,7 @@ class ReadBack:
         size_bytes: of its data.
         tokens: in it; None for other data.
         token_bytes: width of its ids.
+        parts: names of the fields of its samples.
     """
 
     samples: int
@@ -62,6 +63,7 @@ class ReadBack:
     size_bytes: int
     tokens: int | None = None
     token_bytes: int | None = None
+    parts: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

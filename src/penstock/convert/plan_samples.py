@@ -9,14 +9,29 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import msgspec
+import numpy as np
 
 from penstock._kinds import is_token_source
 from penstock._planes import require_no_planes
 from penstock.abc import Source
 from penstock.convert.asked import Asked, can_be_shared
-from penstock.convert.columns import GROUPED, PART_FORMATS, TEXT_FORMATS, RowMaker, choose_columns
+from penstock.convert.columns import GROUPED, PART_FORMATS, TEXT_FORMATS, Column, RowMaker, choose_columns
+from penstock.convert.media import field_map_of
 from penstock.convert.output import Output
-from penstock.convert.rows import KEY, STORED, TABLE, Dataset, FolderRows, Input, Opened, Rows, SourceRows
+from penstock.convert.rows import (
+    KEY,
+    STORED,
+    TABLE,
+    Dataset,
+    FolderRows,
+    Input,
+    Opened,
+    Rows,
+    Selected,
+    SelectedRows,
+    SourceRows,
+    batches,
+)
 from penstock.errors import ConfigError, Unsupported
 from penstock.executors import HERE, AnyExecutor
 from penstock.formats import BUILT_IN
@@ -80,6 +95,11 @@ class SamplePlan:
         """Rows that are read at once."""
         return max(1, min(_MOST_BATCH, _BATCH_BYTES // max(1, self.mean_bytes)))
 
+    def field_map(self, parts: Iterable[str]) -> dict[str, str]:
+        """Field → its parts, as in `dataset.yaml`, for columns whose parts depend on the content of each sample."""
+        stems = [one.name for one in self.maker.columns if one.spreads and one.read not in ("files", "numbered")]
+        return field_map_of(stems, sorted(parts)) if self.output.dataset.format == "webdataset" else {}
+
     @property
     def is_grouped(self) -> bool:
         """Whether many processes write it in groups: shards always, tars and files where that is asked for."""
@@ -105,19 +125,25 @@ def plan_samples(asked: Asked) -> SamplePlan:
     recorded, dataset = {"eos_id": asked.of_source.get("eos_id"), **_recorded(given.rows)}, _target(asked)
     format = asked.source_format if isinstance(given.dataset, Dataset) and asked.source_format != TABLE else "value"
     encodings = _encodings(given) if format in ("mds", *TEXT_FORMATS) else {}
-    columns, lost = choose_columns(to, format, encodings, first, asked.columns, given.shown)
+    columns, lost = choose_columns(to, format, encodings, first, asked.columns, given.shown, asked.missing)
+    if asked.missing == "skip":
+        given, first = _complete(given, first, columns)
     if isinstance(given.rows, FolderRows) and given.rows.left_out:
         lost.append(f"{given.rows.left_out} files without an extension, hidden, or left by an operating system")
     tars = stored(_source_of(given.rows))
     if isinstance(tars, WebdatasetSource) and tars.ignored is not None:
         lost.append(f"tar members that no sample has: {tars.ignored}")
-    maker = RowMaker(columns, to in PART_FORMATS and KEY not in [one.name for one in columns], given.shown)
+    rest = "copy" if to in PART_FORMATS and format in PART_FORMATS else "error"
+    rest = "ignore" if asked.columns is not None else rest
+    maker = RowMaker(columns, to in PART_FORMATS and KEY not in [one.name for one in columns], given.shown, rest)
     mean_bytes = _mean_bytes([maker(sample, index) for index, sample in enumerate(first)])
     options = dict(asked.of_target)
     if to in GROUPED:
         options["columns"] = {one.name: one.write.partition(":")[2] for one in columns}
     group_rows = asked.group_rows or _group_rows(options, mean_bytes, once=given.rows is None)
     written = [[one.source, one.name, one.read, one.write, one.missing] for one in columns]
+    if given.skipped:
+        written.append(["missing", "skip"])
     source = None if given.rows is None else given.rows.fingerprint
     what = {"to": to, "source": source, "columns": written, "options": options, "group_rows": group_rows, "version": 1}
     output = Output(dataset, options, asked.overwrite, None if given.rows is None else what)
@@ -128,6 +154,31 @@ def plan_samples(asked: Asked) -> SamplePlan:
     workers, executor, sharing = asked.workers, asked.executor, asked.sharing
     shape = (given, maker, mean_bytes, group_rows, output, recorded, tuple(lost))
     return SamplePlan(*shape, workers, executor, sharing, shared)
+
+
+def _complete(given: Input, first: list[Sample], columns: Sequence[Column]) -> tuple[Input, list[Sample]]:
+    """Only the samples that have all columns; reads all samples once.
+
+    Raises:
+        ConfigError: no sample has all of them.
+    """
+
+    def is_complete(sample: Sample) -> bool:
+        return all(column.value_in(sample) is not None for column in columns if column.source != KEY)
+
+    first = list(filter(is_complete, first))
+    if given.rows is None or given.dataset is None or isinstance(given.dataset, Selected):
+        return replace(given, samples=filter(is_complete, given.samples)), first
+    found = enumerate(itertools.chain.from_iterable(batches(given.rows, 0, len(given.rows), _MOST_BATCH)))
+    indices = np.array([index for index, sample in found if is_complete(sample)], np.int64)
+    if not len(indices):
+        names = ", ".join(column.source for column in columns)
+        hint = "Name fewer columns with --columns (columns=)"
+        raise ConfigError("no sample has all columns", path=given.shown, found=names, hint=hint)
+    rows, dataset = given.rows, Selected(given.dataset, indices)
+    skipped = len(rows) - len(indices)
+    first = first or SelectedRows(rows, indices).read(0, 1)
+    return replace(given, dataset=dataset, rows=SelectedRows(rows, indices), skipped=skipped), first
 
 
 def _shared(what: Mapping[str, Any]) -> Plan:

@@ -139,6 +139,49 @@ class SourceRows:
         return samples
 
 
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """Some rows of a dataset; picklable.
+
+    Attributes:
+        dataset: of all rows.
+        indices: int64[n], rising: those that are read.
+    """
+
+    dataset: Dataset | Opened
+    indices: IntArray
+
+    def rows(self) -> Rows:
+        """These rows; raises what the format raises."""
+        return SelectedRows(self.dataset.rows(), self.indices)
+
+
+class SelectedRows:
+    """Some rows by their numbers. Memory: 8 bytes a row."""
+
+    def __init__(self, rows: Rows, indices: IntArray) -> None:
+        self.source = getattr(rows, "source", None)
+        self.excluded = getattr(rows, "excluded", 0)
+        self._rows = rows
+        self._indices = indices
+
+    @property
+    def fingerprint(self) -> str:
+        """Of all rows, and which of them these are."""
+        return digest(self._rows.fingerprint, xxhash.xxh3_128_hexdigest(self._indices.tobytes()))
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def read(self, start: int, stop: int, /) -> list[Sample]:
+        """The rows `[start, stop)` of these."""
+        wanted = self._indices[start:stop].tolist()
+        if not wanted:
+            return []
+        read = self._rows.read(wanted[0], wanted[-1] + 1)
+        return [read[index - wanted[0]] for index in wanted]
+
+
 class FolderRows:
     """The files of a folder; those of one name up to its first dot are one row, as in a tar.
 
@@ -296,16 +339,18 @@ class Input:
         inputs: what the side file calls the source, and its digest.
         left_out: what it says of the exclude list.
         carried: entries of excluded samples that are among the rows, by their numbers.
+        skipped: samples that lack a column, and aren't among the rows.
     """
 
     shown: str
-    dataset: Dataset | Opened | None
+    dataset: Dataset | Opened | Selected | None
     rows: Rows | None
     samples: Iterable[Sample] = ()
     excluded: int = 0
     inputs: Mapping[str, str] = field(default_factory=dict[str, str])
     left_out: Mapping[str, Any] = field(default_factory=dict[str, Any])
     carried: Sequence[Entry] = ()
+    skipped: int = 0
 
     def groups(self, group_rows: int) -> Iterator[Group]:
         """The cut: by position alone."""

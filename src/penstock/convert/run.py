@@ -6,13 +6,14 @@ import contextlib
 import os
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Unpack
 
 from penstock._keywords import Converting
 from penstock._secrets import redacted_repr
 from penstock.abc import Source
 from penstock.convert.asked import Asked, understand
+from penstock.convert.columns import Missing
 from penstock.convert.documents import verify_tokens, write_tokens
 from penstock.convert.groups import write_groups
 from penstock.convert.output import Advance, ReadBack, Written
@@ -53,6 +54,8 @@ class ConvertReport:
         missing: shares that are not done, where nothing was to be done but the commit; nothing is committed then.
         was_complete: all was there already.
         excluded: samples of the source that its exclude list leaves out.
+        skipped: samples that lack a column, with `missing="skip"`.
+        field_map: column of images → its parts in a `field_map` of `dataset.yaml`, for tars.
     """
 
     to: str
@@ -72,6 +75,8 @@ class ConvertReport:
     missing: tuple[int, ...] = ()
     was_complete: bool = False
     excluded: int = 0
+    skipped: int = 0
+    field_map: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def convert(
@@ -87,6 +92,7 @@ def convert(
     group_rows: int | None = None,
     overwrite: bool = False,
     keep_excluded: bool = False,
+    missing: Missing = "error",
     file_tokens: int | None = None,
     dry_run: bool = False,
     part: tuple[int, int] | None = None,
@@ -112,6 +118,8 @@ def convert(
         group_rows: samples that a process writes as a group; by default four shards' worth, by the first samples.
         overwrite, dry_run: replace the target; refuse what would be refused, tell what would be written, write nothing.
         keep_excluded: copy excluded samples too, with their entries.
+        missing: for samples that lack a column that the target can't leave out: `"error"`; `"skip"` leaves out every
+            sample that lacks a column, and counts them; `"null"` writes null if the target can hold it.
         file_tokens: make a folder of token files of this size; part: `(i, n)`: do the i-th (from 0) of n shares alone.
         finish, no_work, restart: do what is missing of shared work, and commit; only where nothing is; throw work away.
         progress: called with samples done and a text.
@@ -130,7 +138,7 @@ def convert(
     asked = understand(
         place, place_of(target), to=to, format=format, eos=eos, columns=columns, group_rows=group_rows,
         workers=workers, executor=executor, overwrite=overwrite, file_tokens=file_tokens,
-        sharing=Sharing(part, finish, no_work, restart), keep_excluded=keep_excluded, options=options,
+        sharing=Sharing(part, finish, no_work, restart), keep_excluded=keep_excluded, missing=missing, options=options,
     )  # fmt: skip
     with keeping_nothing(dry_run):
         return _rehearsed(asked) if dry_run else _convert(asked, progress or _ignore)
@@ -242,6 +250,8 @@ def _report(
         missing=written.missing,
         was_complete=written.was_complete,
         excluded=plan.excluded if isinstance(plan, TokenPlan) else plan.given.excluded,
+        skipped=0 if isinstance(plan, TokenPlan) else plan.given.skipped,
+        field_map=plan.field_map(found.parts) if isinstance(plan, SamplePlan) else {},
     )
 
 

@@ -57,11 +57,12 @@ def verify_samples(plan: SamplePlan, output: Output, written: Written, advance: 
     ranges = [(start, min(len(rows), start + step)) for start in range(0, len(rows), step)]
     one = functools.partial(_digest_of_range, output.dataset, plan.batch_rows)
     alone = plan.workers == 1 or len(ranges) <= 1
-    total = 0
+    total, names = 0, set[str]()
     reads = [output.place]
     with make_executor(plan.executor, plan.workers, _PRELOAD, alone=alone, most=len(ranges), reads=reads) as pool:
-        for (_, stop), part in zip(ranges, pool.map(one, ranges), strict=True):
+        for (_, stop), (part, fields) in zip(ranges, pool.map(one, ranges), strict=True):
             total += part
+            names |= fields
             advance(stop, f"of {len(rows):,} read back")
     digest = shown_digest(total)
     for what, found, expected in (
@@ -70,10 +71,15 @@ def verify_samples(plan: SamplePlan, output: Output, written: Written, advance: 
     ):
         if found != expected:
             raise Corrupt(what, path=output.place.path, found=found, expected=expected)
-    return ReadBack(len(rows), digest, 0 if written.manifest is None else written.manifest.size_bytes)
+    size_bytes = 0 if written.manifest is None else written.manifest.size_bytes
+    return ReadBack(len(rows), digest, size_bytes, parts=frozenset(names))
 
 
-def _digest_of_range(dataset: Dataset, step: int, found: tuple[int, int]) -> int:
+def _digest_of_range(dataset: Dataset, step: int, found: tuple[int, int]) -> tuple[int, set[str]]:
+    """The sum of digests of a range of rows, and the names of their fields."""
     rows, (start, stop) = dataset.rows(), found
-    numbered = enumerate(itertools.chain.from_iterable(batches(rows, start, stop, step)), start)
-    return sum(sample_digest(digest_number(dataset.format, index), row) for index, row in numbered)
+    total, names = 0, set[str]()
+    for index, row in enumerate(itertools.chain.from_iterable(batches(rows, start, stop, step)), start):
+        total += sample_digest(digest_number(dataset.format, index), row)
+        names.update(row)
+    return total, names

@@ -19,6 +19,7 @@ import numpy as np
 from penstock._naming import nearest
 from penstock.codec.fields import _arrays, _images, _json, _pickled, _scalars
 from penstock.codec.fields._codec import FieldCodec, UnfitValue
+from penstock.codec.fields._images import split_list
 from penstock.codec.fields._own import own_encodings, own_field, register_encoding, unregister_encoding
 from penstock.errors import ConfigError, FormatError
 from penstock.types import Buffer
@@ -29,6 +30,7 @@ __all__ = [
     "mds_field",
     "own_encodings",
     "register_encoding",
+    "split_list",
     "text_field",
     "unregister_encoding",
 ]

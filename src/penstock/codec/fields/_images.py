@@ -138,6 +138,12 @@ def decode_list(element: str, data: Buffer) -> list[Any]:
     return [_placed(view, cut, decode, *names) for cut in _cut(f"list[{element}]", view, 4)]
 
 
+def split_list(encoding: str, data: Buffer) -> list[bytes]:
+    """The elements of a list as they are stored."""
+    view = byte_view(data)
+    return [bytes(view[start:stop]) for start, stop in _cut(encoding, view, 0 if encoding.startswith("jpeg") else 4)]
+
+
 def check_parts(encoding: str, start: int, data: Buffer) -> None:
     """Raise if the value does not hold as many parts as it says, with nothing after them."""
     if not list(_cut(encoding, byte_view(data), start)) and not start:

@@ -170,8 +170,9 @@ class FolderSource:
         if found is None:
             hint = f"Make them: `penstock prepare-media {self.path}`"
             raise NotFound(f"no media metadata of {name!r}", path=self.path, hint=hint)
-        is_turned = self._decode is not None and self._decode.upright and isinstance(found, ImageMetadata)
-        return upright_metadata(found, self.get(name)) if is_turned else found
+        if self._decode is not None and self._decode.upright and isinstance(found, ImageMetadata):
+            return upright_metadata(found, self.get(name))
+        return found
 
     def details(self) -> dict[str, Any]:
         """What `info` shows: how many files each part has, and how many samples `convert` makes of them."""

@@ -1,0 +1,160 @@
+"""Media files as parts: the extension of each is decided by its content, so that decoders read it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from penstock.codec.parts import IMAGE_SUFFIXES
+from penstock.convert.forms import Convert
+from penstock.errors import ConfigError, PenstockError
+
+_BEGINNINGS: tuple[tuple[bytes, str], ...] = (
+    (b"\xff\xd8\xff", "jpg"),
+    (b"\x89PNG\r\n\x1a\n", "png"),
+    (b"GIF87a", "gif"),
+    (b"GIF89a", "gif"),
+    (b"II*\0", "tif"),
+    (b"MM\0*", "tif"),
+    (b"\0\0\0\x0cjP  ", "jp2"),
+    (b"\xff\x4f\xff\x51", "j2k"),
+    (b"fLaC", "flac"),
+    (b"ID3", "mp3"),
+    (b"\xff\xfb", "mp3"),
+    (b"\xff\xf3", "mp3"),
+    (b"\xff\xf2", "mp3"),
+    (b"FLV\x01", "flv"),
+)
+_RIFF = {b"WEBP": "webp", b"WAVE": "wav", b"AVI ": "avi"}
+_BRANDS = {b"avif": "avif", b"avis": "avif", b"qt  ": "mov"}
+_NO_VIDEO = (b"heic", b"heix", b"mif1", b"msf1")
+_BMP_HEADERS = (12, 40, 52, 56, 64, 108, 124)
+_SAME = {"jpeg": "jpg", "jpe": "jpg", "jfif": "jpg", "tiff": "tif"}
+_NUMBERED = re.compile(r"(?:(.+)\.)?(\d+)\.([^.]+)", re.DOTALL)
+_HINT = "Name its part with --columns NAME=PART (columns=), such as image=image.jpg"
+
+
+def media_suffix(data: bytes) -> str | None:
+    """Extension of a media file by its first bytes; None if they are of no known kind."""
+    for beginning, suffix in _BEGINNINGS:
+        if data.startswith(beginning):
+            return suffix
+    if data.startswith(b"RIFF"):
+        return _RIFF.get(data[8:12])
+    if data[4:8] == b"ftyp":
+        return None if data[8:12] in _NO_VIDEO else _BRANDS.get(data[8:12], "mp4")
+    if data.startswith(b"\x1a\x45\xdf\xa3"):
+        return "webm" if b"webm" in data[:64] else "mkv"
+    if data.startswith(b"BM") and int.from_bytes(data[14:18], "little") in _BMP_HEADERS:
+        return "bmp"
+    return None
+
+
+def is_media(value: Any) -> bool:
+    """Whether a value is a media file, as bytes or as Hugging Face keeps it."""
+    data, path = _content(value)
+    return isinstance(data, bytes) and (media_suffix(data) is not None or _suffix_of(path) in IMAGE_SUFFIXES)
+
+
+def is_media_list(value: Any) -> bool:
+    """Whether a value is a list of media files; an empty one may be."""
+    return isinstance(value, list | tuple) and all(map(is_media, value))  # pyright: ignore[reportUnknownArgumentType]
+
+
+def media_part(name: str) -> Convert:
+    """The way from a media file to its part: `{part: bytes}`."""
+    return partial(_part, name)
+
+
+def media_parts(name: str) -> Convert:
+    """The way from a list of media files to numbered parts: `{"name.0.jpg": bytes, …}`."""
+    return partial(_parts, name)
+
+
+def media_list(value: Any) -> list[bytes]:
+    """The bytes of media files in a list."""
+    files: list[bytes] = []
+    for number, one in enumerate(value):
+        data, _ = _content(one)
+        if not isinstance(data, bytes):
+            raise ConfigError(f"item {number} is not a file in the dataset", found=repr(one)[:80])
+        files.append(data)
+    return files
+
+
+def numbered_images(names: Sequence[str]) -> dict[str, list[str]]:
+    """Groups of numbered parts that are images: `images.0.jpg`, `images.1.png` → `{"images": […]}`."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        stem = stem_of_numbered(name)
+        if stem is not None:
+            found.setdefault(stem, []).append(name)
+    return found
+
+
+def stem_of_numbered(name: str) -> str | None:
+    """`"images.3.jpg"` → `"images"`; `"images"` too for a number alone; None for other names."""
+    match = _NUMBERED.fullmatch(name)
+    if match is None or match[3].lower() not in IMAGE_SUFFIXES:
+        return None
+    return match[1] or "images"
+
+
+def numbered_values(stem: str, sample: Mapping[str, Any]) -> list[Any]:
+    """The numbered parts of a sample with this stem, by their numbers; none if it has none."""
+    found = [
+        (int(match[2]), name)
+        for name in sample
+        if stem_of_numbered(name) == stem and (match := _NUMBERED.fullmatch(name)) and sample[name] is not None
+    ]
+    return [sample[name] for _, name in sorted(found)]
+
+
+def field_map_of(columns: Sequence[str], parts: Sequence[str]) -> dict[str, str]:
+    """Field → the parts that it comes from, for columns whose extension depends on the sample."""
+    found: dict[str, str] = {}
+    for column in columns:
+        named = [part for part in parts if part == column or part.rpartition(".")[0] == column]
+        if named:
+            found[column.replace(".", "_")] = ",".join(sorted(named))
+    return found
+
+
+def _part(name: str, value: Any) -> dict[str, bytes]:
+    data, path = _content(value)
+    if not isinstance(data, bytes):
+        raise ConfigError("a file that is not in the dataset, only its path", found=repr(value)[:80])
+    suffix = media_suffix(data) or _suffix_of(path)
+    if not suffix:
+        raise ConfigError("content of an unknown kind", found=f"{len(data)} bytes, {data[:12]!r}…", hint=_HINT)
+    own = _suffix_of(name) or name
+    return {name if _same(own) == _same(suffix) else f"{name}.{suffix}": data}
+
+
+def _parts(name: str, value: Any) -> dict[str, bytes]:
+    parts: dict[str, bytes] = {}
+    for number, one in enumerate(value):
+        try:
+            parts |= _part(f"{name}.{number}", one)
+        except PenstockError as error:
+            error.what = f"item {number}: {error.what}"
+            raise
+    return parts
+
+
+def _content(value: Any) -> tuple[Any, str | None]:
+    """Bytes and path of a media file."""
+    if isinstance(value, dict):
+        return value.get("bytes"), value.get("path")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return (bytes(value), None) if isinstance(value, bytearray | memoryview) else (value, None)
+
+
+def _suffix_of(path: str | None) -> str:
+    base = (path or "").rpartition("/")[2]
+    return base.rpartition(".")[2].lower() if "." in base else ""
+
+
+def _same(suffix: str) -> str:
+    return _SAME.get(suffix.lower(), suffix.lower())
