@@ -170,6 +170,8 @@ LIES: dict[str, Callable[[], bytes]] = {
     "flac: cut": lambda: sound_of("flac", "flac")[:-3000],
     "aac: raw": lambda: sound_of("adts", "aac"),
     "wav: compressed": lambda: sound_of("wav", "adpcm_ima_wav"),
+    "ogg: two recordings": lambda: 2 * sound_of("ogg", "flac"),
+    "ogg: two long recordings": lambda: 2 * film("ogg", video=None, audio="flac", num_samples=400_000),
     "ogg: FLAC": lambda: sound_of("ogg", "flac"),
 }
 

@@ -450,14 +450,48 @@ def _after_id3(media: MediaBytes) -> int:
 
 
 _OGG_PAGE_BYTES = 1 << 16
+_OGG_SMALL_BYTES = 1 << 18
+_OGG_DENSITY = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class _OggPage:
+    start_bytes: int
+    serial: bytes
+    number: int
+    is_first: bool
 
 
 def _is_one_ogg(media: MediaBytes) -> bool:
-    """Whether the last page belongs to the stream of the first page, so that no other recording follows it."""
-    start = max(0, media.size_bytes - _OGG_PAGE_BYTES)
-    tail = media.read(start, media.size_bytes - start)
-    last = tail.rfind(b"OggS")
-    return last >= 0 and len(tail) >= last + 18 and tail[last + 14 : last + 18] == media.read(14, 4)
+    """Whether the file seems to be one recording: those that follow others begin their times again.
+
+    All pages of a small file are looked at; of a large one the last, and one in the middle, by whose numbers the pages
+    must be spread over the file evenly.
+    """
+    size_bytes = media.size_bytes
+    start = 0 if size_bytes <= _OGG_SMALL_BYTES else size_bytes - _OGG_PAGE_BYTES
+    pages = _ogg_pages(media, start, size_bytes - start)
+    if not pages or pages[-1].serial != media.read(14, 4):
+        return False
+    if start == 0:
+        return sum(page.is_first for page in pages) == 1
+    middle, last = _ogg_pages(media, size_bytes // 2, _OGG_PAGE_BYTES)[:1], pages[-1]
+    if not middle or middle[0].serial != last.serial or not 0 < middle[0].number < last.number:
+        return False
+    share = middle[0].number / last.number
+    return abs(share - middle[0].start_bytes / last.start_bytes) <= _OGG_DENSITY * share
+
+
+def _ogg_pages(media: MediaBytes, start_bytes: int, length_bytes: int) -> list[_OggPage]:
+    """Pages whose headers are in a range of the file."""
+    data = media.read(start_bytes, length_bytes)
+    pages: list[_OggPage] = []
+    place = data.find(b"OggS")
+    while 0 <= place <= len(data) - 27:
+        number = int.from_bytes(data[place + 18 : place + 22], "little")
+        pages.append(_OggPage(start_bytes + place, data[place + 14 : place + 18], number, bool(data[place + 5] & 2)))
+        place = data.find(b"OggS", place + 27)
+    return pages
 
 
 # --- lengths that are counted ------------------------------------------------------------------------------------
