@@ -30,6 +30,7 @@ from penstock.load.prefetch import Pipeline, PipelineFactory, ReadAhead
 from penstock.load.ranks import data_parallel
 from penstock.load.read import OnError, ReadTask
 from penstock.load.workers import NoWorkers, Producer, ThreadWorkers, WorkerKind, Workers, WorkersFactory
+from penstock.mix.repeats import repeats_by_content
 from penstock.types import IntArray
 
 _log = logger()
@@ -127,6 +128,7 @@ class Loader:
         self._metrics_every = operator.index(metrics_every)
         if self._metrics_every < 1:
             raise ConfigError("metrics_every is a number of steps", found=metrics_every, expected="1 or more")
+        self._has_state = False
         self._accepted: tuple[tuple[int, str, str, str], ...] = ()
         self._excluded: excluded.Rows = excluded.begin(data, operator.index(start))
         start = operator.index(start)
@@ -280,6 +282,10 @@ class Loader:
         Between micro-batches of a step, it is the step's beginning. Of a lane stream, it has the places of this rank's
         lanes: join those of all ranks by `merge_states`.
         """
+        if not self._has_state:
+            self._has_state = True
+            for repeat in repeats_by_content(self._options.data):
+                _log.warning("%s", repeat)
         consumed = self.consumed
         state = states.encode(describe(self._options.data, consumed), consumed, self._history, self._accepted)
         if self._excluded:

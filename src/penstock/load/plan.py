@@ -15,6 +15,7 @@ from penstock._tree import ShownDict
 from penstock.errors import ConfigError
 from penstock.load.excluded import lists_of
 from penstock.mix import Blend, Epochs, Stages
+from penstock.mix.repeats import repeats_by_content
 from penstock.mix.shares import requested_shares
 from penstock.order import OrderedStream
 from penstock.order.borders import own_blocks
@@ -300,6 +301,7 @@ def _warnings(
             yield f"{one.path}: {one.padding:.0%} of its tokens are padding; BestFit or Chunk pads less"
         if one.is_remote and one.requests >= one.reads > 1 and not found.is_by_blocks:
             yield f'{one.path}: remote data are read sample by sample; mode="blocks" reads each block about once'
+    yield from repeats_by_content(inner)
     yield from _about_lanes(inner, world)
     yield from _about_weights(inner, "")
     if global_batch is not None and not is_stream(inner) and len(inner) % global_batch:

@@ -14,7 +14,9 @@ from functools import partial
 from typing import Any
 
 from penstock._limits import MOST_NODES_DEEP
+from penstock._secrets import logger
 from penstock.errors import ConfigError, PenstockError
+from penstock.mix.repeats import repeats_by_path
 from penstock.recipe.budget import Budget, check_nesting
 from penstock.recipe.build import Builder, Mode
 from penstock.recipe.code import Code, make_code
@@ -27,6 +29,8 @@ from penstock.recipe.short import expand
 from penstock.recipe.values import check_value
 from penstock.store.place import place_of
 from penstock.types import OpenOptions
+
+_log = logger("penstock.recipe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,11 @@ def open_recipe(
     """
     code = make_code(functions, sample_types, trust, follow_links)
     read = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
-    return _opened(read, _Opening(code, Budget(), (), 0), {"split": split, "mode": mode, "seed": seed, "lanes": lanes})
+    options = {"split": split, "mode": mode, "seed": seed, "lanes": lanes}
+    made = _opened(read, _Opening(code, Budget(), (), 0), options)
+    for repeat in repeats_by_path(made):
+        _log.warning("%s", repeat)
+    return made
 
 
 def read_recipe(recipe: str | os.PathLike[str] | Mapping[str, Any]) -> Recipe:

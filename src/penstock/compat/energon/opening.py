@@ -12,6 +12,7 @@ from typing import Any, cast, is_typeddict
 
 from penstock._digest import derive_key
 from penstock._kinds import is_stream
+from penstock._secrets import logger
 from penstock.abc import Source, Stream
 from penstock.compat.energon.samples import TYPES, Sample
 from penstock.compat.energon.source_info import as_there
@@ -23,6 +24,7 @@ from penstock.formats._excluding import stored
 from penstock.formats.samples.webdataset.sample_types import SampleType
 from penstock.formats.samples.webdataset.typed import TypedSource
 from penstock.mix.join import JoinedSource
+from penstock.mix.repeats import repeats_by_path
 from penstock.recipe.build import Builder
 from penstock.recipe.code import FROM_JOINED, Merge, make_code
 from penstock.recipe.leaf import JSONL
@@ -31,6 +33,7 @@ from penstock.recipe.tree import Joined, Leaf, Node, units
 from penstock.store.place import fixed_path
 from penstock.types import OpenOptions
 
+_log = logger("penstock.compat.energon")
 _METADATASET = (".yaml", ".yml")
 
 Path = str | os.PathLike[str]
@@ -143,6 +146,8 @@ def open_node(
     joiners, types = {**own_joiners, **(opening.joiners or {})}, {**own_types, **opening.sample_types}
     code = make_code(joiners, types, opening.trust, opening.follow_links)
     found = Builder(code, options, lanes, crude, multiplier).build(node, mode, derive_key(seed, "energon") >> 12)
+    for repeat in repeats_by_path(found):
+        _log.warning("%s", repeat)
     return found, tuple(made) if is_stream(found) else (cast(Source[Any], found),)
 
 
