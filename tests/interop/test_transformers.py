@@ -51,7 +51,7 @@ def test_chat_styles(name: str, marked: bool, told: dict[str, dict[str, Any]], t
         document = source[index]
         ids, found = document["tokens"].tolist(), document["loss_mask"].astype(int).tolist()
         if len(ids) == len(one["ids"]) + 1:
-            assert found.pop() == 0, "the EOS that is put behind is not generated"
+            assert found.pop() == 0, "an answer that has an end token doesn't end in the EOS that is appended"
             ids.pop()
         assert ids == one["ids"], f"conversation {index}"
         if marked:
@@ -59,6 +59,29 @@ def test_chat_styles(name: str, marked: bool, told: dict[str, dict[str, Any]], t
         else:  # what a template puts behind an answer is of the answer then
             told_ids = told[f"{name}-True"]["found"][index]["ids"]
             assert chosen(ids, found) == chosen(told_ids, mask), f"conversation {index}"
+
+
+def test_an_answer_without_end_token_ends_in_eos(tmp_path: Path) -> None:
+    """What transformers renders, and an EOS that is trained on: else a model doesn't learn to stop."""
+    template = (
+        "{% for m in messages %}{{ m.role ~ ':' }}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+        "{% endgeneration %}{% else %}{{ m.content }}{% endif %}{{ '\\n' }}{% endfor %}"
+    )
+    style = STYLES["chatml"]
+    tokenizer = write_tokenizer(GOLDEN / "modalities/tokenizers/bpe2", tmp_path / "tokenizer", style, template)
+    rows = conversations(style)
+    case = {"tokenizer": str(tokenizer), "conversations": rows, "marked": True}
+    [answers] = peers.run_script("transformers", peers.SCRIPTS / "transformers_chat.py", [case])
+    lines = tmp_path / "in.jsonl"
+    lines.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    report = ps.pack(lines, tmp_path / "out.pbin", tokenizer=tokenizer, chat=True, executor="inline")
+    source: Any = ps.open(tmp_path / "out.pbin")
+    ends_in_answer = [row["messages"][-1]["role"] == "assistant" for row in rows]
+    for index, (one, is_answer) in enumerate(zip(answers, ends_in_answer, strict=True)):
+        document = source[index]
+        assert document["tokens"].tolist() == [*one["ids"], source.eos_id]
+        assert document["loss_mask"].astype(int).tolist() == [*one["mask"], int(is_answer)]
+    assert report.num_endless == ends_in_answer.count(False)
 
 
 def test_goldens_are_what_transformers_tells(told: dict[str, dict[str, Any]]) -> None:

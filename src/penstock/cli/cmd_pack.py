@@ -27,6 +27,11 @@ _SHOWN = 10
     help="A tokenizer.json, a Hugging Face folder or a name in the Hub's local cache, a .model, or a .tiktoken file.",
 )
 @click.option("--chat", is_flag=True, help="Lines are conversations: messages, by the tokenizer's own chat template.")
+@click.option(
+    "--chat-eos",
+    type=click.Choice(["auto", "always", "never"]),
+    help="Append EOS to a conversation that doesn't end in it (auto, the default), always, or never.",
+)
 @click.option("--chat-date", metavar="YYYY-MM-DD", help="The day that a chat template may ask for.")
 @click.option("--keep-control-tokens", is_flag=True, help="Messages may hold special tokens, which then are such.")
 @click.option("--shuffle", type=int, metavar="SEED", help="Documents in the order of `penstock shuffle --seed SEED`.")
@@ -142,6 +147,7 @@ def command(
     if not as_json:
         _list_dropped(report)
         _list_unmasked(report)
+        _list_endless(report)
         _list_null_fields(report)
     emit(msgspec.to_builtins(report), as_json=as_json, text=lambda: _summary(report, seconds))
     end_unfinished(report.missing)
@@ -159,6 +165,17 @@ def _list_unmasked(report: PackReport) -> None:
         note(f"loss mask all 0: {one.file} line {one.line}: {one.reason}")
     if report.num_unmasked > len(report.unmasked):
         note(f"… and {report.num_unmasked - len(report.unmasked):,} more")
+
+
+def _list_endless(report: PackReport) -> None:
+    if report.num_endless:
+        first = ", ".join(f"{one.file} line {one.line}" for one in report.endless)
+        more = ", …" if report.num_endless > len(report.endless) else ""
+        note(
+            f"no trained token ends the last answer of {counted(report.num_endless, 'conversation')}, so a model "
+            f"doesn't learn from them to stop: {first}{more}. Let the template mark its end token as generated, "
+            "or see --chat-eos"
+        )
 
 
 def _list_null_fields(report: PackReport) -> None:

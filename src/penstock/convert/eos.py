@@ -24,11 +24,13 @@ class EosRule:
         eos_id: the id; None where documents are kept.
         promised: the id that the caller says each document ends in; it is recorded, so documents that are kept are
             looked at.
+        only_recorded: the id to be stripped is the recorded EOS, which not every document ends in; others stay.
     """
 
     action: Literal["keep", "add", "strip"] = "keep"
     eos_id: int | None = None
     promised: int | None = None
+    only_recorded: bool = False
 
     @classmethod
     def of(cls, given: Sequence[Any] | None) -> EosRule:
@@ -96,8 +98,9 @@ class EosRule:
             return self._added(tokens, ends), doc_lengths + 1
         keeps = self.action == "keep"
         eos_id = self.promised if keeps else self.eos_id
-        wrong = np.flatnonzero((doc_lengths == 0) | (tokens[last] != eos_id if len(tokens) else True))
-        if len(wrong):
+        has_none = (doc_lengths == 0) | (tokens[last] != eos_id if len(tokens) else True)
+        wrong = np.flatnonzero(has_none)
+        if len(wrong) and not self.only_recorded:
             place = int(wrong[0])
             which = "that --eos-id (eos_id=) names" if keeps else "that is to be stripped"
             hint = "Leave --eos-id out; where rows cut documents: --one-document" if keeps else STAY
@@ -111,8 +114,8 @@ class EosRule:
         if keeps:
             return tokens, doc_lengths
         keep = np.ones(len(tokens), np.bool_)
-        keep[last] = False
-        return tokens[keep], doc_lengths - 1
+        keep[last[~has_none]] = False
+        return tokens[keep], doc_lengths - ~has_none
 
     def _added(self, tokens: NDArray[Any], ends: IntArray) -> NDArray[Any]:
         eos = np.min_scalar_type(self.eos_id or 0)

@@ -135,13 +135,18 @@ def plan_tokens(asked: Asked) -> TokenPlan:
     width, recorded = _tried(to, options, asked.target) if by_parts else (0, {})
     shared = _shared(what, asked)
     how = (width, recorded, asked.workers, asked.executor, asked.sharing, shared, by_parts)
-    about = (opened, place.path, _promised(asked), output, lost, asked.kept)
+    about = (opened, place.path, _promised(asked, opened.eos_id), output, lost, asked.kept)
     return TokenPlan(*about, dataset, to, asked.file_tokens, *how, excluded, carried.entries)
 
 
-def _promised(asked: Asked) -> EosRule:
-    """The rule with the id that was said to end each document; where it may be what finds them, the last has none."""
+def _promised(asked: Asked, recorded: int | None) -> EosRule:
+    """The rule with the id that was said to end each document; where it may be what finds them, the last has none.
+
+    Not every document needs to end in the EOS that is only recorded.
+    """
     said = asked.of_source.get("eos_id")
+    if asked.rule.action == "strip" and said is None and recorded == asked.rule.eos_id:
+        return replace(asked.rule, only_recorded=True)
     finds = asked.of_source.get("one_document") or get_format(asked.source_format).traits.borderless
     return asked.rule if finds else replace(asked.rule, promised=said)
 

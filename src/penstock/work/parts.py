@@ -75,6 +75,7 @@ class PieceMeta:
         num_dropped: lines that gave none; `dropped` are the first of them.
         gaps: uint32[k], little-endian, where rows are to be mapped: the numbers of all lines that gave none.
         num_unmasked: of conversations, those of which no token is generated; `unmasked` are the first of them.
+        num_endless: of conversations, those in which no trained token ends the last answer; `endless` are the first.
         null_fields: of conversations in a table, fields of structs that were null and dropped, rising.
     """
 
@@ -89,6 +90,8 @@ class PieceMeta:
     gaps: bytes = b""
     num_unmasked: int = 0
     unmasked: tuple[BadLine, ...] = ()
+    num_endless: int = 0
+    endless: tuple[BadLine, ...] = ()
     null_fields: tuple[str, ...] = ()
 
 

@@ -200,7 +200,7 @@ def test_control_tokens_that_are_allowed(packed: Packed, tmp_path: Path) -> None
     given = write_lines(tmp_path / "one.jsonl", [{"messages": [asked, {"role": "assistant", "content": "c"}]}])
     packed(given=given, keep_control_tokens=True)
     [(ids, _)] = stored(tmp_path / "out.pbin")
-    assert ids.count(2) == 4, "of two messages, of that text, and of the end"
+    assert ids.count(2) == 3, "of two messages, and of that text"
 
 
 BAD_TEMPLATES = {

@@ -36,6 +36,7 @@ class Books:
         dropped: the first lines that were left out.
         compared: the workers of which the texts of a part were compared here.
         num_unmasked: conversations of which no token is generated, known at the commit; `unmasked` are the first.
+        num_endless: conversations in which no trained token ends the last answer, likewise.
         null_fields: fields of structs that were null in tables of conversations, known at the commit.
     """
 
@@ -52,6 +53,8 @@ class Books:
     compared: set[str] = field(default_factory=set[str])
     num_unmasked: int = 0
     unmasked: list[Dropped] = field(default_factory=list[Dropped])
+    num_endless: int = 0
+    endless: list[Dropped] = field(default_factory=list[Dropped])
     null_fields: set[str] = field(default_factory=set[str])
     _done_bytes: int = 0
     _of_file: list[PartName] = field(default_factory=list[PartName])

@@ -23,6 +23,7 @@ from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor, require_executor
 from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.prepare.tokens.assemble import create_writer, writer_options
+from penstock.prepare.tokens.chat.ends import ChatEos
 from penstock.prepare.tokens.complete import find_complete, made_by_another, require_unmade
 from penstock.prepare.tokens.encode import Books, Encoding
 from penstock.prepare.tokens.files import held_output, token_files
@@ -91,6 +92,7 @@ def pack(
     dry_run: bool = False,
     chat: bool = False,
     chat_date: str | None = None,
+    chat_eos: ChatEos | None = None,
     keep_control_tokens: bool = False,
     shuffle: int | None = None,
     fim_rate: float | None = None,
@@ -140,6 +142,9 @@ def pack(
         dry_run: refuse what would be refused, say about how much would be written, by a sample, and write nothing.
         chat: lines are conversations: their `messages` become text by the tokenizer's own chat template, and the plane
             `loss_mask` beside the tokens tells what an assistant says.
+        chat_eos: which conversations get an EOS token at their end: `"auto"`, those that don't end in it; `"always"`,
+            those whose last token is another, even white space; `"never"`. It is trained on if the last answer has
+            no end token of its own.
         chat_date: `YYYY-MM-DD`, for a template that asks for the day.
         shuffle: a seed: the documents come in the order that `penstock.shuffle` with this seed gives them, once all
             are encoded. Memory: 24 bytes a document in each process; disk: the output's size once more.
@@ -162,12 +167,14 @@ def pack(
     _require("--on-error", on_error, ("raise", "skip"))
     _require("--engine", engine, ("auto", "gigatoken", "tokenizers"))
     _require("--input-format", input_format, ("auto", "jsonl", "text", "parquet"))
+    _require("--chat-eos", chat_eos or "auto", ("auto", "always", "never"))
     _require("--text-per", text_per, ("file", "line"))
     if text_per != "file" and input_format != "text":
         raise ConfigError(
             "only plain text is cut by line or file", hint="Add input_format='text' (--input-format text)"
         )
     selection = select(field, join, jq, text_per if input_format == "text" else "json", chat=chat)
+    selection = dataclasses.replace(selection, chat_eos=chat_eos or "auto")
     if task_bytes is not None and task_bytes < 1:
         raise ConfigError("a task needs bytes", found=f"task_bytes={task_bytes}", expected="1 or more")
     store = store or LocalStore()
@@ -212,8 +219,9 @@ def pack(
         raise ConfigError("conversations are not rearranged", found="fim_rate", hint="Leave chat= or fim_rate= out")
     if chat:
         require_place_of_mask(request)
-    elif chat_date is not None or keep_control_tokens:
+    elif chat_date is not None or keep_control_tokens or chat_eos is not None:
         found = "keep_control_tokens" if chat_date is None else f"chat_date={chat_date}"
+        found = found if chat_eos is None else f"chat_eos={chat_eos}"
         raise ConfigError("an option of conversations", found=found, hint="Add chat=True (--chat)")
     if STDIN in request.given and sharing.joins:
         raise ConfigError("standard input can't be shared by workers", hint="Save it as a file")
@@ -463,6 +471,8 @@ def _unfinished(run: _Pass, books: Books, times: Sequence[float], missing: tuple
         dropped=tuple(books.dropped),
         num_unmasked=books.num_unmasked,
         unmasked=tuple(books.unmasked),
+        num_endless=books.num_endless,
+        endless=tuple(books.endless),
         null_fields=tuple(sorted(books.null_fields)),
         engine=run.planned.engine,
         engine_note=run.planned.note,

@@ -101,11 +101,13 @@ class _Tally:
             if piece.file != self.file:
                 self.file, self.lines = piece.file, 0
             name = self.material.inputs[piece.file].name
-            self.books.num_unmasked += piece.num_unmasked
-            self.books.null_fields.update(piece.null_fields)
-            room = _LISTED - len(self.books.unmasked)
-            found = (Dropped(name, self.lines + one.line + 1, one.reason) for one in piece.unmasked[:room])
-            self.books.unmasked += found
+            books = self.books
+            books.num_unmasked += piece.num_unmasked
+            books.num_endless += piece.num_endless
+            books.null_fields.update(piece.null_fields)
+            for listed, noted in ((books.unmasked, piece.unmasked), (books.endless, piece.endless)):
+                room = _LISTED - len(listed)
+                listed += (Dropped(name, self.lines + one.line + 1, one.reason) for one in noted[:room])
             self.lines += piece.lines
         return _bits(meta)
 

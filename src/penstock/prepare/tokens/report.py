@@ -55,6 +55,8 @@ class PackReport:
         missing: shares of the work that are missing, where the output could not be committed for that.
         excluded: lines that the exclude lists of the inputs left out.
         num_unmasked: conversations whose loss mask is 0 everywhere; `unmasked` are the first 5.
+        num_endless: conversations in which no trained token ends the last answer: a model doesn't learn from them to
+            stop; `endless` are the first 5.
         null_fields: fields of structs, such as `messages[].tool_calls[].id`, that were null in some rows of tables of
             conversations, and dropped there.
         was_complete: an earlier run that was killed had finished the output: nothing was left to do but to sweep.
@@ -79,4 +81,6 @@ class PackReport:
     excluded: int = 0
     num_unmasked: int = 0
     unmasked: tuple[Dropped, ...] = ()
+    num_endless: int = 0
+    endless: tuple[Dropped, ...] = ()
     null_fields: tuple[str, ...] = ()

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 
 from penstock._optional import require
 from penstock.errors import ConfigError
+from penstock.prepare.tokens.chat.ends import ChatEos
 from penstock.prepare.tokens.chat.reader import ChatReader
 from penstock.prepare.tokens.chat.rows import MESSAGES, TOOLS
 from penstock.prepare.tokens.chat.template import ChatTemplate
@@ -53,6 +54,7 @@ class Selection:
         jq: a jq program instead of fields.
         unit: `"json"` lines; `"line"`, each line as it is; `"file"`, all of a file.
         chat: makes texts of the messages that the one field holds.
+        chat_eos: which conversations get an EOS token.
     """
 
     fields: tuple[str, ...] = ("text",)
@@ -60,6 +62,7 @@ class Selection:
     jq: str | None = None
     unit: Unit = "json"
     chat: ChatTemplate | None = None
+    chat_eos: ChatEos = "auto"
 
     def options(self) -> dict[str, Any]:
         """What it was made from, by the names of the command line; defaults are left out."""
@@ -74,6 +77,7 @@ class Selection:
                 found["--join"] = self.join
         if self.chat is not None:
             found["--chat"] = self.chat.digest
+            found["--chat-eos"] = self.chat_eos
         return found
 
     def top_keys(self) -> list[str] | None:

@@ -17,9 +17,11 @@ from penstock.codec.tokens import dtype_for
 from penstock.errors import PenstockError, PrepareError
 from penstock.formats.jsonl.decompress import blocks_of, cut_stream
 from penstock.formats.jsonl.scan import LineRange, line_blocks
+from penstock.prepare.tokens.chat.ends import end_conversations
 from penstock.prepare.tokens.chat.mask import encode_spans
 from penstock.prepare.tokens.chat.normalize import NullFields
 from penstock.prepare.tokens.chat.render import Spans
+from penstock.prepare.tokens.chat.vocabulary import load_vocabulary
 from penstock.prepare.tokens.documents import Texts
 from penstock.prepare.tokens.engines import Encoded, EngineName, TokenizersEngine, load_engine, load_reference
 from penstock.prepare.tokens.fill_in import FillIn
@@ -38,7 +40,7 @@ from penstock.work.tokens.runs import DocumentRuns
 MOST_DROPPED = 100
 """Bad lines that are listed; all are counted."""
 MOST_UNMASKED = 5
-"""Conversations of a piece of which no token is generated that are listed; all are counted."""
+"""Conversations of a piece of each kind, such as without a trained token, that are listed; all are counted."""
 
 _PROBE_CHARS = 1000
 _PROBE_BYTES = 4 * _PROBE_CHARS
@@ -219,6 +221,8 @@ class _Tally:
     gaps: list[IntArray] = field(default_factory=list[IntArray])
     unmasked: list[BadLine] = field(default_factory=list[BadLine])
     num_unmasked: int = 0
+    endless: list[BadLine] = field(default_factory=list[BadLine])
+    num_endless: int = 0
     nulls: NullFields = field(default_factory=NullFields)
 
     def __post_init__(self) -> None:
@@ -229,7 +233,7 @@ class _Tally:
         self.piece = PieceMeta(piece.file, -1, 0, "", 0, 0, 0, ())
         self.hasher = xxhash.xxh3_128()
         self.dropped, self.gaps, self.unmasked, self.num_unmasked = [], [], [], 0
-        self.nulls = NullFields()
+        self.endless, self.num_endless, self.nulls = [], 0, NullFields()
 
     def add(self, offset_bytes: int, block: bytes) -> None:
         """Encode a run of whole lines of the piece, and append its tokens."""
@@ -249,10 +253,10 @@ class _Tally:
         if faults:
             self._drop(offset_bytes, found.lines, faults)
         if mask is not None:
-            self._take_mask(offset_bytes, found, ids, lengths, mask)
+            ids, lengths = self._end_conversations(offset_bytes, found, ids, lengths, mask)
         lengths = lengths[lengths > 0]
         if self.bad is None:
-            self._append(ids, lengths)
+            self._append(ids, lengths, with_eos=mask is None)
         if found.texts:
             text = (piece.file, found.texts[0][:_PROBE_BYTES])
             self.first, self.newest = self.first or text, text
@@ -264,6 +268,7 @@ class _Tally:
             documents=piece.documents + len(lengths),
             num_dropped=piece.num_dropped + len(faults),
             num_unmasked=self.num_unmasked,
+            num_endless=self.num_endless,
         )
 
     def end(self) -> None:
@@ -273,6 +278,7 @@ class _Tally:
         digest, dropped, unmasked = self.hasher.hexdigest(), tuple(self.dropped), tuple(self.unmasked)
         gaps = np.concatenate(self.gaps).astype("<u4").tobytes() if self.gaps else b""
         notes: dict[str, Any] = {"digest": digest, "dropped": dropped, "gaps": gaps, "unmasked": unmasked}
+        notes["endless"] = tuple(self.endless)
         notes["null_fields"] = tuple(sorted(self.nulls.names))
         self.pieces.append(replace(piece, start_bytes=start_bytes, **notes))
 
@@ -305,40 +311,52 @@ class _Tally:
                 hint="Try another engine, with restart (--engine tokenizers --restart)",
             ) from error
 
-    def _take_mask(
+    def _end_conversations(
         self, offset_bytes: int, found: Texts, ids: NDArray[np.uint32], lengths: IntArray, mask: NDArray[np.bool_]
-    ) -> None:
-        """Keep what tokens are generated, no EOS that is put behind, and note documents of which none is."""
-        filled = np.flatnonzero(lengths)
-        stops = np.cumsum(lengths[filled])
-        self.masks.append(np.insert(mask, stops[ids[stops - 1] != self.job.spec.eos_id], False))
-        if not len(filled):
-            return
-        none = filled[~np.logical_or.reduceat(mask, stops - lengths[filled])].tolist()
-        places = none if found.places is None else [found.places[row] for row in none]
-        self.num_unmasked += len(places)
-        for place, start_bytes in _starts(found.lines, places[: MOST_UNMASKED - len(self.unmasked)]):
-            self.unmasked.append(BadLine(self.piece.lines + place, offset_bytes + start_bytes, "no token is generated"))
+    ) -> Encoded:
+        """Append EOS tokens, keep the mask, and note conversations without trained tokens, or without an end of such.
 
-    def _append(self, ids: NDArray[np.uint32], lengths: IntArray) -> None:
+        Lengths are those of the conversations that have tokens.
+        """
+        spec, filled = self.job.spec, np.flatnonzero(lengths)
+        whole = lengths[filled]
+        stops = np.cumsum(whole)
+        none = np.logical_or.reduceat(mask, stops - whole) == 0 if len(whole) else np.empty(0, np.bool_)
+        vocabulary, rule = load_vocabulary(spec), self.job.selection.chat_eos
+        ids, whole, mask, endless = end_conversations(vocabulary, spec.eos_id, rule, ids, whole, mask)
+        self.masks.append(mask)
+        self.num_unmasked += self._note(offset_bytes, found, filled[none], self.unmasked, "no token is generated")
+        self.num_endless += self._note(offset_bytes, found, filled[endless], self.endless, "no trained end token")
+        return ids, whole
+
+    def _note(self, offset_bytes: int, found: Texts, rows: IntArray, noted: list[BadLine], reason: str) -> int:
+        """Note the first of some conversations of a block, by their texts' numbers; returns how many they are."""
+        places: list[int] = rows.tolist() if found.places is None else [found.places[row] for row in rows.tolist()]
+        for place, start_bytes in _starts(found.lines, places[: MOST_UNMASKED - len(noted)]):
+            noted.append(BadLine(self.piece.lines + place, offset_bytes + start_bytes, reason))
+        return len(places)
+
+    def _append(self, ids: NDArray[np.uint32], lengths: IntArray, *, with_eos: bool) -> None:
         spec = self.job.spec
         if len(ids) > _LONG_TOKENS * len(lengths):
             for document in np.split(ids, np.cumsum(lengths)[:-1]):
-                self._append_long(document)
+                self._append_long(document, with_eos=with_eos)
             return
-        tokens, lengths = _with_eos(ids.astype(dtype_for(spec.token_bytes, "<")), lengths, spec.eos_id)
+        tokens = ids.astype(dtype_for(spec.token_bytes, "<"))
+        if with_eos:
+            tokens, lengths = _with_eos(tokens, lengths, spec.eos_id)
         if len(tokens):
             self._write(tokens)
             self.runs.append(lengths)
             self.documents.add(tokens, lengths)
 
-    def _append_long(self, ids: NDArray[np.uint32]) -> None:
+    def _append_long(self, ids: NDArray[np.uint32], *, with_eos: bool) -> None:
         """Append one document without a copy of it."""
         spec = self.job.spec
         dtype = dtype_for(spec.token_bytes, "<")
         for start in range(0, len(ids), _LONG_TOKENS):
             self._write(ids[start : start + _LONG_TOKENS].astype(dtype))
-        end = np.array([spec.eos_id] if ids[-1] != spec.eos_id else [], dtype)
+        end = np.array([spec.eos_id] if with_eos and ids[-1] != spec.eos_id else [], dtype)
         self._write(end)
         self.runs.append(np.array([len(ids) + len(end)], np.int64))
         self.documents.add_long(ids, end)

@@ -23,7 +23,6 @@ from penstock.formats.tokens.flat_tokens.group import (
     group_facts,
     holds_array,
     read_group,
-    read_manifest,
     side_place,
     splits_in,
 )
@@ -88,9 +87,8 @@ def _check_group(store: Store, group: Group, options: OpenOptions, depth: Depth)
         yield from findings
     if tokens is not None:
         yield from _check_tokens(store, group, tokens, starts, depth)
-        eos_id = _eos_id(store, group, options)
-        if depth != "quick" and starts is not None and eos_id is not None:
-            yield from _check_eos(tokens, starts, eos_id, depth)
+        if depth != "quick" and starts is not None and options.eos_id is not None:
+            yield from _check_eos(tokens, starts, options.eos_id, depth)
     yield from _check_side_file(store, group, tokens, starts, depth)
 
 
@@ -313,14 +311,6 @@ class _BitFindings:
             expected = "a start bit where `seq_starts` has an entry, and nowhere else"
             problem = fault(code, Corrupt, path, f"token {place} {what}", REBUILD, offset_bytes, None, expected)
             self._found[code].append(problem.finding())
-
-
-def _eos_id(store: Store, group: Group, options: OpenOptions) -> int | None:
-    """As given, else what the side file of these very data says."""
-    if options.eos_id is not None:
-        return options.eos_id
-    manifest = read_manifest(store, group)
-    return None if manifest is None else manifest.eos_id
 
 
 def _check_eos(array: AnyArray, starts: IntArray, eos_id: int, depth: Depth) -> Iterator[Finding]:

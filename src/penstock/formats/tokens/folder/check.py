@@ -65,10 +65,9 @@ def check_token_files(store: Store, path: str, options: OpenOptions, depth: Dept
     manifest, findings = check_side_file(NAME, store, where, f"{root}/{SIDE_NAME}", facts)
     yield from findings
     yield from _check_vocabulary(where, index, options)
-    each = replace(options, split=None, eos_id=options.eos_id)
-    if each.eos_id is None and manifest is not None and not findings:
-        each = replace(each, eos_id=manifest.eos_id)
-    tasks = [_FileTask(store, f"{root}/{one.path}", index.format, one, each, depth) for one in index.files]
+    each = replace(options, split=None)
+    recorded = manifest.eos_id if manifest is not None and not findings else None
+    tasks = [_FileTask(store, f"{root}/{one.path}", index.format, one, each, depth, recorded) for one in index.files]
     sound = not findings
     for one in _check_files(tasks, run):
         sound &= one.severity != "error"
@@ -104,7 +103,7 @@ def _check_files(tasks: Sequence[_FileTask], run: Run) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class _FileTask:
-    """One file to be checked, and what an index says of it."""
+    """One file to be checked, what an index says of it, and the EOS id that is recorded for all files."""
 
     store: Store
     path: str
@@ -112,6 +111,7 @@ class _FileTask:
     entry: TokenFileEntry | None
     options: OpenOptions
     depth: Depth
+    recorded_eos_id: int | None = None
 
     @property
     def described(self) -> str:
@@ -148,7 +148,8 @@ def _check_file(task: _FileTask) -> Generator[Finding, None, TokenSource | None]
     findings: list[Finding] = []
     try:
         findings += kind.check(store, path, task.options, task.depth)
-        source = cast(TokenSource, kind.open(store, path, replace(task.options, vocab_size=None)))
+        eos_id = task.recorded_eos_id if task.options.eos_id is None else task.options.eos_id
+        source = cast(TokenSource, kind.open(store, path, replace(task.options, vocab_size=None, eos_id=eos_id)))
         yield from findings
     except NotFound:
         expected = None if one is None else f"a file of {one.tokens} tokens"

@@ -117,12 +117,10 @@ def _check_known(
 ) -> Iterator[Finding]:
     """Ids against the vocabulary, and the ends of documents; what is no id is told by `_check_ids`."""
     run = TokenRun("megatron", bin_path(prefix), source.ids)
-    vocab_size, eos_id = options.vocab_size, options.eos_id
-    if manifest is not None:
-        eos_id = manifest.eos_id if eos_id is None else eos_id
-        if vocab_size is None and manifest.max_token_id is not None:
-            # Where a side file is believed nobody looks for what is no id.
-            vocab_size = min(manifest.max_token_id + 1, id_limit(source.header.kind.stored))
+    vocab_size, eos_id = options.vocab_size, options.eos_id  # documents may end in other ids than the recorded EOS
+    if manifest is not None and vocab_size is None and manifest.max_token_id is not None:
+        # Where a side file is believed nobody looks for what is no id.
+        vocab_size = min(manifest.max_token_id + 1, id_limit(source.header.kind.stored))
 
     def quietly(fn: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterable[Any]:
         return (do if depth == "full" else map)(functools.partial(_or_nothing, fn), tasks)

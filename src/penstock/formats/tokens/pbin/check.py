@@ -147,11 +147,9 @@ def _check_tokens(
 ) -> Iterator[Finding]:
     if starts is not None and not width_is_known:
         yield from _check_width(run, np.diff(starts))
-    vocab_size, eos_id = options.vocab_size, options.eos_id
-    if manifest is not None:
-        eos_id = manifest.eos_id if eos_id is None else eos_id
-        if vocab_size is None and manifest.max_token_id is not None:
-            vocab_size = manifest.max_token_id + 1
+    vocab_size, eos_id = options.vocab_size, options.eos_id  # documents may end in other ids than the recorded EOS
+    if manifest is not None and vocab_size is None and manifest.max_token_id is not None:
+        vocab_size = manifest.max_token_id + 1
     if vocab_size is not None and vocab_size < 1 << 8 * run.file.dtype.itemsize:
         yield from check_vocabulary(run, vocab_size, depth, do)
     if eos_id is not None and starts is not None:

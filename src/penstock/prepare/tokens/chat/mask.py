@@ -1,27 +1,119 @@
-"""Which tokens of a conversation are generated: those that start in a part of its text that is.
+"""Ids of conversations, and which of their tokens are generated: those that overlap a generated part of the text.
 
-Text is tokenised as a whole and without the special tokens of a post-processor, as transformers does for chat
-templates. A tokenizer tells from which character on a token is; of one whose characters it trimmed away, the last.
+Text is tokenized as a whole and without the special tokens of a post-processor, as transformers does for chat
+templates. A token whose characters a tokenizer trimmed away stands at the last of them.
+
+The tokenizer's own library knows the characters of each token. gigatoken doesn't, but the ids of a byte-level
+tokenizer stand for all bytes of a text in order, so the lengths of their texts add up to offsets. A text whose lengths
+don't add up is encoded by the library.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.errors import PrepareError
 from penstock.prepare.tokens.chat.render import Spans
-from penstock.prepare.tokens.engines import Encoded, TokenizersEngine
+from penstock.prepare.tokens.chat.vocabulary import Vocabulary
+from penstock.prepare.tokens.engines import Encoded, Engine, TokenizersEngine, find_difference
+from penstock.types import IntArray
+
+_SPACE = b" "
 
 
 def encode_spans(
     engine: TokenizersEngine, texts: Sequence[bytes], spans: Sequence[Spans]
 ) -> tuple[Encoded, NDArray[np.bool_]]:
-    """Ids and lengths of texts, and bool[n_ids]: whether a token starts in a part that is generated."""
+    """Return ids and lengths of texts, and bool[n_ids]: whether a token overlaps a part that is generated."""
     encoded, offsets = engine.encode_with_offsets(texts)
     masks = [np.empty(0, np.bool_)]
     for one, generated in zip(offsets, spans, strict=True):
         starts = one[:, 0] - ((one[:, 0] == one[:, 1]) & (one[:, 0] > 0))
-        masks.append(np.searchsorted(np.array(generated, np.int64).reshape(-1), starts, side="right") % 2 == 1)
+        masks.append(_overlaps(starts, np.maximum(one[:, 1], starts + 1), np.array(generated, np.int64).reshape(-1, 2)))
     return encoded, np.concatenate(masks)
+
+
+def encode_spans_by_bytes(
+    engine: Engine, vocabulary: Vocabulary, reference: Any, texts: Sequence[bytes], spans: Sequence[Spans]
+) -> tuple[Encoded, NDArray[np.bool_]]:
+    """Return what `encode_spans` does, from an engine that tells ids alone.
+
+    Args:
+        engine: encodes.
+        vocabulary: of a tokenizer that tells the bytes of each id.
+        reference: returns the tokenizer's own library, which is loaded only if a text needs it.
+        texts: UTF-8.
+        spans: characters that are generated, of each text.
+
+    Raises:
+        PrepareError: the two give a text other ids.
+    """
+    if vocabulary.text_bytes is None:
+        raise ValueError("the bytes of the ids of this tokenizer are unknown")
+    ids, lengths = engine.encode(texts)
+    if not len(ids):
+        return (ids, lengths), np.empty(0, np.bool_)
+    sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+    text_starts = np.cumsum(sizes) - sizes
+    widths = vocabulary.text_bytes[ids]
+    ends = np.cumsum(widths)
+    token_stops = np.cumsum(lengths)
+    before = np.concatenate([[0], ends])[token_stops - lengths]
+    is_whole = np.concatenate([[0], ends])[token_stops] - before == sizes
+    ends += np.repeat(text_starts - before, lengths)
+    starts = ends - widths
+    generated = np.concatenate(
+        [np.empty((0, 2), np.int64)]
+        + [_in_bytes(text, one) + start for text, one, start in zip(texts, spans, text_starts, strict=True) if one]
+    )
+    if vocabulary.trims:
+        _trim(b"".join(texts), starts, ends, generated.reshape(-1))
+    mask = _overlaps(starts, ends, generated)
+    for row, text in enumerate(texts):
+        if not is_whole[row] or not _is_normal(text, vocabulary):
+            part = slice(token_stops[row] - lengths[row], token_stops[row])
+            expected, of_row = encode_spans(reference(), [text], [spans[row]])
+            difference = find_difference([text], (ids[part], lengths[row : row + 1]), expected)
+            if difference is not None:
+                raise PrepareError(
+                    f"gigatoken and the tokenizer's own library disagree on a conversation, {difference}",
+                    hint="Encode all of it with the reference: --engine tokenizers --restart",
+                )
+            mask[part] = of_row
+    return (ids, lengths), mask
+
+
+def _overlaps(starts: IntArray, ends: IntArray, generated: IntArray) -> NDArray[np.bool_]:
+    """Return whether `[start, end)` overlaps one of the parts int64[n, 2], which are disjoint and rising."""
+    begun = np.searchsorted(generated[:, 0], ends, side="left")
+    return begun > np.searchsorted(generated[:, 1], starts, side="right")
+
+
+def _in_bytes(text: bytes, spans: Spans) -> IntArray:
+    """Return spans of characters as spans of UTF-8."""
+    found = np.array(spans, np.int64)
+    if text.isascii():
+        return found
+    first_bytes = np.flatnonzero(np.frombuffer(text, np.uint8) & 0xC0 != 0x80)
+    return np.append(first_bytes, len(text))[found]
+
+
+def _is_normal(text: bytes, vocabulary: Vocabulary) -> bool:
+    form = vocabulary.form
+    return form is None or text.isascii() or unicodedata.is_normalized(form, text.decode())
+
+
+def _trim(text: bytes, starts: IntArray, ends: IntArray, borders: IntArray) -> None:
+    """Leave spaces at both ends out of the tokens that reach across a border: others are on one side of it anyway."""
+    places = np.searchsorted(starts, borders, side="left") - 1
+    crossing = (places >= 0) & (ends[places] > borders)
+    for place in np.unique(places[crossing]).tolist():
+        start, end = int(starts[place]), int(ends[place])
+        token = text[start:end]
+        starts[place] = min(start + len(token) - len(token.lstrip(_SPACE)), end - 1)
+        ends[place] = max(end - len(token) + len(token.rstrip(_SPACE)), int(starts[place]) + 1)
