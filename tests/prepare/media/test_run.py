@@ -16,7 +16,7 @@ from tests.codec.films import films, wav
 from tests.codec.pictures import encoded, picture
 
 import penstock as ps
-from penstock.errors import ConfigError, NotFound, PrepareError
+from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.executors.inline import InlineExecutor
 from penstock.prepare.media import run as media_run
 from penstock.prepare.media import tasks
@@ -189,6 +189,31 @@ def test_counting_is_announced_and_can_be_left_out(tmp_path: Path) -> None:
     assert prepare_media(folder, headers_only=True).num_read == 0
     with pytest.raises(ConfigError, match="exclude each other"):
         prepare_media(folder, headers_only=True, exact=True)
+
+
+@pytest.mark.parametrize("damage", ["text", "cut", "zeros", "name", "name that is no text", "row"])
+@pytest.mark.parametrize("kind", ["folder", "tars"])
+def test_media_metadata_of_a_damaged_index(kind: str, damage: str, request: pytest.FixtureRequest) -> None:
+    path: Path = request.getfixturevalue(kind)
+    prepare_media(path)
+    name = "v.mp4" if kind == "folder" else "v0.mp4"
+    index = path / INDEX
+    data = index.read_bytes()
+    place = data.index(b"media_metadata")
+    damaged = {
+        "text": b"not a database",
+        "cut": data[: len(data) // 2],
+        "zeros": bytes(4096) + data[4096:],
+        "name": data[:place] + b"?" + data[place + 1 :],
+        "name that is no text": data[:place] + b"\xf5" + data[place + 1 :],
+        "row": data.replace(b'{"video_duration"', b'{"video_dur\xf5tion"'),
+    }
+    index.write_bytes(damaged[damage])
+    with pytest.raises((Corrupt, NotFound)) as raised:
+        ps.open(path, raw=True).get_media_metadata(name)  # type: ignore[attr-defined]
+    assert "prepare" in str(raised.value)
+    findings = list(ps.verify(path, depth="full"))
+    assert any(finding.severity == "error" for finding in findings)
 
 
 def test_tars_as_the_original_does(tars: Path) -> None:

@@ -40,6 +40,9 @@ _COLUMNS = {
     FILTERS: {"filter_id", "strategy", "patterns", "created_at_utc"},
 }
 _KINDS: dict[str, type[ImageMetadata] | type[AVMetadata]] = {"image": ImageMetadata, "av": AVMetadata}
+_DAMAGE = (sqlite3.Error, UnicodeDecodeError)
+"""What a damaged database raises: names in its tables may be no text."""
+
 _REMAKE = "Make it again: `penstock prepare-media`"
 
 
@@ -96,7 +99,7 @@ def connect_media(store: Store, path: str) -> sqlite3.Connection:
     """A read-only connection to an index; raises `Corrupt` where it is no database that may be read."""
     try:
         return connect(store, path)
-    except sqlite3.Error as error:
+    except _DAMAGE as error:
         raise _damaged(path, error) from None
 
 
@@ -126,7 +129,7 @@ def read_metadata(connection: sqlite3.Connection, name: str, *, path: str) -> Me
         row = connection.execute(query, (name,)).fetchone() if has_table(connection, METADATA) else None
     except UnicodeEncodeError:
         return None  # no text: the table can't hold it
-    except sqlite3.Error as error:
+    except _DAMAGE as error:
         raise _damaged(path, error) from None
     return None if row is None else _decoded(name, row[0], row[1], path)
 
@@ -139,7 +142,7 @@ def read_rows(connection: sqlite3.Connection, *, path: str) -> Iterator[MediaRow
         query = "SELECT entry_key, metadata_type, metadata_json FROM media_metadata ORDER BY entry_key"
         for name, kind, text in connection.execute(query):
             yield MediaRow(str(name), _decoded(str(name), kind, text, path))
-    except sqlite3.Error as error:
+    except _DAMAGE as error:
         raise _damaged(path, error) from None
 
 
@@ -150,7 +153,7 @@ def read_filters(connection: sqlite3.Connection, *, path: str) -> list[tuple[Med
             return []
         query = "SELECT strategy, patterns, created_at_utc FROM media_filters ORDER BY filter_id"
         return [(MediaFilter(str(how), what or ""), str(when)) for how, what, when in connection.execute(query)]
-    except sqlite3.Error as error:
+    except _DAMAGE as error:
         raise _damaged(path, error) from None
 
 
@@ -161,7 +164,7 @@ def _decoded(name: str, kind: Any, text: Any, path: str) -> MediaMetadata:
         raise Corrupt(f"{error.what}, of {name!r}", path=path, found=error.found, hint=_REMAKE) from None
 
 
-def _damaged(path: str, error: sqlite3.Error) -> Corrupt:
+def _damaged(path: str, error: sqlite3.Error | UnicodeDecodeError) -> Corrupt:
     raise_system_error(error, path)
     return Corrupt("no index of media", path=path, found=str(error), hint=_REMAKE)
 

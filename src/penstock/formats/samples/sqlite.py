@@ -74,7 +74,8 @@ def connect(store: Store, path: str) -> sqlite3.Connection:
     else:
         copy = _copy(store, path)
         if not isinstance(copy, str):
-            return _in_memory(copy)
+            with system_errors(path):
+                return _in_memory(copy)
         local = copy
     LocalStore().size(local)  # SQLite would not say what else stands there
     uri = f"file:{quote(absolute(local))}?mode=ro&immutable=1"
@@ -85,7 +86,7 @@ def connect(store: Store, path: str) -> sqlite3.Connection:
 
 @contextlib.contextmanager
 def system_errors(path: str) -> Generator[None]:
-    """Errors of sqlite that are the system's, such as a full disk, as `OSError`; others pass.
+    """Errors of sqlite that are the system's, such as a full disk, as `OSError`; others are a `sqlite3.Error`.
 
     Args:
         path: of the database.
@@ -95,6 +96,8 @@ def system_errors(path: str) -> Generator[None]:
     except sqlite3.Error as error:
         raise_system_error(error, path)
         raise
+    except UnicodeDecodeError as error:  # sqlite3 raises it for the names of damaged tables
+        raise sqlite3.DatabaseError(f"text that is not UTF-8: {error}") from None
 
 
 def raise_system_error(error: BaseException, path: str) -> None:

@@ -125,11 +125,15 @@ class SqliteIndex:
         return row[0] if row is not None and type(row[0]) is int else None
 
     def connection(self) -> sqlite3.Connection:
-        """This thread's connection."""
+        """This thread's connection; raises `Corrupt` if the file isn't a database that may be read."""
         local = self._local
         if getattr(local, "pid", None) != os.getpid():
-            local.connection = connect(self._store, self.path)
-            local.connection.execute("PRAGMA mmap_size=1073741824").fetchall()
+            try:
+                connection = connect(self._store, self.path)
+                connection.execute("PRAGMA mmap_size=1073741824").fetchall()
+            except (sqlite3.Error, UnicodeDecodeError) as error:
+                raise self.damaged(error) from None
+            local.connection = connection
             local.pid = os.getpid()
         return local.connection
 
