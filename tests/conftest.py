@@ -41,10 +41,14 @@ if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES
 multiprocessing.set_forkserver_preload(["penstock.load.loader", "penstock.load.processes", "penstock.testing.memory"])
 
 
+gc.disable()  # what is imported and collected stays: until the tests run there is no garbage worth a look
+
+
 def pytest_collection_finish() -> None:
     """All tests are there for good: no collection of garbage looks at them again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(trylast=True)

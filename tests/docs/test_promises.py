@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -39,6 +40,7 @@ def test_each_test_that_is_named_exists(page: str) -> None:
             assert name in names_in(ROOT / file), f"{page}: {file}::{name}"
 
 
+@functools.cache
 def names_in(file: Path) -> set[str]:
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     return {node.name for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, kinds)}
