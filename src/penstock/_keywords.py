@@ -87,6 +87,8 @@ class Converting(_Writers, total=False):
     """What `penstock.convert` takes besides: of the source as `Opening`, of the target as `Writing`."""
 
     source_split: str | None
+    source_separator: str | None
+    source_encoding: str | None
     raw: bool
     trust: bool
     layout: str | None

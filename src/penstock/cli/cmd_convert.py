@@ -34,6 +34,13 @@ _NO_WRITERS = ("dry_run", "source", "target", "to", "format", "progress", "raw",
 @click.option("--eos-id", type=int, help="Id that ends each document of the source, where its data do not say.")
 @click.option("--split", help="Split of the target to write; of the source, where the target has none.")
 @click.option("--source-split", help="Split of the source to read.")
+@click.option(
+    "--separator",
+    "source_separator",
+    metavar="CHARACTER",
+    help="Separator of the cells of CSV and TSV files; by default , for .csv and a tab for .tsv.",
+)
+@click.option("--encoding", "source_encoding", help="Encoding of CSV and TSV files. [default: utf-8]")
 @click.option("--layout", help="Layout of the source: a historical one, or the width of raw tokens, such as uint16.")
 @click.option("--tokens-column", metavar="NAME", help="Column of the source with lists of ids, a document each.")
 @click.option("--mask-column", metavar="NAME", help="Column with the loss mask, or the labels, of these ids.")
@@ -89,8 +96,9 @@ def command(
 ) -> None:
     """Convert a dataset to another format or layout, and verify the result by its digest.
 
-    SOURCE may also be a .csv or .tsv file with a header. Of Parquet, Hugging Face and MDS the columns "tokens" and
-    "input_ids" are documents without being named. Killed and run again with the same options, it resumes.
+    SOURCE may also be CSV or TSV files with a header: a file, a directory or a pattern. Of Parquet, Hugging Face and
+    MDS the columns "tokens" and "input_ids" are documents without being named. Killed and run again with the same
+    options, it resumes.
 
     Many machines share a conversion by --part, with TARGET where all of them see it; --finish commits it. Lines are one
     stream, and are not shared; tokens are written by this process alone, unless shared, or --workers says more.

@@ -9,8 +9,8 @@ from typing import Any
 from penstock.abc import Format, Source
 from penstock.convert.columns import GROUPED, MISSING, PART_FORMATS, Missing
 from penstock.convert.eos import EosRule
-from penstock.convert.rows import TABLE, TABLES
-from penstock.errors import ConfigError, Unsupported
+from penstock.convert.tables import TABLE, TableOptions, holds_tables, is_table, table_files
+from penstock.errors import ConfigError, PenstockError, Unsupported
 from penstock.executors import AnyExecutor
 from penstock.formats import files_at, formats_of_name, get_format, require_taken, sniff
 from penstock.formats._read_only import instead_of
@@ -55,6 +55,7 @@ class Asked:
         keep_excluded: copy what is excluded too, and its entries.
         missing: what becomes of samples that lack a column.
         kept: what is found again of the files of a killed writer.
+        table: how to read a text table.
     """
 
     source: Place | Samples
@@ -74,6 +75,7 @@ class Asked:
     keep_excluded: bool = False
     missing: Missing = "error"
     kept: Kept = field(default_factory=Kept)
+    table: TableOptions = field(default_factory=TableOptions)
 
 
 def understand(
@@ -107,12 +109,17 @@ def understand(
     _require_values(options)
     count = _count_workers(workers)
     given = {name: value for name, value in options.items() if value is not None}
+    of_table = {name: given.pop(f"source_{name}", None) for name in ("separator", "encoding")}
+    table = TableOptions(**of_table, follow_links=bool(given.get("follow_links")))
     bare = {"planes": None} if given.pop("drop_planes", False) else {}
     of_source, of_target = _sides(given, chosen)
     of_source |= bare
     source, source_format = _source(source, format, of_source.get("layout"), tables=not chosen.traits.tokens)
     if chosen.name == "jsonl" != source_format and "flavor" in of_source:
         of_target["flavor"] = of_source.pop("flavor")
+    if source_format != TABLE and any(value is not None for value in of_table.values()):
+        refused = " and ".join(f"--{name} (source_{name}=)" for name, value in of_table.items() if value is not None)
+        raise ConfigError(f"{refused}: for CSV and TSV files with a header", found=source_format or "no file")
     # The usual column of ids is found when rows are opened, and what needs it is checked then.
     is_rows = isinstance(source, Place) and source_format != TABLE and not get_format(source_format).traits.tokens
     finds_tokens = is_rows and chosen.traits.tokens and "tokens_column" not in of_source
@@ -123,7 +130,8 @@ def understand(
         for path in files_at(chosen.name, target.path):
             require_movable(path)
     if isinstance(source, Place):
-        files = (source.path,) if source_format == TABLE else files_at(source_format, source.path)
+        is_text = source_format == TABLE
+        files = table_files(source, follow_links=True) if is_text else files_at(source_format, source.path)
         others = () if file_tokens else files_at(chosen.name, target.path)
         require_other(files, target.path, *others)
         require_other_name([source.path], target.path)
@@ -138,7 +146,7 @@ def understand(
         what = "excluded samples can't be copied with their entries while others are skipped"
         raise ConfigError(what, path=target.path, hint="Leave --missing or --keep-excluded out")
     how = (rule, columns, group_rows, count, executor, overwrite, file_tokens, sharing)
-    return Asked(source, source_format, target, chosen, *how, of_source, of_target, keep_excluded, missing)
+    return Asked(source, source_format, target, chosen, *how, of_source, of_target, keep_excluded, missing, table=table)
 
 
 def _require_kept(source: Place | Samples, target: Place, sharing: Sharing, *, overwrite: bool) -> None:
@@ -256,10 +264,15 @@ def _count_workers(workers: int | None) -> int | None:
 def _source(
     source: Place | Samples, format: str | None, layout: str | None, *, tables: bool
 ) -> tuple[Place | Samples, str]:
-    """What is read, and its format; a file of comma- or tab-separated values is no dataset of ours."""
+    """Return the source and its format; `"table"` for CSV and TSV files, which are not datasets."""
     if not isinstance(source, Place):
         return source, ""
-    by_name = source.is_local or isinstance(source.store, CopyingStore)
-    if tables and format in (None, TABLE) and by_name and source.path.endswith(TABLES) and source.is_file():
+    tables = tables and (source.is_local or isinstance(source.store, CopyingStore))
+    if tables and (format == TABLE or (format is None and is_table(source))):
         return replace(source, path=source.absolute), TABLE
-    return source, (get_format(format) if format else sniff(source.store, source.path, layout=layout)).name
+    try:
+        return source, (get_format(format) if format else sniff(source.store, source.path, layout=layout)).name
+    except PenstockError:
+        if tables and format is None and holds_tables(source):
+            return replace(source, path=source.absolute), TABLE
+        raise

@@ -21,7 +21,6 @@ from penstock.convert.output import Output
 from penstock.convert.rows import (
     KEY,
     STORED,
-    TABLE,
     Dataset,
     FolderRows,
     Input,
@@ -32,6 +31,7 @@ from penstock.convert.rows import (
     SourceRows,
     batches,
 )
+from penstock.convert.tables import TABLE, TableRows
 from penstock.errors import ConfigError, Unsupported
 from penstock.executors import HERE, AnyExecutor
 from penstock.formats import BUILT_IN
@@ -125,6 +125,8 @@ def plan_samples(asked: Asked) -> SamplePlan:
     recorded, dataset = {"eos_id": asked.of_source.get("eos_id"), **_recorded(given.rows)}, _target(asked)
     format = asked.source_format if isinstance(given.dataset, Dataset) and asked.source_format != TABLE else "value"
     encodings = _encodings(given) if format in ("mds", *TEXT_FORMATS) else {}
+    if isinstance(given.rows, TableRows) and not first:
+        first = [dict.fromkeys(given.rows.names, "")]  # a header without rows names columns of text
     columns, lost = choose_columns(to, format, encodings, first, asked.columns, given.shown, asked.missing)
     if asked.missing == "skip":
         given, first = _complete(given, first, columns)
@@ -216,7 +218,7 @@ def _input(asked: Asked) -> tuple[Input, list[Sample]]:
     if isinstance(source, Place):
         raw = {"raw": True} if asked.source_format in STORED else {}
         options: dict[str, Any] = {} if asked.source_format == TABLE else {"read": "pread", **asked.of_source} | raw
-        dataset: Dataset | Opened = Dataset(source, asked.source_format, OpenOptions(**options))
+        dataset: Dataset | Opened = Dataset(source, asked.source_format, OpenOptions(**options), asked.table)
         shown = source.path
         carried: Sequence[Entry] = ()
         if asked.source_format != TABLE:  # all workers go by the list that is there now
@@ -249,8 +251,9 @@ def _inputs(source: Any, rows: Rows) -> dict[str, str]:
             return {}
         source = place_of(recipe["path"])
     opened = _source_of(rows)
-    if opened is None:  # a table in a text file
-        return {source.name: f"sample:{sample_fingerprint(source.store, 'input', b'', [('', source.path)])}"}
+    if isinstance(rows, TableRows):
+        prints = (sample_fingerprint(one.store, "input", b"", [("", one.path)]) for one in rows.places)
+        return {name: f"sample:{one}" for name, one in zip(distinct_names(rows.places), prints, strict=True)}
     return {distinct_names([source])[0]: whole_of(opened).fingerprint}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import xxhash
 
-from penstock._digest import digest
-from penstock._regular import require_regular_path
 from penstock._resolved import excluded_of
 from penstock.abc import Source
-from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError
+from penstock.convert.tables import TABLE, TableOptions, TableRows
+from penstock.errors import ConfigError, PenstockError
 from penstock.formats import get_format
 from penstock.formats._door import open_at
 from penstock.formats._excluded import require_list_named
@@ -24,7 +22,6 @@ from penstock.formats._kept import excluded_count, excluded_list, kept
 from penstock.formats.samples.folder.files import is_part, list_files, part_of, read_each, sample_of
 from penstock.store.exclude_list import NO_LIST, Entry
 from penstock.store.place import Place
-from penstock.store.powers import CopyingStore
 from penstock.types import IntArray, OpenOptions, Sample
 
 if TYPE_CHECKING:
@@ -33,10 +30,6 @@ if TYPE_CHECKING:
 KEY = "__key__"
 STORED = ("mds", "webdataset", "folder")
 """Formats whose rows are read as stored bytes."""
-
-TABLE = "table"
-TABLES = (".csv", ".tsv")
-"""What files of comma- or tab-separated values are called, as a format and by their suffix."""
 
 _OF_READERS = ("__restore_key__", "__sources__", "__subflavors__")
 
@@ -62,13 +55,15 @@ class Dataset:
 
     Attributes:
         place: where it is.
-        format: its name; `"table"` for a file of comma- or tab-separated values.
+        format: its name; `"table"` for CSV and TSV files.
         options: for opening it.
+        table: for reading a text table.
     """
 
     place: Place
     format: str
     options: OpenOptions
+    table: TableOptions = field(default_factory=TableOptions)
 
     def open(self) -> Source[Sample]:
         """Its source, without what is excluded; raises what the format raises."""
@@ -92,7 +87,7 @@ class Dataset:
     def rows(self) -> Rows:
         """Its rows; raises what the format raises."""
         if self.format == TABLE:
-            return TableRows(self.place)
+            return TableRows(self.place, self.table)
         return FolderRows(self.place, self.opened()) if self.format == "folder" else SourceRows(self.open())
 
 
@@ -214,62 +209,6 @@ class FolderRows:
         groups = self._groups[start:stop]
         found = iter(read_each(self._store, self.source.get, list(itertools.chain.from_iterable(groups))))
         return [{KEY: sample_of(group[0])} | {part_of(name): next(found) for name in group} for group in groups]
-
-
-class TableRows:
-    """The rows of a file of comma- or tab-separated values with a header, as texts. Memory: 8 bytes a row.
-
-    A remote one is read from its copy in the cache.
-    """
-
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._path = place.path
-        self._separator = "\t" if place.path.endswith(".tsv") else ","
-        if place.is_local:
-            require_regular_path(place.path)
-        if not place.is_file():
-            raise NotFound("no such file", path=place.path)
-        self._known: list[int] | None = None
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the whole file."""
-        hasher = xxhash.xxh3_128()
-        with open(self._here(), "rb") as file:
-            while chunk := file.read(1 << 20):
-                hasher.update(chunk)
-        return digest("table", hasher.hexdigest())
-
-    def __len__(self) -> int:
-        if self._known is None:
-            self._known = [sum(1 for _ in self.scan(0))]
-        return self._known[0]
-
-    def read(self, start: int, stop: int, /) -> list[Sample]:
-        """The rows `[start, stop)`; found from the beginning of the file."""
-        return list(itertools.islice(self.scan(start), stop - start))
-
-    def scan(self, start: int) -> Iterator[Sample]:
-        """The rows from `start` on."""
-        with open(self._here(), encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, delimiter=self._separator, strict=True)
-            try:
-                names = next(reader, [])
-                for row in itertools.islice((row for row in reader if row), start, None):
-                    if len(row) != len(names):
-                        raise Corrupt(
-                            f"line {reader.line_num} has another number of cells",
-                            path=self._path, found=len(row), expected=len(names),
-                        )  # fmt: skip
-                    yield dict(zip(names, row, strict=True))
-            except (csv.Error, UnicodeDecodeError) as error:
-                raise Corrupt(f"line {reader.line_num} can't be read", path=self._path, found=str(error)) from error
-
-    def _here(self) -> str:
-        """The file, or its copy, which is made again where it was evicted."""
-        store = self._place.store
-        return store.local_copy(self._path) if isinstance(store, CopyingStore) else self._path
 
 
 class MemoryRows:

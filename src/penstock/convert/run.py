@@ -108,7 +108,7 @@ def convert(
     was made from, else what the largest needs. Many processes write shards; bytes depend on source and options alone.
 
     Args:
-        source: dataset, or list of its files; a `.csv` or `.tsv` with a header; a source; or samples, as dicts, once.
+        source: dataset, or list of its files; CSV or TSV files with a header; a source; or samples, as dicts, once.
         target: dataset to make.
         to, format: formats: of the target, by default that of its suffix; of the source, by default found.
         eos: `("add", id)` puts an EOS behind every document, `("strip", id)` takes it away; else they are kept.
@@ -123,9 +123,10 @@ def convert(
         file_tokens: make a folder of token files of this size; part: `(i, n)`: do the i-th (from 0) of n shares alone.
         finish, no_work, restart: do what is missing of shared work, and commit; only where nothing is; throw work away.
         progress: called with samples done and a text.
-        options: `layout, eos_id, flavor, raw, trust, follow_links, read, excludes, source_split, tokens_column,
-            tokens_dtype, one_document` of the source, as `penstock.open` takes them; others are the target's, as of
-            `penstock.create`: `token_bytes=`, `size_limit=`. A target without splits leaves `split=` to the source.
+        options: `layout, eos_id, flavor, raw, trust, follow_links, read, excludes, source_split, source_separator,
+            source_encoding, tokens_column, tokens_dtype, one_document` of the source, as `penstock.open` takes them;
+            others are the target's, as of `penstock.create`: `token_bytes=`, `size_limit=`. A target without splits
+            leaves `split=` to the source.
 
     Raises:
         Unsupported: the target's format can't hold these samples; it says why.

@@ -126,7 +126,7 @@ def of_text(head: bytes, path: str) -> Cause | None:
     if path.endswith((".yaml", ".yml")):
         what = "a recipe" if _RECIPE.search(head) else "YAML"
         return f"{what}, not data", "`penstock plan FILE` shows what a recipe reads"
-    if path.endswith((".csv", ".tsv")):
+    if path.lower().endswith((".csv", ".tsv")):
         return "a table as text, not shards", "`penstock convert FILE OUT/ --to mds` reads one with a header"
     return "plain text", "`penstock pack FILE --input-format text` packs it"
 
