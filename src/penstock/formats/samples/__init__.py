@@ -10,6 +10,6 @@
 The two formats do not import each other. Others go through the registry; what prepares and rewrites datasets may import
 `media_index`, `sqlite`, `folder.files`, `folder.writer`, and of the tars `webdataset.dataset_yaml`, `webdataset.find`,
 `webdataset.key_index`, `webdataset.manifest`, `webdataset.members`, `webdataset.nvmeta`, `webdataset.sample_types`,
-`webdataset.shards`, `webdataset.source`, `webdataset.splits`, `webdataset.sqlite_index`, `webdataset.tar_write`, `webdataset.typed` and
-`webdataset.writer`.
+`webdataset.shards`, `webdataset.source`, `webdataset.splits`, `webdataset.sqlite_index`, `webdataset.tar_write`,
+`webdataset.typed` and `webdataset.writer`.
 """
