@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import xxhash
 
+from penstock._digest import digest
 from penstock._resolved import excluded_of
 from penstock.abc import Source
 from penstock.convert.tables import TABLE, TableOptions, TableRows
