@@ -104,6 +104,13 @@ def opened(media: MediaBytes) -> Generator[Any]:
         raise Corrupt("this can't be read as audio or video", found=str(error) or repr(error), hint=hint) from None
 
 
+def read_start_time(media: MediaBytes, kind: Literal["video", "audio"]) -> float:
+    """When the first frame of the video or audio is presented, in seconds; 0 if unknown."""
+    with opened(media) as container:
+        stream = video_stream(container) if kind == "video" else audio_stream(container)
+        return 0.0 if stream is None else (stream.start_time or 0) * float(stream.time_base)
+
+
 def video_stream(container: Any) -> Any | None:
     """The first video stream with a known codec that isn't cover art."""
     cover = require("av", extra="media").stream.Disposition.attached_pic

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.codec.film_matrix import decode, matrix
 from tests.codec.films import FPS, RATE, film, wav
 
 from penstock.compat.energon.av import AVDecoder, get_clips_uniform, get_single_frames_uniform
@@ -47,3 +48,29 @@ def test_clips_of_nothing_are_refused(decoder: AVDecoder) -> None:
     for asked in ({}, {"request_video": True, "request_audio": True}):
         with pytest.raises(ConfigError, match="what is not there, or of nothing"):
             get_clips_uniform(decoder, 0.1, 2, **asked)
+
+
+@pytest.mark.parametrize("name", ["late.mp4", "late.mkv", "late.ts", "late.webm", "variable.mkv", "constant.ts"])
+def test_late_films_are_covered_from_the_first_frame_to_the_last(name: str) -> None:
+    data = matrix()[name]
+    pictures = [pixels for _, _, pixels in decode(data).video]
+    frames, starts = get_single_frames_uniform(AVDecoder(data), 3, return_timestamps=True)
+    assert (frames[0].numpy() == pictures[0]).all()
+    assert (frames[-1].numpy() == pictures[-1]).all()
+    assert starts == sorted(set(starts))
+    decoder = AVDecoder(data)
+    made = get_clips_uniform(decoder, 0.5, 3, request_video=True, request_audio=True)
+    assert made.video_clips is not None
+    assert made.audio_clips is not None
+    assert len(made.video_clips) == len(made.audio_clips) == 3
+    assert all(len(clip) for clip in made.video_clips)
+    length = round(0.5 * decoder.get_audio_samples_per_second())
+    assert all(clip.shape[1] == pytest.approx(length, rel=0.02) for clip in made.audio_clips)
+
+
+def test_an_empty_clip_keeps_its_position(decoder: AVDecoder) -> None:
+    made = decoder.get_clips([(0, 0), (500, 600), (2, 2)], video_unit="frames")
+    assert made.video_clips is not None
+    assert made.video_timestamps is not None
+    assert [tuple(clip.shape) for clip in made.video_clips] == [(1, 3, 32, 32), (0, 3, 32, 32), (1, 3, 32, 32)]
+    assert made.video_timestamps[1][0] == made.video_timestamps[1][1]

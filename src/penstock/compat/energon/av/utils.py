@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from penstock._optional import require
+from penstock.codec.av_header import read_start_time
+from penstock.codec.media_bytes import media_bytes
 from penstock.compat.energon.media import AVData, AVDecoder
 from penstock.errors import ConfigError
 
@@ -19,7 +21,7 @@ def get_clips_uniform(
     request_audio: bool = False,
     video_out_frame_size: tuple[int, int] | None = None,
 ) -> AVData:
-    """Clips of one duration, equally far apart from the beginning to the end.
+    """Clips of one duration, equally far apart from the first frame to the last, also if the first one is late.
 
     Args:
         av_decoder: the film.
@@ -41,10 +43,14 @@ def get_clips_uniform(
         asked = {"request_video": request_video, "request_audio": request_audio}
         found = ", ".join(f"{name}={value}" for name, value in asked.items())
         raise ConfigError("clips of what is not there, or of nothing", found=f"{found} of {av_decoder!r}")
-    start, stop = 0.0, min(known) - clip_duration_seconds
+    media = media_bytes(av_decoder.data)
+    starts = [read_start_time(media, "video")] if request_video else []
+    starts += [read_start_time(media, "audio")] if request_audio else []
+    start = max(starts)
+    stop = min(late + duration for late, duration in zip(starts, known, strict=True)) - clip_duration_seconds
     if clip_duration_seconds == 0:  # the middle of the first frame, and of the last
-        start = 0.5 / av_decoder.get_video_fps()
-        stop -= start
+        half = 0.5 / av_decoder.get_video_fps()
+        start, stop = start + half, stop - half
     clips = [(float(at), float(at + clip_duration_seconds)) for at in np.linspace(start, stop, num_clips)]
     ranges = (clips if request_video else None, clips if request_audio else None)
     return av_decoder.get_clips(*ranges, video_out_frame_size=video_out_frame_size)
