@@ -100,6 +100,7 @@ class Converting(_Writers, total=False):
     tokens_dtype: str | None
     mask_column: str | None
     one_document: bool
+    planes: str | None
     drop_planes: bool
 
 
@@ -124,5 +125,14 @@ class Preparing(TypedDict, total=False):
 
 
 def were_given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that were given: neither None nor False. 0 is a value, such as of `eos_id`."""
-    return {name: value for name, value in options.items() if value is not None and value is not False}
+    """Return the options that differ from their defaults, which are None or False for all but `planes`.
+
+    0 is a value, such as of `eos_id`; so is `excludes=False`.
+    """
+    return {name: value for name, value in options.items() if _was_given(name, value)}
+
+
+def _was_given(name: str, value: Any) -> bool:
+    if name == "planes":
+        return value != "auto"
+    return value is not None and (value is not False or name == "excludes")

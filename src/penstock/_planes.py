@@ -16,7 +16,7 @@ from penstock.errors import ConfigError
 from penstock.types import Batch, Field, IntArray
 
 LOSS_MASK = "loss_mask"
-DROP = "Leave the planes behind: planes=None (--drop-planes)"
+DROP = "Leave the planes behind: planes=None (--planes none)"
 """What to do where they can't go along."""
 
 

@@ -166,6 +166,9 @@ class Manifest:
             several files: data that are far away need not be sampled.
         starts: where each 4,096th document begins, of a format whose index can't be asked for one; as text of its own.
         tool: tool and version that wrote it.
+        planes: plane name → digest of its file; None if unknown, as in side files written before 0.3. Not part of the
+            fingerprint.
+        has_exclude_list: whether an exclude list belongs to the dataset. Not part of the fingerprint.
     """
 
     format: str
@@ -185,6 +188,8 @@ class Manifest:
     fingerprints: Mapping[str, str] = field(default_factory=dict[str, str])
     starts: str | None = None
     tool: str = ""
+    planes: Mapping[str, str] | None = None
+    has_exclude_list: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +289,8 @@ class OpenOptions:
     opened: a format needs neither. So are `tokens_column`, the column of rows that holds documents of ids, and
     `tokens_dtype`, that of ids in bytes; `mask_column` is the column of their loss mask. `one_document` says that
     nothing tells where documents are: they end at `eos_id`, or all is one; formats take it whose traits say that
-    they may be `borderless`. `planes`: `"auto"` for those that lie beside tokens, None to leave them behind.
+    they may be `borderless`. `planes`: `"auto"` for those that lie beside tokens, None (or `"none"`) to leave
+    them behind. `excludes=False` reads all samples, also if the recorded exclude list is missing.
     `decode` is `"uint8"` for images as arrays, or `"uint8-0.2"` for the pixels of version 0.2.
     """
 
@@ -310,3 +316,8 @@ class OpenOptions:
     one_document: bool = False
     planes: str | None = "auto"
     decode: str | None = None
+
+    def __post_init__(self) -> None:
+        """Accept `"none"` for planes, as the command line and recipes write it."""
+        if self.planes == "none":
+            object.__setattr__(self, "planes", None)

@@ -9,8 +9,10 @@ from penstock._keywords import Opening
 from penstock.errors import ConfigError, Unsupported
 from penstock.formats import files_at, find_format
 from penstock.formats._door import open_options
+from penstock.formats._planes import base_at, side_path_of
 from penstock.store.outputs import claimed
 from penstock.store.place import dataset_at
+from penstock.store.side_file import load_manifest, record_in_side_file
 from penstock.types import Action, Depth
 
 
@@ -45,7 +47,13 @@ def repair(
         raise Unsupported(f"the format {chosen.name!r} has no repair", path=place.path)
     with claimed(place.store, *files_at(chosen.name, place.path) if write else ()) as held:
         findings = list(chosen.check(held, place.path, opened, depth))
+        base = base_at(chosen.name, held, place.path) if write else None
+        side_path = None if base is None else side_path_of(chosen.name, base)
+        before = None if side_path is None else load_manifest(held, side_path)
         done = chosen.repair(held, place.path, opened, findings, write=write)
+        if side_path is not None and before is not None:
+            known = {"planes": before.planes, "has_exclude_list": before.has_exclude_list}
+            record_in_side_file(held, side_path, **known)
         if write and place.is_local and place.is_folder():
             held.stage(place.child(".penstock").path, overwrite=True).abort()  # what a killed repair left of it goes
         return done

@@ -17,13 +17,14 @@ from penstock.executors import AnyExecutor, make_executor
 from penstock.formats import files_at, find_format
 from penstock.formats._door import open_at, open_options
 from penstock.formats._masks import check_mask, mask_path
-from penstock.formats._planes import base_at, check_planes
+from penstock.formats._planes import base_at, check_planes, listed_planes, planes_in_manifest, recorded_planes
 from penstock.formats._side_checks import Run
 from penstock.store.cache import CachedStore
 from penstock.store.exclude_list import SUFFIX, ExcludeList
 from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed
 from penstock.store.place import Data, Given, Place, dataset_at, place_of
+from penstock.store.side_file import load_manifest, record_in_side_file
 from penstock.types import Depth, Finding, OpenOptions
 from penstock.work.plan import CHECK, Plan
 from penstock.work.sharing import Sharing
@@ -180,7 +181,9 @@ def _asked(depth: str, options: Mapping[str, Any]) -> OpenOptions:
 
 def _list_named(given: OpenOptions) -> Place | None:
     """The exclude list that was named by its path."""
-    return None if given.excludes is None or isinstance(given.excludes, ExcludeList) else place_of(given.excludes)
+    return (
+        None if given.excludes in (None, False) or isinstance(given.excludes, ExcludeList) else place_of(given.excludes)
+    )
 
 
 @runtime_checkable
@@ -261,4 +264,23 @@ def write_side_file(
         raise Unsupported(f"the format {chosen.name!r} keeps no side file", path=place.path)
     more = {"replace": True} if replace else {}  # formats of plug-ins may not know the word
     with claimed(place.store, *files_at(chosen.name, place.path)) as held:
-        return chosen.write_manifest(held, place.path, given, **more)
+        planes = _planes_to_record(chosen, held, place.path, given, replace=replace)
+        side_path = chosen.write_manifest(held, place.path, given, **more)
+        manifest = load_manifest(held, side_path)
+        if manifest is not None and (planes or planes_in_manifest(manifest)):
+            record_in_side_file(held, side_path, planes=planes)
+        record_in_side_file(held, side_path, has_exclude_list=held.exists(side_path + SUFFIX))
+        return side_path
+
+
+def _planes_to_record(
+    chosen: Format, store: Store, path: str, given: OpenOptions, *, replace: bool
+) -> Mapping[str, str | None]:
+    """Return the planes that belong to data whose side file is written again; raises `Corrupt` if one is missing."""
+    base = base_at(chosen.name, store, path)
+    if base is None or given.split is not None:
+        return {}
+    source: Any = chosen.open(store, path, given)
+    if given.planes is None:
+        return {} if replace else recorded_planes(source)
+    return {one.name: one.digest for one in listed_planes(store, base, source)}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from penstock.cli._dry import emit_written
-from penstock.cli._opening import opening_options
+from penstock.cli._opening import excludes_option_of, opening_options
 from penstock.cli._output import counted, emit, follow_links_option, human_bytes, json_option
 from penstock.cli._sharing import end_unfinished, keeping, missing_text, restart_option, sharing_options
 
@@ -40,7 +40,7 @@ def whole_options(command: Command) -> Command:
         click.option("--overwrite", is_flag=True, help="Replace the output."),
         *going_along,
         drop_planes_option,
-        click.option("--excludes", help="Exclude list of the source; by default the one beside it."),
+        excludes_option_of("--excludes", "the source"),
         opening_options("the source"),
         click.option("--to", help="Format of the output; by default as its suffix or the source has it."),
     ):
@@ -83,8 +83,10 @@ def kept(output: str, options: dict[str, Any]) -> Generator[None]:
 
 
 def known(options: dict[str, Any]) -> dict[str, Any]:
-    """The options that were given; `token_bytes` as a number."""
+    """Return the options that were given; `token_bytes` as a number, and `--planes none` as `drop_planes`."""
     given = {name: value for name, value in options.items() if value is not None}
+    if given.pop("planes", "auto") == "none":
+        given["drop_planes"] = True
     if "token_bytes" in given:
         given["token_bytes"] = int(given["token_bytes"])
     return given

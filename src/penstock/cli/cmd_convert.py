@@ -9,7 +9,7 @@ import click
 from penstock._printable import shortened_part
 from penstock.cli._dry import dry_run_option, foreseen, said
 from penstock.cli._executors import executor_options
-from penstock.cli._opening import dataset_argument
+from penstock.cli._opening import dataset_argument, excludes_option_of, planes_option
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
 from penstock.cli._sharing import end_unfinished, keeping, missing_text, restart_option, sharing_options
 from penstock.cli._whole import drop_planes_option, keep_excluded_option
@@ -76,9 +76,10 @@ _NO_WRITERS = ("dry_run", "source", "target", "to", "format", "progress", "raw",
 @click.option("--dtype", help="Dtype of the target's tokens, for megatron.")
 @click.option("--vocab-size", type=click.IntRange(min=1), help="Refuse ids from here on.")
 @click.option("-O", "--option", "more", multiple=True, metavar="NAME=VALUE", help="Any option of the target's writer.")
-@click.option("--excludes", help="Exclude list of the source; by default the one beside it.")
+@excludes_option_of("--excludes", "the source")
 @keep_excluded_option
 @drop_planes_option
+@planes_option
 @click.option("--overwrite", is_flag=True, help="Replace the target.")
 @dry_run_option
 @restart_option

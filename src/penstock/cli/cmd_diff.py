@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from penstock.cli._executors import optional_executor_options
-from penstock.cli._opening import opening_options
+from penstock.cli._opening import excludes_option_of, opening_options
 from penstock.cli._output import emit, follow_links_option, json_option, progress
 
 
@@ -23,8 +23,8 @@ from penstock.cli._output import emit, follow_links_option, json_option, progres
     help="sequence: the order counts; set: it does not. A sample that is there twice counts twice.",
 )
 @opening_options("both")
-@click.option("--excludes-a", help="Exclude list of A; by default that beside it, on this machine.")
-@click.option("--excludes-b", help="Exclude list of B, likewise.")
+@excludes_option_of("--excludes-a", "A")
+@excludes_option_of("--excludes-b", "B")
 @click.option("--trust", is_flag=True, help="Run code that comes with the data.")
 @optional_executor_options
 @follow_links_option

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from penstock.cli._dry import dry_run_option, emit_written
-from penstock.cli._opening import dataset_argument
+from penstock.cli._opening import dataset_argument, planes_option
 from penstock.cli._output import counted, emit, follow_links_option, json_option, table
 
 
@@ -28,12 +28,13 @@ from penstock.cli._output import counted, emit, follow_links_option, json_option
 @click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say.")
 @click.option("--trust", is_flag=True, help="Run code that comes with the data.")
 @dry_run_option
+@planes_option
 @follow_links_option
 @json_option
 def command(
     target: str, keys: tuple[str, ...], list_path: str | None, show: bool, as_json: bool, **options: Any
 ) -> None:
-    """Take samples out of a dataset by a list beside it: nothing else changes, and no verb copies them on."""
+    """Exclude samples by a list next to a dataset, for whoever opens it from then on; restart running jobs."""
     import msgspec
 
     if show:
@@ -45,6 +46,8 @@ def command(
     report = exclude(target, key=keys or None, list=list_path, **options)
     changed = (*(report.files or (report,)), *report.also)
     data, lines, lists = msgspec.to_builtins(report), list(map(_line, changed)), [one.path for one in changed]
+    if report.added or report.removed:
+        lines.append(_RESTART)
     emit_written(data, lines, (target,), lists, options | {"overwrite": True}, as_json=as_json)
 
 
@@ -73,3 +76,6 @@ def _line(report: Any) -> str:
     done = f"{report.removed:,} taken off" if report.removed else f"{report.added:,} added"
     already = f", {report.already:,} as asked for already" if report.already else ""
     return f"{report.path}: {done}{already}; {counted(report.entries, 'sample')} excluded"
+
+
+_RESTART = "Jobs that have the data open don't read the list: restart them, and they resume exactly."

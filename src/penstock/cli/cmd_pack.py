@@ -8,6 +8,7 @@ import click
 
 from penstock.cli._dry import dry_run_option, foreseen, said
 from penstock.cli._executors import executor_options
+from penstock.cli._opening import excludes_option_of
 from penstock.cli._output import counted, emit, follow_links_option, human_bytes, json_option, note, progress
 from penstock.cli._sharing import end_unfinished, keeping, missing_text, restart_option, sharing_options
 from penstock.cli._whole import keep_excluded_option
@@ -99,7 +100,7 @@ _SHOWN = 10
 )
 @click.option("--keep-map", is_flag=True, help="Write beside the output which line each document is: 8 bytes each.")
 @keep_excluded_option
-@click.option("--excludes", help="Exclude list of the one input; by default that beside each.")
+@excludes_option_of("--excludes", "the one input")
 @click.option("--overwrite", is_flag=True, help="Replace the output.")
 @dry_run_option
 @restart_option

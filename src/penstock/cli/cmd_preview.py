@@ -8,7 +8,7 @@ import click
 
 from penstock.cli._common import has_color
 from penstock.cli._energon import as_energon, fields_of
-from penstock.cli._opening import dataset_argument, excludes_option, flavor_option
+from penstock.cli._opening import dataset_argument, excludes_option, flavor_option, planes_option
 from penstock.cli._output import emit, follow_links_option, json_option, note
 from penstock.cli._pictures import pictures_option, stored_pictures, way_of
 from penstock.cli._samples import decoder, first_of, plain_at, require_one, sample_options, warn_of
@@ -26,6 +26,7 @@ from penstock.cli._samples import decoder, first_of, plain_at, require_one, samp
 @click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say.")
 @flavor_option
 @excludes_option
+@planes_option
 @follow_links_option
 @json_option
 def command(

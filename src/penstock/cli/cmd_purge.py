@@ -8,6 +8,7 @@ import click
 
 from penstock.cli._dry import dry_run_option, emit_written
 from penstock.cli._executors import optional_executor_options
+from penstock.cli._opening import planes_option
 from penstock.cli._output import counted, follow_links_option, json_option, progress
 
 
@@ -23,6 +24,7 @@ from penstock.cli._output import counted, follow_links_option, json_option, prog
 @click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say.")
 @optional_executor_options
 @dry_run_option
+@planes_option
 @follow_links_option
 @json_option
 def command(target: str, output: str, list_path: str | None, as_json: bool, **options: Any) -> None:

@@ -8,7 +8,7 @@ import click
 
 from penstock._printable import printable, shortened_part
 from penstock.cli._executors import optional_executor_options
-from penstock.cli._opening import dataset_argument, excludes_option
+from penstock.cli._opening import dataset_argument, excludes_option, planes_option
 from penstock.cli._output import counted, emit, follow_links_option, json_option
 from penstock.cli._sharing import missing_text, restart_option, sharing_options
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 @restart_option
 @sharing_options
 @optional_executor_options
+@planes_option
 @follow_links_option
 @json_option
 def command(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from penstock.cli._opening import excludes_option, flavor_option, opening_options
@@ -27,7 +29,8 @@ def command(
     layout: str | None,
     eos_id: int | None,
     flavor: str | None,
-    excludes: str | None,
+    excludes: Any,
+    planes: str,
     host: str,
     port: int,
     no_open: bool,
@@ -38,7 +41,7 @@ def command(
 ) -> None:
     """Look at datasets, recipes, or a folder of them, in a browser, until Ctrl-C.
 
-    --format, --layout, --eos-id, --flavor and --excludes go with one dataset.
+    --format, --layout, --eos-id, --flavor, --planes and --excludes go with one dataset.
 
     The first line is the address of the first page. There is a token in it: whoever has it may look.
     """
@@ -53,7 +56,7 @@ def command(
         if not no_open:
             _open(url)
 
-    settings = Settings(split, tokenizer, trust, follow_links, format, layout, eos_id, excludes, flavor)
+    settings = Settings(split, tokenizer, trust, follow_links, format, layout, eos_id, excludes, flavor, planes)
     view(targets, host=host, port=port, settings=settings, ready=ready)
 
 

@@ -111,7 +111,9 @@ def understand(
     given = {name: value for name, value in options.items() if value is not None}
     of_table = {name: given.pop(f"source_{name}", None) for name in ("separator", "encoding")}
     table = TableOptions(**of_table, follow_links=bool(given.get("follow_links")))
-    bare = {"planes": None} if given.pop("drop_planes", False) else {}
+    drops = given.pop("drop_planes", False) or OpenOptions(planes=options.get("planes", "auto")).planes is None
+    given.pop("planes", None)
+    bare = {"planes": None} if drops else {}
     of_source, of_target = _sides(given, chosen)
     of_source |= bare
     source, source_format = _source(source, format, of_source.get("layout"), tables=not chosen.traits.tokens)

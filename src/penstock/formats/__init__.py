@@ -202,7 +202,7 @@ def open_source(
     format: str | None = None, split: str | None = None, flavor: str = "modalities", raw: bool = False,
     trust: bool = False, layout: str | None = None, vocab_size: int | None = None, eos_id: int | None = None,
     columns: list[str] | tuple[str, ...] | None = None, read: ReadMode = "auto", validate_hash: str | None = None,
-    follow_links: bool = False, excludes: str | os.PathLike[str] | ExcludeList | None = None,
+    follow_links: bool = False, excludes: str | os.PathLike[str] | ExcludeList | Literal[False] | None = None,
     mask_tokens: int | None = None, tokens_column: str | None = None, tokens_dtype: str | None = None,
     mask_column: str | None = None, one_document: bool = False, planes: str | None = "auto",
     decode: Literal["uint8", "uint8-0.2"] | None = None,
@@ -232,12 +232,14 @@ def open_source(
             whole copies of remote shards are checked by all digests there are, ranges of them by none.
         follow_links: read files through links out of the dataset's folder, which are `UnsafeData` without it.
         excludes: the exclude list, path or URL; by default the one beside the data, where these are on this machine.
+            False reads all samples, also if the exclude list that the side file records is missing.
         mask_tokens: the id in the place of excluded documents' tokens; by default that which ends documents, else 0.
         tokens_column: rows as documents of tokens: the column of lists of ids, such as `"input_ids"`.
         tokens_dtype: dtype of the ids where that column holds bytes, such as `"int64"`.
         mask_column: the column with a mask or labels next to that of ids, which becomes the plane `loss_mask`.
         one_document: rows, or raw tokens, tell no borders: documents end at each `eos_id`, or all is one.
-        planes: None leaves the planes of tokens, such as loss masks, behind.
+        planes: None leaves the planes of tokens, such as loss masks, behind, also if one that the side file records is
+            missing.
         decode: `"uint8"`: images as uint8[height, width, 3] in RGB, so that those of one size are one array of a batch;
             16-bit images are scaled, EXIF orientation is applied, and alpha is dropped. `"uint8-0.2"`: the pixels of
             version 0.2. By default Pillow's images, or as a `dataset.yaml` says.

@@ -11,11 +11,13 @@ from typing import Any, Protocol, runtime_checkable
 
 from penstock.abc import Format, Source, Store, SupportsKeys
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
-from penstock.formats._excluding import Exclusions, exclusions
+from penstock.formats._excluding import Exclusions, exclusions, nothing_excluded
 from penstock.store.exclude_list import (
+    BESIDE,
     NO_LIST,
     NOT_SHOWN,
     OURS,
+    SUFFIX,
     WAITING,
     Entry,
     ExcludeList,
@@ -25,13 +27,16 @@ from penstock.store.exclude_list import (
     list_beside,
     read_list,
     with_lists,
+    with_side_files,
 )
 from penstock.store.local import LocalStore
 from penstock.store.place import Place, place_of
 from penstock.store.put import put
-from penstock.types import IntArray, OpenOptions
+from penstock.store.side_file import load_manifest, record_in_side_file
+from penstock.types import IntArray, Manifest, OpenOptions
 
-_TOKEN_FILE = re.compile(r"part-\d{5,}-[0-9a-f]+\.")
+TOKEN_FILE = re.compile(r"part-\d{5,}-[0-9a-f]+\.")
+"""Beginning of the names of the files in a folder of token files."""
 
 
 @runtime_checkable
@@ -39,6 +44,14 @@ class _KnowsSide(Protocol):
     """A format whose side file lies elsewhere than its path and its kind of place say."""
 
     def side_of(self, store: Store, path: str, options: OpenOptions, /) -> str: ...
+
+
+@runtime_checkable
+class _HasManifest(Protocol):
+    """A source that reads its side file."""
+
+    @property
+    def manifest(self) -> Manifest | None: ...
 
 
 class _HasFiles(Protocol):
@@ -61,6 +74,8 @@ def exclusions_of(chosen: Format, store: Store, path: str, options: OpenOptions,
         Corrupt: a list can't be read, or is of other data.
         ConfigError: a part of a dataset that has a list, opened by itself; or data of which a part has one.
     """
+    if options.excludes is False:
+        return nothing_excluded()
     if isinstance(options.excludes, ExcludeList) and not options.excludes.entries:
         return None
     files = _several(source)
@@ -102,7 +117,7 @@ def require_no_list_above(paths: Collection[str], own: str | None = None, *, kno
 def require_whole(chosen: Format, store: Store, path: str, options: OpenOptions, source: Source[Any]) -> None:
     """Refuse a list for a part of what is one dataset: who opens that would not see it. Raises `ConfigError`."""
     folder, _, last = path.rstrip("/").rpartition("/")
-    if _TOKEN_FILE.match(last) and store.exists(f"{folder or '.'}/index.json"):
+    if TOKEN_FILE.match(last) and store.exists(f"{folder or '.'}/index.json"):
         what = "this is one file of a dataset, which is under one list"
         raise ConfigError(what, path=path, hint=f"Exclude in the whole: {folder or '.'}")
     if isinstance(store, LocalStore) and _several(source) is None:
@@ -201,14 +216,44 @@ def _find(
     if given is not None:
         place = place_of(given)
         return read_list(place.store, place.path), _side(chosen, store, path, options, source)[1]
-    if not isinstance(store, LocalStore):
-        return NO_LIST, None
     list_path, split = place_of_list(chosen, store, path, options, source)
+    if not isinstance(store, LocalStore):
+        _require_not_recorded(store, list_path, source)
+        return NO_LIST, None
     if store.exists(list_path):
         return read_list(store, list_path), split
     data = list_path.removesuffix(OURS[0])
     _require_none_waits(store, (data.removesuffix("/") or data) + WAITING)
+    _require_not_recorded(store, list_path, source)
     return NO_LIST, None
+
+
+def _require_not_recorded(store: Store, list_path: str, source: Any) -> None:
+    """Raise `Corrupt` if the side file of data without an exclude list records one.
+
+    Lists next to remote data are not looked for, but the side file of a copy is.
+    """
+    known = isinstance(source, _HasManifest)
+    require_list_not_recorded(list_path, source.manifest if known else load_side_file_of_list(store, list_path))
+
+
+def load_side_file_of_list(store: Store, list_path: str) -> Manifest | None:
+    """Return the manifest of the data next to which an exclude list would be."""
+    return load_manifest(store, list_path.removesuffix(SUFFIX))
+
+
+def require_lists_not_recorded(store: Store, paths: Collection[str]) -> None:
+    """Raise `Corrupt` if one of these files, which have no exclude list next to them, should have one."""
+    for path in with_side_files(store, paths):
+        require_list_not_recorded(f"{path}{BESIDE}", load_side_file_of_list(store, f"{path}{BESIDE}"))
+
+
+def require_list_not_recorded(list_path: str, manifest: Manifest | None) -> None:
+    """Raise `Corrupt` if a side file records an exclude list that is missing at `list_path`."""
+    if manifest is not None and manifest.has_exclude_list:
+        what = "the exclude list that the side file records is missing"
+        hint = "Restore it, or name it: excludes= (--excludes); to read the excluded samples too: False (none)"
+        raise Corrupt(what, path=list_path, hint=hint)
 
 
 # --- lists that go along with data ---------------------------------------------------------------------------------
@@ -237,7 +282,14 @@ def settle_waiting(chosen: Format, place: Place, split: str | None = None) -> No
     list_path, split = place_of_list(chosen, store, place.path, options, whole)
     entries = [replace(one, dataset=whole.fingerprint, split=split) for one in read_list(store, path).entries]
     put(store, list_path, encode_list(entries, list_path))
+    record_list(Place(store, list_path), exists=True)
     store.delete(path)
+
+
+def record_list(place: Place, *, exists: bool) -> None:
+    """Record in the side file of the data next to a list whether it exists, so that a copy without it is noticed."""
+    if place.path.endswith(SUFFIX):
+        record_in_side_file(place.store, place.path.removesuffix(SUFFIX), has_exclude_list=exists)
 
 
 def unsettle(chosen: Format, place: Place) -> None:
@@ -303,6 +355,9 @@ def _several(source: Any) -> _HasFiles | None:
 
 def _of_several(options: OpenOptions, source: Any) -> Exclusions | None:
     """Each file is under its own list, beside it."""
+    text = source.text[0]
+    if isinstance(text.base, LocalStore):
+        require_lists_not_recorded(text.base, {*text.files} - {*list_paths(source).values()})
     listed = lists_of_files(source)
     return exclusions({one.index: one for one in listed.entries}, listed, options) if listed.entries else None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from penstock._secrets import redact
 from penstock._tree import brief, html, tree
 from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError, Excluded
-from penstock.store.exclude_list import Entry, ExcludeList
+from penstock.store.exclude_list import NO_LIST, Entry, ExcludeList
 from penstock.types import Batch, IntArray, OpenOptions, Sample, Schema, TokenArray
 
 _POWERS = (
@@ -57,7 +57,7 @@ class Exclusions:
     entries: tuple[Entry, ...]
     listed: ExcludeList
     mask_id: int | None = None
-    named: str | None = None
+    named: str | Literal[False] | None = None
 
     def opened_with(self) -> dict[str, Any]:
         """What a recipe says of it: what opens the data again opens them by the same list."""
@@ -89,6 +89,11 @@ def exclusions(entries: Mapping[int, Entry], listed: ExcludeList, options: OpenO
     named = None if options.excludes is None or listed.path is None else redact(listed.path)
     found = np.array(order, np.int64)
     return Exclusions(found, tuple(entries[one] for one in order), listed, options.mask_tokens, named)
+
+
+def nothing_excluded() -> Exclusions:
+    """Return the exclusions of data opened with `excludes=False`, so that its recipe says so."""
+    return Exclusions(np.empty(0, np.int64), (), NO_LIST, named=False)
 
 
 def excluding(source: Source[Any], found: Exclusions) -> ExcludingSource | ExcludingTokens:

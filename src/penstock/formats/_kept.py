@@ -21,13 +21,15 @@ from penstock._planes import Plane, planes_of
 from penstock._resolved import samples_of
 from penstock._tree import brief, html, tree
 from penstock.abc import Source
-from penstock.formats._excluding import ExcludingSource, ExcludingTokens
+from penstock.formats._excluding import ExcludingSource, ExcludingTokens, stored
 from penstock.store.exclude_list import NO_LIST, ExcludeList
 from penstock.types import Batch, IntArray, Manifest, Place, Sample, Schema, TokenArray
 
 
 def kept(source: Any) -> Any:
     """A source without its excluded samples; itself where it has no list."""
+    if not excluded_count(source):
+        return stored(source)
     if isinstance(source, ExcludingTokens):
         return KeptTokens(source)
     return KeptSource(source) if isinstance(source, ExcludingSource) else source

@@ -11,11 +11,13 @@ from penstock._borders import borders_at, borders_of
 from penstock._columns import column
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
-from penstock._planes import LOSS_MASK, plane_fields
+from penstock._planes import DROP, LOSS_MASK, plane_fields
 from penstock._tree import brief, html, tree
 from penstock.abc import Format, Source, Store, TokenSource
+from penstock.errors import ConfigError
+from penstock.formats._excluded import TOKEN_FILE
 from penstock.formats._masks import MaskFile, mask_beside, mask_path
-from penstock.formats._planes import PlaneFile, base_at, listed_planes, open_planes
+from penstock.formats._planes import INDEX, PlaneFile, base_at, listed_planes, open_planes
 from penstock.types import Batch, IntArray, OpenOptions, Sample, Schema, TokenArray
 
 _POWERS = (
@@ -39,10 +41,20 @@ def with_planes(chosen: Format, store: Store, path: str, options: OpenOptions, s
     base = base_at(chosen.name, store, path)
     if base is None:
         return source
+    _require_whole(store, base)
     entries = listed_planes(store, base, source)
     return (
         PlanedTokens(source, open_planes(store, base, entries, source.num_tokens, options.read)) if entries else source
     )
+
+
+def _require_whole(store: Store, base: str) -> None:
+    """Raise `ConfigError` for one file of a folder of token files: the planes belong to all its files together."""
+    folder, _, name = base.rpartition("/")
+    whole = f"{folder or '.'}/index.json"
+    if TOKEN_FILE.match(name) and store.exists(whole + INDEX):
+        what, hint = "one file of a dataset whose planes belong to the whole", f"Open {folder or '.'}. {DROP}"
+        raise ConfigError(what, path=base, found=whole + INDEX, hint=hint)
 
 
 class PlanedTokens:

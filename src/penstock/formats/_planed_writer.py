@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Generator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -25,6 +26,7 @@ from penstock.formats._planes import (
     fits,
     is_visible,
     plane_path,
+    record_planes,
     require_planes,
     waiting_index,
 )
@@ -115,8 +117,13 @@ def finish_killed(chosen: Format, store: Store, path: str, files: Sequence[str],
 def settle_planes(chosen: Format, store: Store, path: str) -> None:
     """Give the index of planes its final name; their tokens are there."""
     base = base_at(chosen.name, store, path)
-    if base is not None and _waits(store, base) and _tokens_came(chosen, store, path, base):
-        promote(store, waiting_index(store, base))
+    if base is None:
+        return
+    waiting = waiting_index(store, base)
+    if store.exists(waiting) and _tokens_came(chosen, store, path, base):
+        record_planes(chosen.name, store, base, decode_planes(store.get(waiting), waiting).planes)
+        if waiting != base + INDEX:
+            promote(store, waiting)
 
 
 def _waits(store: Store, base: str) -> bool:
@@ -195,6 +202,7 @@ class PlaneFiles:
         self._base = base
         self._is_published = False
         self._planes: dict[str, _PlaneWriter] = {}
+        self._entries: tuple[PlaneEntry, ...] = ()
         try:
             for name, dtype in planes.items():
                 sweep_output(store, f"{base}.plane.{name}-new")
@@ -220,6 +228,7 @@ class PlaneFiles:
         """Put the index that waits for the dataset beside it, then the files; see `binding_of`."""
         entries = tuple(one.finish(name) for name, one in self._planes.items())
         paths = [plane_path(self._base, entry) for entry in entries]
+        self._entries = entries
         drop_unfinished(self._chosen, self._store, self._path, keep=paths)
         self._is_published = True
         index = encode_planes(num_tokens, binding_of(num_tokens, first, last), entries)
@@ -228,10 +237,16 @@ class PlaneFiles:
             self._publish(self._planes[entry.name].staged, path)
 
     def settle(self) -> None:
-        """The dataset is there: give the index its name."""
+        """The dataset is there: record its planes in its side file, and give their index its name."""
+        record_planes(self._chosen.name, self._store, self._base, self._entries)
         waiting = waiting_index(self._store, self._base)
         if waiting != self._base + INDEX:
             promote(self._store, waiting)
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Plane name → digest, once they are published."""
+        return {one.name: one.digest for one in self._entries}
 
     def abort(self) -> None:
         """Leave nothing, but beside a dataset that is there."""
@@ -369,7 +384,7 @@ class PlanedWriter:
             self._files.abort()
             raise
         self._files.settle()
-        return manifest
+        return replace(manifest, planes=self._files.digests)
 
     def abort(self) -> None:
         """Leave nothing."""

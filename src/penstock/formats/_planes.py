@@ -17,6 +17,9 @@ On this machine it is `<data>.planes.next` until its tokens are visible: publish
 tokens, and renamed after them. A reader takes the one of both that fits the tokens; one that waits counts with all of
 its planes. So a writer that is killed anywhere leaves tokens and planes, or neither. In other stores it has its name
 from the start.
+
+Between both renames the side file of the tokens gets the names and digests of their planes: with it, a copy that lacks
+them is an error. A side file without them, of a writer that was killed just then, says nothing about planes.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ import xxhash
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from penstock._planes import LOSS_MASK
 from penstock.abc import Store, TokenSource
 from penstock.errors import ConfigError, Corrupt, Denied, FormatError, NotFound, Truncated, UnsafeData, Unsupported
 from penstock.formats._last_files import LAST_FILES, last_file
@@ -42,8 +46,8 @@ from penstock.store._status import is_link
 from penstock.store.held import Held
 from penstock.store.local import LocalStore
 from penstock.store.resolve import real_path
-from penstock.store.side_file import NEXT
-from penstock.types import Finding, IntArray, ReadMode
+from penstock.store.side_file import NEXT, record_in_side_file
+from penstock.types import Finding, IntArray, Manifest, ReadMode
 
 DTYPES = ("bool", "uint8", "uint16", "uint32", "int8", "int16", "int32", "int64", "float16", "float32")
 """What values may be."""
@@ -58,7 +62,7 @@ _TAKEN = frozenset((
 ))  # fmt: skip
 _MOST_BYTES = 1 << 20
 _READ_BYTES = 1 << 24
-_RESTORE = "Restore it; or open the bare tokens: planes=None (--drop-planes)"
+_RESTORE = "Restore it; or open the bare tokens: planes=None (--planes none)"
 
 
 class PlaneEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -226,24 +230,76 @@ def _read_index(store: Store, path: str) -> _Index | None:
 
 
 def listed_planes(store: Store, base: str, source: TokenSource) -> tuple[PlaneEntry, ...]:
-    """The planes of tokens that are there, as the index that fits these lists them; none where there is no index.
+    """Return the planes that the index fitting these tokens lists, and that their side file records.
+
+    Without an index there are none.
 
     Raises:
-        Corrupt: an index that can't be read, or is of other tokens.
+        Corrupt: an index that can't be read or belongs to other tokens, or a recorded plane that no index lists.
     """
     path = base + INDEX
     waits = waiting_index(store, base)
+    recorded = recorded_planes(source)
     final = _read_index(store, path)
-    if final is not None and fits(final, source):
-        return final.planes
-    waiting = None if waits == path else _read_index(store, waits)
-    if waiting is not None and fits(waiting, source) and all_there(store, base, waiting):
-        return waiting.planes
-    if final is None:
-        return ()  # a writer was killed before its tokens came
+    fitting = [final] if final is not None and fits(final, source) else []
+    if not (fitting and _lists(fitting[0].planes, recorded)) and waits != path:
+        waiting = _read_index(store, waits)
+        if waiting is not None and fits(waiting, source) and all_there(store, base, waiting):
+            fitting.append(waiting)
+    for index in fitting:
+        if _lists(index.planes, recorded):
+            return index.planes
+    if fitting or final is None:  # without an index a writer may have been killed before its tokens came
+        _require_listed(store, base, fitting[0].planes if fitting else (), recorded)
+        return ()
     found = f"{final.num_tokens} tokens" if final.num_tokens != source.num_tokens else "other ids at an edge"
     expected = f"{source.num_tokens} tokens, as the data hold" if "other" not in found else None
     raise Corrupt("the index of planes is of other tokens", path=path, found=found, expected=expected, hint=_RESTORE)
+
+
+def recorded_planes(source: Any) -> Mapping[str, str | None]:
+    """Return plane name → digest as the side file of token data records them; without a side file there are none."""
+    manifest: Manifest | None = source.manifest
+    return {} if manifest is None else planes_in_manifest(manifest)
+
+
+def planes_in_manifest(manifest: Manifest) -> Mapping[str, str | None]:
+    """Return plane name → digest as a side file records them.
+
+    Version 0.2 recorded no planes, but that data was packed from chats, which gives it a loss mask of unknown digest.
+    """
+    if manifest.planes is not None:
+        return manifest.planes
+    return {LOSS_MASK: None} if manifest.options.get("chat") else {}
+
+
+def record_planes(format: str, store: Store, base: str, planes: Iterable[PlaneEntry]) -> None:
+    """Record planes in the side file of their tokens, so that a copy without them is noticed."""
+    record_in_side_file(store, side_path_of(format, base), planes={one.name: one.digest for one in planes})
+
+
+def side_path_of(format: str, base: str) -> str:
+    """Return the path of the side file of token data; see `base_of`."""
+    return f"{base.removesuffix(f'/{_FOLDER_INDEX}')}/.penstock" if format == "token-files" else f"{base}.penstock"
+
+
+def _lists(planes: Iterable[PlaneEntry], recorded: Mapping[str, str | None]) -> bool:
+    digests = {one.name: one.digest for one in planes}
+    return all(name in digests and digest in (None, digests[name]) for name, digest in recorded.items())
+
+
+def _require_listed(store: Store, base: str, planes: Iterable[PlaneEntry], recorded: Mapping[str, str | None]) -> None:
+    """Raise `Corrupt` for the first recorded plane that is not among these."""
+    digests = {one.name: one.digest for one in planes}
+    for name, digest in recorded.items():
+        if name not in digests:
+            path = base + INDEX if digest is None or not digests else f"{base}.plane.{name}-{digest[:8]}"
+            what = f"the plane {name}, which the side file records, is missing"
+            found = "an index of planes without it" if store.exists(base + INDEX) else "no index of planes"
+            raise Corrupt(what, path=path, found=found, expected=digest, hint=_RESTORE)
+        if digest not in (None, digests[name]):
+            what = f"the plane {name} is not the one that the side file records"
+            raise Corrupt(what, path=base + INDEX, found=digests[name], expected=digest, hint=_RESTORE)
 
 
 # --- reading ------------------------------------------------------------------------------------------------------
@@ -447,7 +503,9 @@ def check_planes(store: Store, base: str, format: str, source: TokenSource, *, f
     except (Corrupt, Unsupported, UnsafeData) as error:
         found = None if error.found is None else str(error.found)
         yield Finding(f"{format}.planes", "error", str(error.path), None, f"{error.what}: {found}", None, _RESTORE)
-        return
+        if store.exists(base + INDEX):
+            return
+        entries = ()
     for entry in entries:
         path = plane_path(base, entry)
         problem = plane_problem(store, base, entry)

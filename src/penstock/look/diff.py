@@ -100,7 +100,8 @@ class DiffReport:
 def diff(
     a: Target, b: Target, *, compare_as: As = "sequence",
     format: str | None = None, split: str | None = None, flavor: str | None = None, layout: str | None = None,
-    eos_id: int | None = None, excludes_a: Given | None = None, excludes_b: Given | None = None,
+    eos_id: int | None = None, planes: str | None = "auto",
+    excludes_a: Given | Literal[False] | None = None, excludes_b: Given | Literal[False] | None = None,
     trust: bool = False, follow_links: bool = False,
     progress: Progress | None = None, executor: AnyExecutor | None = None, workers: int | None = None,
 ) -> DiffReport:  # fmt: skip
@@ -115,7 +116,7 @@ def diff(
     Args:
         a, b: paths, URLs, lists of JSONL files, or sources; both of documents of tokens, or both of samples.
         compare_as: `"sequence"`: the order counts; `"set"`: it does not. A sample that is there twice counts twice.
-        format, split, flavor, layout, eos_id, trust, follow_links: as of `penstock.open`, for both.
+        format, split, flavor, layout, eos_id, planes, trust, follow_links: as of `penstock.open`, for both.
         excludes_a, excludes_b: the exclude list of each, as `excludes` of `penstock.open`.
         progress: called with the samples that were read, and of how many.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None.
@@ -128,7 +129,7 @@ def diff(
     """
     if compare_as not in get_args(As):
         raise ConfigError("no such way to compare", found=compare_as, expected=" | ".join(get_args(As)))
-    options = {"format": format, "split": split, "flavor": flavor, "layout": layout, "eos_id": eos_id}
+    options = {"format": format, "split": split, "flavor": flavor, "layout": layout, "eos_id": eos_id, "planes": planes}
     options |= {"trust": trust, "follow_links": follow_links}
     lists = (a, excludes_a), (b, excludes_b)
     one, other = (open_dataset(side, options | {"excludes": listed}, leave_out=True) for side, listed in lists)

@@ -24,6 +24,7 @@ from penstock.formats._excluded import (
     list_paths,
     lists_of_files,
     place_of_list,
+    record_list,
     require_whole,
 )
 from penstock.look.digests import digest_at, digests_of
@@ -38,7 +39,7 @@ from penstock.types import IntArray, OpenOptions
 Found: TypeAlias = dict[int, str | None]
 """Index → key."""
 
-OPTIONS = ("format", "split", "layout", "eos_id", "trust", "follow_links")
+OPTIONS = ("format", "split", "layout", "eos_id", "planes", "trust", "follow_links")
 """Of opening, that `exclude` and `purge` take."""
 
 
@@ -110,6 +111,7 @@ def exclude(
     dry_run: bool = False,
     key_field: str | None = None,
     format: str | None = None, split: str | None = None, layout: str | None = None, eos_id: int | None = None,
+    planes: str | None = "auto",
     trust: bool = False, follow_links: bool = False,
 ) -> ExcludeReport:  # fmt: skip
     """Take samples out: they are errors for `penstock.open`, substituted in streams, and no verb writes them.
@@ -130,14 +132,14 @@ def exclude(
         also: datasets that were made of the target, such as tokens: their samples of these are excluded too.
         who: stands in each entry; by default the user of this process.
         dry_run: refuse what would be refused, say what would be excluded or undone, and write nothing.
-        key_field, format, split, layout, eos_id, trust, follow_links: as of `penstock.find`.
+        key_field, format, split, layout, eos_id, planes, trust, follow_links: as of `penstock.find`.
 
     Raises:
         NotFound: no such dataset, or no sample has a key.
         ConfigError: nothing to exclude, no reason, or no list that can be written.
         Corrupt: the list that is there can't be read, or is of other data.
     """
-    given = {"format": format, "split": split, "layout": layout, "eos_id": eos_id}
+    given: dict[str, Any] = {"format": format, "split": split, "layout": layout, "eos_id": eos_id, "planes": planes}
     options = {**given, "trust": trust, "follow_links": follow_links}
     keys = [] if key is None else [key] if isinstance(key, str) else [*map(str, key)]
     _require_sense(keys, indices, where, reason, undo=undo)
@@ -160,7 +162,7 @@ def excluded_samples(target: Any, *, list: Given | None = None, **options: Any) 
     """The exclude list of a dataset; without entries where it has none.
 
     Args:
-        target, list: as of `exclude`, with `format, split, layout, eos_id, trust, follow_links`.
+        target, list: as of `exclude`, with `format, split, layout, eos_id, planes, trust, follow_links`.
 
     Raises:
         NotFound: no such dataset.
@@ -312,7 +314,7 @@ def _add(listed: Listed, found: Found, said: tuple[str, str, str], *, dry_run: b
         added.append(len(fresh))
         return [*before, *fresh]
 
-    after = change_list(place, change, dry_run=dry_run)
+    after = change_list(place, change, record_list, dry_run=dry_run)
     return ExcludeReport(place.path, added[-1], 0, len(new) - added[-1], len(after.entries), after.digest)
 
 
@@ -359,7 +361,7 @@ def _taken_off(
         removed.append(len(before) - len(kept))
         return kept
 
-    after = change_list(place, change, dry_run=dry_run)
+    after = change_list(place, change, record_list, dry_run=dry_run)
     return ExcludeReport(place.path, 0, removed[-1], 0, len(after.entries), after.digest)
 
 

@@ -6,7 +6,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -77,7 +77,8 @@ def find(
     key: str | None = None, text: str | None = None, where: str | None = None, limit: int | None = None,
     key_field: str | None = None, tokenizer: str | None = None,
     format: str | None = None, split: str | None = None, flavor: str | None = None, layout: str | None = None,
-    eos_id: int | None = None, excludes: Given | ExcludeList | None = None,
+    eos_id: int | None = None, planes: str | None = "auto",
+    excludes: Given | ExcludeList | Literal[False] | None = None,
     trust: bool = False, follow_links: bool = False,
     progress: Progress | None = None, executor: AnyExecutor | None = None, workers: int | None = None,
 ) -> FindReport:  # fmt: skip
@@ -95,7 +96,7 @@ def find(
         limit: no more than so many, the first ones.
         key_field: field that holds the key; by default the first of `__key__ key id doc_id url` that a sample has.
         tokenizer: file or folder of the tokenizer, for documents of tokens.
-        format, split, flavor, layout, eos_id, excludes, trust, follow_links: as of `penstock.open`.
+        format, split, flavor, layout, eos_id, planes, excludes, trust, follow_links: as of `penstock.open`.
         progress: called with the samples that were looked at, and of how many.
         executor, workers: who reads, as of `penstock.pack`; this process where both are None.
 
@@ -118,7 +119,7 @@ def find(
         raise ConfigError("a limit that finds nothing", found=limit, expected="1 or more")
     if key_field is not None and key is None:
         raise ConfigError("a field of keys goes with a key", found=key_field, hint="Give the key, or ask with where")
-    options = {"format": format, "split": split, "flavor": flavor, "layout": layout, "eos_id": eos_id}
+    options = {"format": format, "split": split, "flavor": flavor, "layout": layout, "eos_id": eos_id, "planes": planes}
     options |= {"excludes": excludes, "trust": trust, "follow_links": follow_links}
     dataset = open_dataset(target, options, marks=True)
     wanted = Wanted(key, text, where, key_field, tokenizer)

@@ -83,7 +83,7 @@ def purge(
         dry_run: refuse what would be refused, count what would be written, and write nothing.
         progress: called after each run.
         executor, workers: who reads, as of `penstock.pack`.
-        options: `format, split, layout, eos_id, trust, follow_links`, as of `penstock.open`.
+        options: `format, split, layout, eos_id, planes, trust, follow_links`, as of `penstock.open`.
 
     Raises:
         ConfigError: there is no list, or the output exists.

@@ -85,7 +85,8 @@ _OPEN = {
     "format": TEXT, "split": MAYBE_TEXT, "flavor": TEXT, "raw": FLAG, "trust": FLAG, "layout": MAYBE_TEXT,
     "vocab_size": MAYBE_INT, "eos_id": MAYBE_INT, "columns": {"type": ["array", "null"], "items": TEXT},
     "read": {"enum": ["auto", "mmap", "pread"]}, "validate_hash": MAYBE_TEXT, "dataset_config": TEXT,
-    "split_config": TEXT, "follow_links": FLAG, "excludes": TEXT, "mask_tokens": MAYBE_INT,
+    "split_config": TEXT, "follow_links": FLAG, "excludes": {"anyOf": [TEXT, {"const": False}]},
+    "mask_tokens": MAYBE_INT,
     "tokens_column": TEXT, "tokens_dtype": TEXT, "mask_column": TEXT, "one_document": FLAG,
     "planes": MAYBE_TEXT, "decode": {"enum": ["uint8", "uint8-0.2"]},
 }  # fmt: skip
@@ -103,7 +104,7 @@ def _open(context: Context, node: Mapping[str, Any]) -> Any:
             "the recipe asks for links out of a dataset's folder", path=context.path, found=path, hint=hint
         )
     given |= {"follow_links": True} if context.code.follow_links else {}
-    given |= {"excludes": context.beside(given["excludes"])} if "excludes" in given else {}
+    given |= {"excludes": context.beside(given["excludes"])} if given.get("excludes", False) else {}
     config = {key: given.pop(key) for key in ("dataset_config", "split_config") if key in given}
     if not isinstance(node["path"], str):
         return context.open_source(several, **given, **config)

@@ -351,7 +351,8 @@ def open_rows(
     """
     place = dataset_at(given, store, follow_links=options.get("follow_links", False))
     # Not mapped: what is read once, from one end to the other, then takes no memory.
-    known = open_options({"read": "pread", "planes": None if options.pop("drop_planes", False) else "auto", **options})
+    bare = {"planes": None} if options.pop("drop_planes", False) else {}
+    known = open_options({"read": "pread", **options, **bare})
     chosen = find_format(place, format, known)
     seen = open_at(chosen, place.store, place.path, known)
     require_list_named(chosen, place.store, place.path, known, seen)

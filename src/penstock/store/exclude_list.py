@@ -26,6 +26,7 @@ import os
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -193,13 +194,22 @@ def read_list(store: Store, path: str) -> ExcludeList:
     return decode_list(store.get(path), path)
 
 
+class _RecordsList(Protocol):
+    def __call__(self, place: Place, /, *, exists: bool) -> None: ...
+
+
 def change_list(
-    place: Place, change: Callable[[tuple[Entry, ...]], Sequence[Entry]], *, dry_run: bool = False
+    place: Place,
+    change: Callable[[tuple[Entry, ...]], Sequence[Entry]],
+    record: _RecordsList,
+    *,
+    dry_run: bool = False,
 ) -> ExcludeList:
     """Replace a list by what `change` makes of its entries, durably; an empty list is no file.
 
     Others who change it at the same time wait: none of their entries is lost. A dry run writes nothing, and waits for
-    nobody.
+    nobody. `record` is called after a list is written, and before one is deleted: a process that is killed in
+    between leaves a list that counts.
 
     Raises:
         ConfigError: it is not on this machine.
@@ -215,7 +225,9 @@ def change_list(
         after = tuple(change(before))
         if after and after != before:
             put(writes.store, writes.path, encode_list(after, place.path))
+            record(writes, exists=True)
         elif before and not after:
+            record(writes, exists=False)
             writes.store.delete(writes.path)
     return ExcludeList(after, place.path)
 
@@ -324,6 +336,18 @@ def with_lists(store: Store, paths: Collection[str], known: Collection[str] = ()
             listed = list_beside(store, f"{path}.penstock")
             is_there = store.exists(listed) if names is None or listed != own else f"{name}{BESIDE}" in names
             found |= {path: listed} if is_there else {}
+    return found
+
+
+def with_side_files(store: Store, paths: Collection[str]) -> list[str]:
+    """Return the files that have a side file next to them; a folder of several is listed once."""
+    found: list[str] = []
+    for folder, files in _by_folder(store, paths).items():
+        names, _ = _names_in(store, folder, len(files))
+        for path in files:
+            side = f"{path.rpartition('/')[2]}.penstock"
+            if side in names if names is not None else store.exists(f"{path}.penstock"):
+                found.append(path)
     return found
 
 

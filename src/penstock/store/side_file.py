@@ -17,8 +17,8 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Annotated
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any
 
 import msgspec
 import xxhash
@@ -73,8 +73,18 @@ class Contradiction:
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """The bytes of a side file."""
-    data = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=1) + b"\n"
+    data = msgspec.json.format(msgspec.json.encode(_content(manifest), order="sorted"), indent=1) + b"\n"
     return _sealed(redact(data.decode()).encode() if b"://" in data else data)
+
+
+def _content(manifest: Manifest) -> dict[str, Any]:
+    """The keys of a side file; those of planes and the exclude list only if there is something to record."""
+    content = {one.name: getattr(manifest, one.name) for one in fields(manifest)}
+    if manifest.planes is None:
+        del content["planes"]
+    if not manifest.has_exclude_list:
+        del content["has_exclude_list"]
+    return content | {"parts": {name: _content(part) for name, part in manifest.parts.items()}}
 
 
 def _sealed(data: bytes) -> bytes:
@@ -359,6 +369,19 @@ def _disagreement(manifest: Manifest, found: Manifest) -> Contradiction | None:
             block = next((n for n, pair in enumerate(pairs) if pair[0] != pair[1]), min(len(known), len(digests)))
             return Contradiction(f"other bytes in block {block} of {name}" if known else f"no {name}")
     return None
+
+
+def record_in_side_file(store: Store, side_path: str, **facts: Any) -> None:
+    """Change what a side file records next to what it proves, such as `planes`, also of its parts.
+
+    A dataset without a side file gets none. A damaged side file stays as it is: a new check would hide the damage.
+    """
+    manifest = load_manifest(store, side_path, to_write=True)
+    if manifest is None or is_damaged(store, side_path):
+        return
+    changed = replace(manifest, **facts, parts={name: replace(one, **facts) for name, one in manifest.parts.items()})
+    if changed != manifest:
+        put(store, side_path, encode_manifest(changed))
 
 
 # --- sweeping ----------------------------------------------------------------------------------------------------

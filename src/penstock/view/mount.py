@@ -19,7 +19,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from penstock._optional import require
 from penstock._places import place_of as places_of
@@ -27,6 +27,7 @@ from penstock._resolved import excluded_of
 from penstock.errors import ConfigError, Corrupt, NotFound, UnsafeData
 from penstock.formats import get_format
 from penstock.formats._door import open_at
+from penstock.formats._excluded import load_side_file_of_list, require_list_not_recorded
 from penstock.formats._excluding import stored
 from penstock.formats.samples.sqlite import connect, raise_system_error
 from penstock.formats.samples.webdataset.nvmeta import SQLITE, meta_path, read_info
@@ -176,7 +177,11 @@ class Files:
 
 
 def open_files(
-    path: str | os.PathLike[str], *, by_sample: bool = False, follow_links: bool = False, excludes: Given | None = None
+    path: str | os.PathLike[str],
+    *,
+    by_sample: bool = False,
+    follow_links: bool = False,
+    excludes: Given | Literal[False] | None = None,
 ) -> Files:
     """The files of a prepared WebDataset, but for those of excluded samples.
 
@@ -187,7 +192,8 @@ def open_files(
         UnsafeData, ConfigError: names that no files can have; see `build_tree`.
     """
     place = dataset_at(path, follow_links=follow_links).bare()
-    gone = _taken_out(place, None if excludes is None else place_of(excludes), follow_links=follow_links)
+    named = None if excludes is None or excludes is False else place_of(excludes)
+    gone = set[str]() if excludes is False else _taken_out(place, named, follow_links=follow_links)
     # FUSE changes the working directory before it reads.
     folder = replace(place, path=place.absolute)
     shards = [folder.child(name) for name in read_info(place.store, place.path).counts]
@@ -201,6 +207,8 @@ def _taken_out(place: Place, named: Place | None, *, follow_links: bool) -> set[
     """Keys that the list of a dataset takes out, of whatever split: the one that is named, else that beside it."""
     beside = place.child(OURS[0])
     named = named or (beside if place.is_local and beside.exists() else None)
+    if named is None:
+        require_list_not_recorded(beside.path, load_side_file_of_list(place.store, beside.path))
     listed = NO_LIST if named is None else read_list(named.store, named.path)
     keys = set[str]()
     for split in {one.split for one in listed.entries}:
@@ -218,7 +226,7 @@ def mount(
     by_sample: bool = False,
     detach: bool = False,
     follow_links: bool = False,
-    excludes: Given | None = None,
+    excludes: Given | Literal[False] | None = None,
     ready: Callable[[], None] | None = None,
 ) -> None:
     """Mount a WebDataset at an empty folder, until it is unmounted; with `detach` in the background.

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 import xxhash
 
 from penstock import __version__
+from penstock._keywords import were_given
 from penstock._secrets import redacted_repr
 from penstock.check import verify
 from penstock.errors import ConfigError, PenstockError
@@ -75,7 +76,8 @@ def report(
     examples: int = 12, depth: CheckDepth = "quick", step: int = 0, steps: int | None = None,
     global_batch: int | None = None, world: int | None = None, seed: int | None = None, mode: str | None = None,
     split: str | None = None, format: str | None = None, layout: str | None = None, eos_id: int | None = None,
-    excludes: str | os.PathLike[str] | None = None, flavor: str | None = None, tokenizer: str | None = None,
+    excludes: str | os.PathLike[str] | Literal[False] | None = None, planes: str | None = "auto",
+    flavor: str | None = None, tokenizer: str | None = None,
     overwrite: bool = False, dry_run: bool = False, trust: bool = False, follow_links: bool = False,
 ) -> Report:  # fmt: skip
     """Write what there is to see of a dataset, or of a run over a recipe, as one page.
@@ -90,7 +92,7 @@ def report(
         depth: of the check of a dataset, as of `penstock.verify`; `"none"` for no check.
         step: of a run, whose batch is shown.
         steps, global_batch, world, seed, mode: of a run, as of `penstock plan`.
-        split, format, layout, eos_id, excludes, flavor, trust, follow_links: as of `penstock.open`.
+        split, format, layout, eos_id, excludes, planes, flavor, trust, follow_links: as of `penstock.open`.
         tokenizer: file or folder of the tokenizer, to show ids as text.
         overwrite: replace the report that is there.
         dry_run: refuse what would be refused, say how large the page would be, and write nothing.
@@ -108,8 +110,8 @@ def report(
     for_runs: dict[str, Any] = {"steps": steps, "global_batch": global_batch, "world": world}
     for_runs |= {"seed": seed, "mode": mode}
     for_data: dict[str, Any] = {"format": format, "layout": layout, "eos_id": eos_id, "excludes": excludes}
-    for_data["flavor"] = flavor
-    _refuse_others(for_data if of_run else for_runs | {"step": step or None}, of_run=of_run)
+    for_data |= {"planes": planes, "flavor": flavor}
+    _refuse_others(were_given(for_data) if of_run else for_runs | {"step": step or None}, of_run=of_run)
     with keeping_nothing(dry_run):
         if of_run:
             named: Any = {name: value for name, value in for_runs.items() if name != "steps"}
@@ -122,7 +124,7 @@ def report(
             opened = open_target(_as_path(target), **taken, **for_data, **how)
             _require_report_or_none(place, _files(opened), overwrite=overwrite)
             _ = opened.vocabulary
-            checked = {"format": opened.format} | {key: value for key, value in {**taken, **for_data}.items() if value}
+            checked = {"format": opened.format} | were_given({**taken, **for_data})
             checked.pop("tokenizer", None)
             title, body, shown = _of_dataset(opened, examples, depth, checked)
         data = page(title, "run" if of_run else "dataset", body)

@@ -28,7 +28,7 @@ from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.formats import SUFFIXES as OF_FORMATS
 from penstock.formats import get_format
 from penstock.formats._door import open_at
-from penstock.formats._excluded import require_no_list_above
+from penstock.formats._excluded import require_lists_not_recorded, require_no_list_above
 from penstock.formats._excluding import stored
 from penstock.formats._kept import carried_list, excluded_list
 from penstock.formats.jsonl.scan import line_numbers
@@ -252,7 +252,7 @@ def with_digests(
 
 def without_excluded(
     inputs: Sequence[InputFile],
-    excludes: Place | None = None,
+    excludes: Place | Literal[False] | None = None,
     *,
     keep: bool = False,
     known: Collection[str] = (),
@@ -261,7 +261,7 @@ def without_excluded(
 
     Args:
         inputs: of one run.
-        excludes: the list of the only input, instead of the one beside it.
+        excludes: the list of the only input, instead of the one beside it; False for all samples.
         keep: pack these lines too, and carry their entries.
         known: what `find_files` found in folders.
 
@@ -269,6 +269,8 @@ def without_excluded(
         Corrupt: a list can't be read, or is of other data.
         ConfigError: an input whose rows can't be left out one by one.
     """
+    if excludes is False:
+        return list(inputs)
     if excludes is not None:
         if len(inputs) != 1:
             what = "an exclude list is of one input"
@@ -280,6 +282,7 @@ def without_excluded(
         return list(inputs)
     store, here = local[0].place.store, [one.path for one in local]
     listed = with_lists(store, here, known)
+    require_lists_not_recorded(store, {*here} - {*listed})
     try:
         require_no_list_above(here, known=known)
     except ConfigError as error:

@@ -88,7 +88,7 @@ def pack(
     follow_links: bool = False,
     keep_map: bool = False,
     keep_excluded: bool = False,
-    excludes: Given | None = None,
+    excludes: Given | Literal[False] | None = None,
     dry_run: bool = False,
     chat: bool = False,
     chat_date: str | None = None,
@@ -138,7 +138,7 @@ def pack(
         follow_links: take files through links that lead out of a folder that is searched.
         keep_map: write beside the output from which line of which input each document is, 8 bytes a document.
         keep_excluded: pack excluded lines too: their documents are excluded in the output.
-        excludes: exclude list of the one input; by default that beside each, on this machine.
+        excludes: exclude list of the one input; by default that beside each, on this machine. False packs all samples.
         dry_run: refuse what would be refused, say about how much would be written, by a sample, and write nothing.
         chat: lines are conversations: their `messages` become text by the tokenizer's own chat template, and the plane
             `loss_mask` beside the tokens tells what an assistant says.
@@ -203,7 +203,7 @@ def pack(
         follow_links=follow_links,
         keep_map=keep_map,
         keep_excluded=keep_excluded,
-        excludes=None if excludes is None else place_of(excludes),
+        excludes=excludes if excludes is None or excludes is False else place_of(excludes),
         dry_run=dry_run,
         chat=chat,
         chat_date=chat_date,

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from penstock.abc import Format
 from penstock.errors import ConfigError, Corrupt, FormatError
@@ -76,7 +76,7 @@ class Request:
     follow_links: bool
     keep_map: bool
     keep_excluded: bool
-    excludes: Place | None
+    excludes: Place | Literal[False] | None
     dry_run: bool
     chat: bool
     chat_date: str | None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
+from penstock._keywords import were_given
 from penstock._kinds import is_lane_stream, is_stream, is_token_source
 from penstock._printable import recordable
 from penstock._secrets import redact
@@ -54,7 +55,7 @@ class Opened:
         place: where it is; None for a source that is open.
         tokenizer: that was named.
         options: by which it was opened.
-        asked: those of them that were given: format, split, layout, eos_id, excludes, flavor.
+        asked: those of them that were given: format, split, layout, eos_id, excludes, planes, flavor.
     """
 
     name: str
@@ -139,6 +140,7 @@ def open_target(
     layout: str | None = None,
     eos_id: int | None = None,
     excludes: Any = None,
+    planes: str | None = "auto",
     flavor: str | None = None,
     columns: Sequence[str] | None = None,
     tokenizer: str | None = None,
@@ -150,16 +152,17 @@ def open_target(
 
     Args:
         target: path, URL, or a source that is open.
-        split, format, layout, eos_id, excludes, flavor, columns, trust, follow_links, read: as of `penstock.open`.
+        split, format, layout, eos_id, excludes, planes, flavor, columns, trust, follow_links, read: as of
+            `penstock.open`.
         tokenizer: of documents of tokens, to show their text.
         read: `"pread"` for files that may be cut short while they are looked at, which ends a process that maps them.
 
     Raises: as `penstock.open`.
     """
     given: dict[str, Any] = {"format": format, "split": split, "layout": layout, "eos_id": eos_id, "excludes": excludes}
-    given["flavor"] = flavor
-    asked = {name: value for name, value in given.items() if value is not None}
-    options: dict[str, Any] = dict(asked)
+    given |= {"planes": planes, "flavor": flavor}
+    options = were_given(given)
+    asked = {name: "none" if value in (None, False) else value for name, value in options.items()}
     options |= {"read": read} if read != "auto" else {}
     options |= {"trust": True} if trust else {}
     options |= {"follow_links": True} if follow_links else {}

@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from penstock._keywords import were_given
 from penstock.errors import ConfigError, FormatError, NotFound, Unsupported
 from penstock.store.derived import NotAtHand, at_hand_only, require_long_work
 from penstock.store.place import Place, place_of
@@ -52,14 +53,15 @@ class Settings:
     format: str | None = None
     layout: str | None = None
     eos_id: int | None = None
-    excludes: str | None = None
+    excludes: str | Literal[False] | None = None
     flavor: str | None = None
+    planes: str | None = "auto"
 
     def of_one(self) -> dict[str, Any]:
         """Those that say how one dataset is to be read, as far as they were given."""
         given: dict[str, Any] = {"format": self.format, "layout": self.layout, "eos_id": self.eos_id}
-        given |= {"excludes": self.excludes, "flavor": self.flavor}
-        return {name: value for name, value in given.items() if value is not None}
+        given |= {"excludes": self.excludes, "flavor": self.flavor, "planes": self.planes}
+        return were_given(given)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -35,6 +35,7 @@ from penstock.abc import Store, TokenSource
 from penstock.errors import ConfigError, Corrupt, NotFound, TooLarge, Unsupported
 from penstock.formats import get_format, sniff
 from penstock.formats._other_data import other_data
+from penstock.formats._planes import recorded_planes
 from penstock.formats.tokens.folder.files import data_names, manifest_of, read_index
 from penstock.formats.tokens.folder.index import INDEX_NAME, TOKEN_FILE_NAME
 from penstock.formats.tokens.folder.unfinished import find_unfinished, unfinished
@@ -238,7 +239,11 @@ class FoundFiles:
 
     def _of_each(self, ask: Callable[[TokenSource], tuple[int, ...]]) -> IntArray:
         def look(path: str) -> tuple[int, ...]:
-            return ask(cast(TokenSource, get_format(self.format).open(self._store, path, self._options)))
+            source = cast(TokenSource, get_format(self.format).open(self._store, path, self._options))
+            if self._options.planes is not None and (recorded := recorded_planes(source)):
+                what, hint = "the planes of a token file are missing", f"Restore them, and open it by itself. {DROP}"
+                raise Corrupt(what, path=path, expected=", ".join(recorded), hint=hint)
+            return ask(source)
 
         if isinstance(self._store, LocalStore):
             found = list(map(look, self.paths))
@@ -266,9 +271,10 @@ class FoundFiles:
             known = known if all(one.version for one in self._states) else []
         if not known:
             return find()
-        key = digest(self.format, str(self._options.layout), *known)
+        bare = [] if self._options.planes is not None else ["planes=None"]
+        key = digest(self.format, str(self._options.layout), *known, *bare)
         folder = self._store.folder if isinstance(self._store, CopyingStore) else None
-        return DerivedCache(folder).array(f"{_VERSION}-{what}-{key}", dtype, find)
+        return DerivedCache(folder).array(f"{_VERSION}b-{what}-{key}", dtype, find)
 
     @cached_property
     def _states_here(self) -> list[str]:
