@@ -223,8 +223,9 @@ def change_list(
     with _refused(place), _rehearsed(writes.store, lock) if dry_run else _held(lock):
         before = read_list(place.store, place.path).entries if place.exists() else ()
         after = tuple(change(before))
-        if after and after != before:
-            put(writes.store, writes.path, encode_list(after, place.path))
+        if after:
+            if after != before:
+                put(writes.store, writes.path, encode_list(after, place.path))
             record(writes, exists=True)
         elif before and not after:
             record(writes, exists=False)
