@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.prepare import PackReport
 
 _SHOWN = 10
+_UNKNOWN_SHARE = 0.01
 
 
 @click.command()
@@ -149,6 +150,7 @@ def command(
         _list_dropped(report)
         _list_unmasked(report)
         _list_endless(report)
+        _warn_unknown(report)
         _list_null_fields(report)
     emit(msgspec.to_builtins(report), as_json=as_json, text=lambda: _summary(report, seconds))
     end_unfinished(report.missing)
@@ -186,6 +188,19 @@ def _list_null_fields(report: PackReport) -> None:
             f"null fields of structs were dropped: {names}. A table gives every row the fields of all rows: "
             "if a null is meant, store the arguments and schemas as JSON text"
         )
+
+
+def _warn_unknown(report: PackReport) -> None:
+    """Say how much of the text the tokenizer doesn't know, if it is more than 1 %."""
+    share = report.unknown_tokens / max(1, report.tokens or 0)
+    if share > _UNKNOWN_SHARE:
+        note(
+            f"warning: the tokenizer doesn't know the text: {report.unknown_tokens:,} tokens ({share:.1%}) are unknown"
+        )
+    dropped = counted(report.dropped_characters, "character")
+    share = report.dropped_characters / max(1, report.dropped_characters + (report.tokens or 0))
+    if share > _UNKNOWN_SHARE:
+        note(f"warning: the tokenizer has no token for {dropped}, which were dropped")
 
 
 def _summary(report: PackReport, seconds: float) -> str:

@@ -77,6 +77,8 @@ class PieceMeta:
         num_unmasked: of conversations, those of which no token is generated; `unmasked` are the first of them.
         num_endless: of conversations, those in which no trained token ends the last answer; `endless` are the first.
         null_fields: of conversations in a table, fields of structs that were null and dropped, rising.
+        unknown_tokens: tokens for text that the tokenizer doesn't know.
+        dropped_characters: those that the tokenizer has no token for.
     """
 
     file: int
@@ -93,6 +95,8 @@ class PieceMeta:
     num_endless: int = 0
     endless: tuple[BadLine, ...] = ()
     null_fields: tuple[str, ...] = ()
+    unknown_tokens: int = 0
+    dropped_characters: int = 0
 
 
 @dataclass(frozen=True, slots=True)

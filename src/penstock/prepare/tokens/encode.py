@@ -37,6 +37,7 @@ class Books:
         compared: the workers of which the texts of a part were compared here.
         num_unmasked: conversations of which no token is generated, known at the commit; `unmasked` are the first.
         num_endless: conversations in which no trained token ends the last answer, likewise.
+        unknown_tokens, dropped_characters: in the parts that this run made.
         null_fields: fields of structs that were null in tables of conversations, known at the commit.
     """
 
@@ -56,6 +57,8 @@ class Books:
     num_endless: int = 0
     endless: list[Dropped] = field(default_factory=list[Dropped])
     null_fields: set[str] = field(default_factory=set[str])
+    unknown_tokens: int = 0
+    dropped_characters: int = 0
     _done_bytes: int = 0
     _of_file: list[PartName] = field(default_factory=list[PartName])
     _file: int = -1
@@ -78,6 +81,9 @@ class Books:
         self.documents += part.documents
         self.tokens += part.tokens
         self.num_dropped += part.num_dropped
+        for piece in () if meta is None else meta.pieces:
+            self.unknown_tokens += piece.unknown_tokens
+            self.dropped_characters += piece.dropped_characters
         if task.pieces[0].file != self._file:
             self._file = task.pieces[0].file
             self._of_file.clear()

@@ -6,8 +6,9 @@ Whether the two agree is looked at in every run: on text of the input, on odd te
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast
 
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._optional import require
+from penstock.errors import PenstockError, PrepareError
 from penstock.prepare.tokens.sp_model import gigatoken_json, load_sentencepiece, special_pieces
 from penstock.prepare.tokens.tiktoken_ranks import GIGATOKEN_NAMES, load_encoding
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
@@ -60,6 +62,10 @@ ODD_TEXTS = (
 _ADDED_TOKENS = 256
 _ONE_BY_ONE_TEXTS = 50_000
 """From so many texts on, batches are worth the import of awkward, in whose arrays gigatoken hands them over."""
+
+
+class UnencodableError(PrepareError):
+    """The tokenizer has no token for a part of a text, and none for unknown ones."""
 
 
 class Engine(Protocol):
@@ -125,7 +131,7 @@ class TokenizersEngine:
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
         """Ids of UTF-8 texts."""
-        with no_panics("this tokenizer fails on a text", self._path):
+        with _typed_errors(self._path):
             found = self._tokenizer.encode_batch_fast(
                 [text.decode() for text in texts], add_special_tokens=self._special_tokens
             )
@@ -133,9 +139,22 @@ class TokenizersEngine:
 
     def encode_with_offsets(self, texts: Sequence[bytes]) -> tuple[Encoded, list[IntArray]]:
         """Ids of UTF-8 texts, and int64[n, 2] of each: of which characters a token is, `[first, last + 1)`."""
-        with no_panics("this tokenizer fails on a text", self._path):
+        with _typed_errors(self._path):
             found = self._tokenizer.encode_batch([text.decode() for text in texts], add_special_tokens=False)
         return _joined([one.ids for one in found]), [np.array(one.offsets, np.int64).reshape(-1, 2) for one in found]
+
+
+@contextlib.contextmanager
+def _typed_errors(path: str) -> Generator[None]:
+    """Name the tokenizer in what its library raises about a text."""
+    try:
+        with no_panics("this tokenizer fails on a text", path):
+            yield
+    except PenstockError:
+        raise
+    except Exception as error:  # the library has no class of its own for it
+        what, hint = "the tokenizer can't encode a text", "Give it a token for unknown text, or use another tokenizer"
+        raise UnencodableError(what, path=path, found=str(error).partition("\n")[0], hint=hint) from error
 
 
 class SentencePieceEngine:
@@ -177,6 +196,28 @@ class TiktokenEngine:
     def encode(self, texts: Sequence[bytes]) -> Encoded:
         """Ids of UTF-8 texts."""
         return _joined([self._encoding.encode_ordinary(text.decode()) for text in texts])
+
+
+def encode_each(engine: Engine, texts: Sequence[bytes]) -> tuple[Encoded, dict[int, str]]:
+    """Return the ids of texts, and by its index why a text has none."""
+    try:
+        return engine.encode(texts), {}
+    except UnencodableError:
+        pass
+    found: list[Sequence[int]] = []
+    faults: dict[int, str] = {}
+    for index, text in enumerate(texts):
+        try:
+            found.append(engine.encode([text])[0].tolist())
+        except UnencodableError as error:
+            found.append([])
+            faults[index] = fault_of(error)
+    return _joined(found), faults
+
+
+def fault_of(error: UnencodableError) -> str:
+    """Return why a line gives no document."""
+    return f"the tokenizer {error.path} can't encode the text: {error.found}"
 
 
 def _joined(found: Sequence[Sequence[int]]) -> Encoded:

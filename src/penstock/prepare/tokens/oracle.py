@@ -15,6 +15,7 @@ from penstock.prepare.tokens.engines import (
     Encoded,
     EngineName,
     Reference,
+    encode_each,
     find_difference,
     odd_texts,
     try_gigatoken,
@@ -53,8 +54,10 @@ def choose_engine(
     begin = getattr(executor, "begin", None)  # where there is no other worker, one after the other
     task = functools.partial(try_gigatoken, spec)
     found: Callable[[], Encoded | str] = begin(task, sample) if begin else lambda: next(executor.map(task, [sample]))
-    expected = reference.encode(sample)
+    expected, faults = encode_each(reference, sample)
     reason = _objection(sample, found(), expected)
+    if faults and reason is None:
+        reason = "the tokenizer's own library can't encode every text"
     if reason is None:
         return "gigatoken", None
     if asked == "gigatoken":
@@ -81,7 +84,7 @@ def disagreement(reference: Reference, probes: Sequence[Probe]) -> str | None:
     texts = [probe.text.encode() for probe in probes]
     lengths = np.array([len(probe.ids) for probe in probes], np.int64)
     ids = np.array([token for probe in probes for token in probe.ids], np.uint32)
-    difference = find_difference(texts, (ids, lengths), reference.encode(texts))
+    difference = find_difference(texts, (ids, lengths), encode_each(reference, texts)[0])
     return None if difference is None else str(difference)
 
 

@@ -26,6 +26,7 @@ from penstock.prepare.tokens.assemble import create_writer, writer_options
 from penstock.prepare.tokens.chat.ends import ChatEos
 from penstock.prepare.tokens.complete import find_complete, made_by_another, require_unmade
 from penstock.prepare.tokens.encode import Books, Encoding
+from penstock.prepare.tokens.engines import encode_each
 from penstock.prepare.tokens.files import held_output, token_files
 from penstock.prepare.tokens.fill_in import asked_of
 from penstock.prepare.tokens.inputs import STDIN, InputFormat, changed_since, spooled, with_digests
@@ -298,7 +299,9 @@ def _rehearsed(request: Request) -> PackReport:
         writer.abort()
     with make_executor("inline", None) as executor:
         engine, note = choose(request, material, None, executor)
-    documents, tokens = estimate(material.inputs, material.selection, material.reference.encode)
+    documents, tokens = estimate(
+        material.inputs, material.selection, lambda texts: encode_each(material.reference, texts)[0]
+    )
     return PackReport(
         output=request.output.path, documents=documents, tokens=tokens, input_files=len(material.inputs),
         input_bytes=sum(one.size_bytes for one in material.inputs), num_dropped=0, dropped=(), engine=engine,
@@ -470,6 +473,8 @@ def _unfinished(run: _Pass, books: Books, times: Sequence[float], missing: tuple
         num_dropped=books.num_dropped,
         dropped=tuple(books.dropped),
         num_unmasked=books.num_unmasked,
+        unknown_tokens=books.unknown_tokens,
+        dropped_characters=books.dropped_characters,
         unmasked=tuple(books.unmasked),
         num_endless=books.num_endless,
         endless=tuple(books.endless),

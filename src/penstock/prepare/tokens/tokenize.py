@@ -23,7 +23,15 @@ from penstock.prepare.tokens.chat.normalize import NullFields
 from penstock.prepare.tokens.chat.render import Spans
 from penstock.prepare.tokens.chat.vocabulary import load_vocabulary
 from penstock.prepare.tokens.documents import Texts
-from penstock.prepare.tokens.engines import Encoded, EngineName, TokenizersEngine, load_engine, load_reference
+from penstock.prepare.tokens.engines import (
+    Encoded,
+    EngineName,
+    TokenizersEngine,
+    UnencodableError,
+    fault_of,
+    load_engine,
+    load_reference,
+)
 from penstock.prepare.tokens.fill_in import FillIn
 from penstock.prepare.tokens.inputs import TABLES
 from penstock.prepare.tokens.oracle import disagreed, disagreement
@@ -31,6 +39,7 @@ from penstock.prepare.tokens.select import Reader, Selection, make_reader
 from penstock.prepare.tokens.tables import table_lines
 from penstock.prepare.tokens.tasks import Piece, Task, cut_parts
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
+from penstock.prepare.tokens.unknown import count_dropped, count_unknown
 from penstock.store.place import Place
 from penstock.store.put import aborting, commit_as
 from penstock.types import Buffer, IntArray
@@ -214,6 +223,7 @@ class _Tally:
     first: tuple[int, bytes] | None = None
     newest: tuple[int, bytes] | None = None
     reader: Reader = field(init=False)
+    unencodable: dict[int, str] = field(default_factory=dict[int, str])
     # Of the piece at hand:
     piece: PieceMeta = field(init=False)
     hasher: xxhash.xxh3_128 = field(init=False)
@@ -245,8 +255,10 @@ class _Tally:
         if fill_in is None:
             (ids, lengths), mask = self._encode(found.texts, found.spans)
         else:
-            (ids, lengths), held = fill_in.encode(lambda texts: self._encode(texts)[0], found.texts)
-        faults = found.faults | _empty_documents(found, lengths, held)
+            (ids, lengths), held = fill_in.encode(lambda texts: self._encode_all(texts)[0], found.texts)
+        faults = found.faults | _empty_documents(found, lengths, held, self.unencodable)
+        unknown = count_unknown(self.job.spec, (ids, lengths))
+        dropped = count_dropped(self.job.spec, found.texts, lengths)
         piece = self.piece
         if self.job.keep_map:
             self.gaps.append(piece.lines + _without_document(found, faults))
@@ -269,6 +281,8 @@ class _Tally:
             num_dropped=piece.num_dropped + len(faults),
             num_unmasked=self.num_unmasked,
             num_endless=self.num_endless,
+            unknown_tokens=piece.unknown_tokens + unknown,
+            dropped_characters=piece.dropped_characters + dropped,
         )
 
     def end(self) -> None:
@@ -296,6 +310,26 @@ class _Tally:
         return PartName(task.number, task.part, task.last, meta.documents, meta.tokens, meta.num_dropped, digest), meta
 
     def _encode(self, texts: list[bytes], spans: list[Spans] | None = None) -> tuple[Encoded, NDArray[np.bool_] | None]:
+        """The same; a text that can't be encoded has no ids, and `unencodable` says why."""
+        self.unencodable = {}
+        try:
+            return self._encode_all(texts, spans)
+        except UnencodableError:
+            pass
+        found: list[tuple[Encoded, NDArray[np.bool_] | None]] = []
+        for row, text in enumerate(texts):
+            try:
+                found.append(self._encode_all([text], None if spans is None else [spans[row]]))
+            except UnencodableError as error:
+                self.unencodable[row] = fault_of(error)
+                found.append(((np.empty(0, np.uint32), np.zeros(1, np.int64)), np.empty(0, np.bool_)))
+        masks = [mask for _, mask in found if mask is not None]
+        encoded = np.concatenate([one[0] for one, _ in found]), np.concatenate([one[1] for one, _ in found])
+        return encoded, None if spans is None else np.concatenate(masks)
+
+    def _encode_all(
+        self, texts: list[bytes], spans: list[Spans] | None = None
+    ) -> tuple[Encoded, NDArray[np.bool_] | None]:
         """Ids and lengths; of conversations also which of their tokens are generated."""
         engine = load_engine(self.job.engine, self.job.spec)
         try:
@@ -391,11 +425,11 @@ def _with_eos(
     return np.insert(tokens, stops[without], eos_id), lengths + without
 
 
-def _empty_documents(found: Texts, lengths: IntArray, held: set[int]) -> dict[int, str]:
+def _empty_documents(found: Texts, lengths: IntArray, held: set[int], why: dict[int, str]) -> dict[int, str]:
     """Why texts give no token, by line: those of `held` hold a token of filling in the middle."""
     empty = np.flatnonzero(lengths == 0).tolist()
     places = empty if found.places is None else [found.places[row] for row in empty]
-    return {place: _HOLDS if row in held else _NO_TOKEN for row, place in zip(empty, places, strict=True)}
+    return {place: why.get(row, _HOLDS if row in held else _NO_TOKEN) for row, place in zip(empty, places, strict=True)}
 
 
 def _without(found: Texts, offset_bytes: int, gone: tuple[int, ...]) -> Texts:
