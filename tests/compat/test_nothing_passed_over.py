@@ -39,6 +39,8 @@ ENERGON = GOLDEN / "energon-loading" / "data" / "ds_a"
 UNREAD = {
     "absent.py:_Absent.find_spec:path": "Python's signature of finders",
     "absent.py:_Absent.find_spec:target": "Python's signature, too",
+    "energon/media/__init__.py:AVDecoder.get_metadata:get_audio_duration": "durations are always read",
+    "energon/media/__init__.py:AVDecoder.get_metadata:get_video_duration": "durations are always read",
     "energon/cookers.py:FileStoreDecoder.decode:fname": "abstract: a decoder of the program's own has it",
     "energon/cookers.py:FileStoreDecoder.decode:raw": "abstract, too",
     "energon/walked.py:Shares.__call__:wait": "a producer's signature; a lane never waits, it is asked",
