@@ -304,6 +304,10 @@ def test_conversations_that_nobody_answers(
             packed(output, many, task_bytes=3000)
         assert str(raised.value.found).startswith("many.jsonl line 4; many.jsonl line 14; ")
         assert not [name for name in names_in(tmp_path) if name.startswith("many.p") or "index" in name]
+        report = packed(f"skip-{output}", many, task_bytes=3000, on_error="skip")
+        assert (report.documents, report.num_dropped, report.num_unmasked) == (360, 40, 0)
+        assert [one.line for one in report.dropped] == list(range(4, 400, 10))
+        assert all(any(mask) for _, mask in stored(f"{tmp_path}/skip-{output}"))
     with pytest.raises(SystemExit):
         main(
             [

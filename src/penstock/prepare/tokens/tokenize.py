@@ -58,6 +58,7 @@ _AT_ONCE_BYTES = 1 << 20
 _ALL = 1 << 62
 _COMPARED_BY_DRIVER = 16
 _NO_TOKEN = "the text gives no token"
+_NOT_GENERATED = "no token is generated"
 _HOLDS = "the text holds a token of filling in the middle itself"
 
 
@@ -254,6 +255,8 @@ class _Tally:
         fill_in, mask, held = self.job.fill_in, None, set[int]()
         if fill_in is None:
             (ids, lengths), mask = self._encode(found.texts, found.spans)
+            if mask is not None and self.job.skip:
+                ids, lengths, mask = self._without_untrained(ids, lengths, mask)
         else:
             (ids, lengths), held = fill_in.encode(lambda texts: self._encode_all(texts)[0], found.texts)
         faults = found.faults | _empty_documents(found, lengths, held, self.unencodable)
@@ -284,6 +287,17 @@ class _Tally:
             unknown_tokens=piece.unknown_tokens + unknown,
             dropped_characters=piece.dropped_characters + dropped,
         )
+
+    def _without_untrained(
+        self, ids: NDArray[np.uint32], lengths: IntArray, mask: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.uint32], IntArray, NDArray[np.bool_]]:
+        """Leave out conversations of which no token is generated, as faulty lines."""
+        generated = np.append(0, np.cumsum(mask))
+        stops = np.cumsum(lengths)
+        none = (lengths > 0) & (generated[stops] == generated[stops - lengths])
+        self.unencodable |= dict.fromkeys(np.flatnonzero(none).tolist(), _NOT_GENERATED)
+        keep = ~np.repeat(none, lengths)
+        return ids[keep], np.where(none, 0, lengths), mask[keep]
 
     def end(self) -> None:
         """End the piece."""
