@@ -23,10 +23,11 @@ from penstock.convert.plan_samples import SamplePlan, plan_samples
 from penstock.convert.rehearsal import rehearse
 from penstock.convert.samples import verify_samples, write_samples
 from penstock.executors import AnyExecutor
-from penstock.formats import get_format
+from penstock.formats import files_at, get_format
 from penstock.formats._excluded import put_waiting, settle_waiting, waiting_list
 from penstock.store._keeping import keeping_nothing
 from penstock.store.place import dataset_at, is_data, place_of
+from penstock.store.retract import Replaced, keeping, restoring
 from penstock.types import Sample
 from penstock.work.sharing import Sharing
 
@@ -132,7 +133,7 @@ def convert(
         Unsupported: the target's format can't hold these samples; it says why.
         ConfigError: the target exists, an option makes no sense, or unfinished work was asked for otherwise.
         PrepareError, TooLarge: another run writes the target; an id does not fit it.
-        Corrupt: what was written does not read back as what was read; the target must not be used.
+        Corrupt: what was written doesn't read back as what was read. It is removed, and what it replaced is put back.
     """
     follow = bool(options.get("follow_links"))
     place: Any = dataset_at(source, follow_links=follow) if is_data(source) else source
@@ -166,17 +167,19 @@ def _convert(asked: Asked, advance: Advance) -> ConvertReport:
         return _shared(asked, plan, advance)
     if isinstance(plan, TokenPlan) and plan.by_parts:
         return _shared(asked, plan, advance)
-    with plan.output.held() as output:
+    with plan.output.held() as output, _replaced(plan) as replaced:
         started = time.monotonic()
         with _going_along(plan):
             if isinstance(plan, TokenPlan):
                 written = write_tokens(plan, output, advance)
                 copied = time.monotonic()
-                found = verify_tokens(plan, output, written)
+                with _verifying(plan, written, replaced):
+                    found = verify_tokens(plan, output, written)
             else:
                 written = write_samples(plan, output, advance)
                 copied = time.monotonic()
-                found = verify_samples(plan, output, written, advance)
+                with _verifying(plan, written, replaced):
+                    found = verify_samples(plan, output, written, advance)
         output.finish()
     return _report(asked, plan, written, found, (started, copied))
 
@@ -189,16 +192,41 @@ def _shared(asked: Asked, plan: TokenPlan | SamplePlan, advance: Advance) -> Con
 
     def verify(written: Written) -> None:
         copied.append(time.monotonic())
-        if not asked.sharing.joins and isinstance(plan, TokenPlan):
-            found.append(verify_tokens(plan, plan.output, written))
-        elif not asked.sharing.joins and isinstance(plan, SamplePlan):
-            found.append(verify_samples(plan, plan.output, written, advance))
+        if asked.sharing.joins:
+            return
+        with _verifying(plan, written, replaced):
+            if isinstance(plan, TokenPlan):
+                found.append(verify_tokens(plan, plan.output, written))
+            else:
+                found.append(verify_samples(plan, plan.output, written, advance))
 
     of_tokens = isinstance(plan, TokenPlan)
-    with _going_along(plan):
+    with _replaced(plan) as replaced, _going_along(plan):
         written = write_parts(plan, advance, verify) if of_tokens else write_groups(plan, advance, verify)
     found.append(_as_written(plan, written))
     return _report(asked, plan, written, found[0], (started, *copied, time.monotonic()))
+
+
+def _replaced(plan: TokenPlan | SamplePlan) -> contextlib.AbstractContextManager[Replaced]:
+    """What the output replaces, until the output is verified."""
+    output = plan.output
+    replaces = (
+        output.overwrite and not plan.sharing.joins
+    )
+    path = output.place.path if output.split is None else f"{output.place.path}/{output.split}"
+    return keeping(output.place, files_at(output.dataset.format, path), replaces=replaces)
+
+
+@contextlib.contextmanager
+def _verifying(plan: TokenPlan | SamplePlan, written: Written, replaced: Replaced) -> Generator[None]:
+    """Take the output back if the block, which verifies it, fails."""
+    is_of_earlier_run = written.was_complete or written.manifest is None
+    try:
+        with restoring(replaced, drop=is_of_earlier_run):
+            yield
+    except Exception:
+        plan.output.finish()
+        raise
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from penstock._secrets import redacted_repr
 from penstock.convert.run import convert
 from penstock.errors import ConfigError, Corrupt
 from penstock.executors import AnyExecutor
-from penstock.formats import find_format, formats_of_name, get_format
+from penstock.formats import files_at, find_format, formats_of_name, get_format
 from penstock.formats._excluded import list_paths
 from penstock.look.digests import digests_of
 from penstock.look.exclude import OPTIONS, Listed, now, open_listed, user
@@ -30,6 +30,7 @@ from penstock.store.exclude_list import CERTIFICATE, ExcludeList, indices_of, re
 from penstock.store.local import output_exists
 from penstock.store.place import Given, Place, dataset_at, place_of
 from penstock.store.put import put
+from penstock.store.retract import keeping
 from penstock.types import IntArray, OpenOptions
 
 _MERGED = ("jsonl", "pbin", "megatron", "flat-tokens", "mds", "csv", "tsv", "xsv", "json-shards", "webdataset")
@@ -103,22 +104,29 @@ def _purge(target: Any, listed: Listed, place: Place, to: str | None, asked: dic
     gone = _gone(listed, found, is_named="split" in asked)
     before, kept = _digests(listed.dataset, gone)
     is_new = how["overwrite"] or not place.exists()
-    if is_new or not certificate.exists():
-        # What a killed run made is known by the verb, which sweeps what else it left, or says that something is there.
-        with contextlib.nullcontext() if is_new else contextlib.suppress(ConfigError):
-            _write(target, place, found, to, asked, **how)
-    if is_new and how["dry_run"]:
-        count = len(listed.dataset) - len(gone)
-        return PurgeReport(place.path, certificate.path, count, len(gone), before, kept)
-    is_tars = find_format(place, to, OpenOptions()).name == "webdataset"
-    split = {"split": listed.split} if is_tars and listed.split is not None else {}
-    written = open_dataset(place.path, split | ({} if to is None else {"format": to}))
-    after = _digests(written, None)[0]
-    if not is_new and (certificate.exists() or after != kept):  # else a run was killed before its certificate
-        raise output_exists(place.path)
-    if after != kept:
-        what = "what was purged reads back differently: don't use it"
-        raise Corrupt(what, path=place.path, found=after, expected=kept)
+    options = OpenOptions()
+    replaces = how["overwrite"] and not how["dry_run"] and place.exists()
+    files = files_at(find_format(place, None, options).name, place.path) if replaces else (place.path,)
+    with keeping(place, files, replaces=replaces) as replaced:
+        if is_new or not certificate.exists():
+            # The verb knows the output of a killed run and sweeps its other files, or says that something is there.
+            with contextlib.nullcontext() if is_new else contextlib.suppress(ConfigError):
+                _write(target, place, found, to, asked, **how)
+        if is_new and how["dry_run"]:
+            count = len(listed.dataset) - len(gone)
+            return PurgeReport(place.path, certificate.path, count, len(gone), before, kept)
+        is_tars = find_format(place, to, OpenOptions()).name == "webdataset"
+        split = {"split": listed.split} if is_tars and listed.split is not None else {}
+        written = open_dataset(place.path, split | ({} if to is None else {"format": to}))
+        after = _digests(written, None)[0]
+        if not is_new and (certificate.exists() or after != kept):  # else a run was killed before its certificate
+            raise output_exists(place.path)
+        if after != kept:
+            what = "what was purged reads back differently: it is removed"
+            made = files_at(find_format(place, to, options).name, place.path)
+            replaced.paths = tuple(dict.fromkeys((*replaced.paths, *made, *(f"{one}.penstock" for one in made))))
+            replaced.restore()
+            raise Corrupt(what, path=place.path, found=after, expected=kept)
     report = PurgeReport(place.path, certificate.path, len(written), len(gone), before, after)
     if not how["dry_run"]:
         put(certificate.store, certificate.path, _certificate(report, listed, found))
