@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock._places import place_of
 from penstock._secrets import redacted_repr
 from penstock.abc import Source
-from penstock.errors import ConfigError, NotFound, PenstockError
+from penstock.codec.image_header import read_image_header
+from penstock.codec.media_bytes import media_bytes
+from penstock.codec.parts import IMAGE_SUFFIXES, suffix_of
+from penstock.codec.upright import PIXELS, image_traits, pixel_traits
+from penstock.errors import ConfigError, NotFound, PenstockError, UnsafeData
 from penstock.formats import find_format
+from penstock.formats.samples.folder.source import FolderSource
 from penstock.formats.samples.webdataset.dataset_yaml import typed_view
+from penstock.formats.samples.webdataset.field_types import wrong_fields
 from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML, meta_path, read_splits
 from penstock.formats.samples.webdataset.source import open_raw
+from penstock.formats.samples.webdataset.typed import TypedSource
 from penstock.store.place import Place, dataset_at
 from penstock.types import Finding, OpenOptions, Sample
 
@@ -38,11 +46,14 @@ class LintReport:
         samples: split → samples that were read; the name is "" where there are no splits.
         findings: problems in the order of the samples; one that many samples share is listed once, with
             their number; of a torn shard there is one.
+        traits: images that decoders may treat differently → how many: those with 16 bits per channel, an EXIF
+            orientation or an alpha channel.
     """
 
     path: str
     samples: dict[str, int]
     findings: tuple[Finding, ...]
+    traits: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 def lint(
@@ -91,17 +102,21 @@ def lint(
         flavor = {"flavor": "energon"} if chosen.name == "jsonl" else {}
         opened = chosen.open(store, place.path, replace(given, **flavor))
         sources = dict.fromkeys(splits or ("",), opened)  # such data have no splits: each name is all of them
-    findings += _read_all(sources, chosen.name, progress)
-    return LintReport(os.fspath(path), {split: len(source) for split, source in sources.items()}, tuple(findings))
+    traits: Counter[str] = Counter()
+    findings += _read_all(sources, chosen.name, progress, traits)
+    samples = {split: len(source) for split, source in sources.items()}
+    return LintReport(os.fspath(path), samples, tuple(findings), dict(sorted(traits.items())))
 
 
-def _read_all(sources: dict[str, Source[Sample]], format: str, progress: Progress | None) -> list[Finding]:
-    """What is wrong with samples, each cause once."""
+def _read_all(
+    sources: dict[str, Source[Sample]], format: str, progress: Progress | None, traits: Counter[str]
+) -> list[Finding]:
+    """What is wrong with samples, each cause once; `traits` counts those of their images."""
     total, done = sum(map(len, sources.values())), 0
     causes: dict[str, list[Any]] = {}  # what is wrong → the finding of the first sample, and how many
     for split, source in sources.items():
         for index in range(len(source)):
-            fault = _fault_of(source, index)
+            fault = _fault_of(source, index, traits)
             if fault is not None:
                 cause = _cause(source, index, fault)
                 if cause not in causes:
@@ -142,12 +157,33 @@ def _open_split(place: Place, name: str | None, known: Any, dataset_config: str,
     return raw
 
 
-def _fault_of(source: Any, index: int) -> str | None:
+def _fault_of(source: Any, index: int, traits: Counter[str]) -> str | None:
     try:
-        source[index]
+        sample = source[index]
+        traits.update(_traits_of(source, index, sample))
+        if isinstance(source, TypedSource) and source.is_mapped and source.sample_type is not None:
+            for wrong in wrong_fields(source.sample_type, sample):
+                raise wrong
     except Exception as error:  # the dataset's own code, where it is trusted, may raise anything
         return str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
     return None
+
+
+def _traits_of(source: Any, index: int, sample: Mapping[str, Any]) -> Iterator[str]:
+    """Traits of the images of a sample, by their files: decoding may have converted the images."""
+    if not isinstance(source, TypedSource | FolderSource):
+        images = (value for value in sample.values() if type(value).__module__.partition(".")[0] == "PIL")
+        for image in images:
+            yield from image_traits(image)
+        return
+    key = source.key_of(index)
+    files = source.raw[index] if isinstance(source, TypedSource) else {key: source.get(key)}
+    for name, data in files.items():
+        if suffix_of(name).lower() in IMAGE_SUFFIXES:
+            media = media_bytes(data)
+            metadata = read_image_header(media)
+            if metadata is not None:
+                yield from pixel_traits(media, metadata)
 
 
 def _cause(source: Any, index: int, fault: str) -> str:
@@ -188,3 +224,31 @@ def _keys(source: Any, index: int) -> Iterator[str]:
         yield source.key_of(index)
     except (PenstockError, AttributeError, OSError):
         return
+
+
+def decoding_findings(
+    path: str | os.PathLike[str],
+    *,
+    format: str | None,
+    layout: str | None,
+    eos_id: int | None,
+    trust: bool,
+    follow_links: bool,
+    split: str | None,
+) -> list[Finding]:
+    """What `verify --depth decode` adds: samples that don't decode, and images that decoders may treat differently."""
+    splits = None if split is None else (split,)
+    try:
+        report = lint(
+            path, splits=splits, format=format, layout=layout, eos_id=eos_id, trust=trust, follow_links=follow_links
+        )
+    except UnsafeData as error:
+        what = f"samples aren't decoded: {error.what}"
+        return [Finding("samples.not-decoded", "warning", str(error.path or path), None, what, None, error.hint)]
+    found = [one for one in report.findings if one.code.endswith(".sample")]
+    name = find_format(dataset_at(path, follow_links=follow_links), format, OpenOptions()).name
+    for trait, count in report.traits.items():
+        what = f"{count:,} images have {trait}"
+        fix = f'decode="uint8" {PIXELS[trait]}; other ways of decoding may not'
+        found.append(Finding(f"{name}.pixels", "warning", os.fspath(path), None, what, fix=fix))
+    return found

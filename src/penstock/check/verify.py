@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol, Unpack, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, Unpack, get_args, runtime_checkable
 
 from penstock._keywords import Opening, were_given
 from penstock._tree import ShownList
 from penstock.abc import Format, Store
+from penstock.check.lint import decoding_findings
 from penstock.check.row_maps import check_row_map
 from penstock.check.shares import SharedReport, check_in_shares, require_apart
 from penstock.errors import ConfigError, NotFound, PenstockError, UnsafeData, Unsupported
@@ -36,7 +37,7 @@ _CONTRADICTIONS = ("changed", "digest", "side-file", "added")
 def verify(
     path: Data,
     *,
-    depth: Depth = "sample",
+    depth: Depth | Literal["decode"] = "sample",
     format: str | None = None,
     workers: int | None = None,
     executor: AnyExecutor | None = None,
@@ -47,7 +48,7 @@ def verify(
     Args:
         path: file, folder or URL.
         depth: `"quick"` reads header, sizes and the index's structure; `"sample"` also some content; `"full"` every
-            byte and digest.
+            byte and digest; `"decode"` also decodes each sample, and checks typed fields against their types.
         format: format name; found by sniffing where it is None.
         workers: how many check at once; this process alone where neither this nor `executor` is given.
         executor: `"processes"` where `workers` is given, `"inline"`, `"ray"`, another name, or an executor; see
@@ -62,6 +63,14 @@ def verify(
         Unsupported: no format recognises it, or the format has no check.
         ConfigError: the check has no tasks for the executor that was asked for.
     """
+    if depth == "decode":
+        found = verify(path, depth="full", format=format, workers=workers, executor=executor, **options)
+        given = _asked("full", options)
+        decoded = decoding_findings(
+            path, format=format, layout=given.layout, eos_id=given.eos_id, trust=given.trust,
+            follow_links=given.follow_links, split=given.split,
+        )  # fmt: skip
+        return ShownList([*found, *decoded])
     given = _asked(depth, options)
     place = dataset_at(path, follow_links=given.follow_links)
     chosen = find_format(place, format, given)

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 @dataset_argument("path")
 @click.option(
     "--depth",
-    type=click.Choice(["quick", "sample", "full"]),
+    type=click.Choice(["quick", "sample", "full", "decode"]),
     default="sample",
     show_default=True,
-    help="Indexes and sizes; also some of the data; or every byte.",
+    help="Indexes and sizes; also some of the data; every byte; or every byte, and decode each sample.",
 )
 @click.option("--format", "format_name", help="Format name, instead of finding it out.")
 @click.option("--layout", help="Historical layout, where it is ambiguous.")

@@ -171,7 +171,7 @@ def decode_part(part: str, data: bytes, how: DecodeOptions) -> Any:
         if suffix == "npz":
             return _decode_npz(data, limit_bytes)
         lowered = suffix.lower()
-        if lowered in IMAGE_SUFFIXES:
+        if lowered in IMAGE_SUFFIXES or (how.upright and lowered in AVIF_SUFFIXES):
             return decode_image(data, how)
         if lowered not in AV_SUFFIXES:
             return data

@@ -93,6 +93,16 @@ def pixel_traits(media: MediaBytes, metadata: ImageMetadata) -> list[str]:
     return found
 
 
+def image_traits(image: Any) -> list[str]:
+    """Which of `SIXTEEN_BITS`, `TURNED` and `ALPHA` a loaded image of Pillow has."""
+    found = [SIXTEEN_BITS] if image.mode.startswith("I;16") else []
+    if orientation_of(image) > 1:
+        found.append(TURNED)
+    if image.mode in _ALPHA_MODES or "transparency" in image.info:
+        found.append(ALPHA)
+    return found
+
+
 def _eight_bits(image: Any) -> Any:
     """An image with at most 8 bits per channel."""
     # Pillow opens PPM files of more than 8 bits as 32-bit images, scaled to 16 bits.

@@ -4,12 +4,13 @@
 |---|---|
 | `webdataset/` | tar shards with Energon's `.nv-meta` |
 | `folder/` | a folder of files, with Energon's index of them where there is one |
+| `leftovers.py` | files that operating systems leave between samples |
 | `media_index.py` | the tables of media and of samples in `.nv-meta/index.sqlite`, which both have |
 | `sqlite.py` | SQLite files from untrusted writers: read only, limited, never trusted |
 
-The two formats do not import each other. Others go through the registry; what prepares and rewrites datasets may import
-`media_index`, `sqlite`, `folder.files`, `folder.writer`, and of the tars `webdataset.dataset_yaml`, `webdataset.find`,
-`webdataset.key_index`, `webdataset.manifest`, `webdataset.members`, `webdataset.nvmeta`, `webdataset.sample_types`,
-`webdataset.shards`, `webdataset.source`, `webdataset.splits`, `webdataset.sqlite_index`, `webdataset.tar_write`,
-`webdataset.typed` and `webdataset.writer`.
+The two formats do not import each other. Others go through the registry; what prepares, checks and rewrites data may
+import `media_index`, `sqlite`, `folder.files`, `folder.source`, `folder.writer`, and of tars `webdataset.dataset_yaml`,
+`webdataset.field_types`, `webdataset.find`, `webdataset.key_index`, `webdataset.manifest`, `webdataset.members`,
+`webdataset.nvmeta`, `webdataset.sample_types`, `webdataset.shards`, `webdataset.source`, `webdataset.splits`,
+`webdataset.sqlite_index`, `webdataset.tar_write`, `webdataset.typed` and `webdataset.writer`.
 """

@@ -19,6 +19,7 @@ from penstock.codec.parts import DecodeOptions, decode_parts
 from penstock.codec.upright import upright_metadata
 from penstock.errors import ConfigError, Corrupt, PenstockError
 from penstock.formats._modes import Mode
+from penstock.formats.samples.webdataset.field_types import require_images
 from penstock.formats.samples.webdataset.sample_types import SampleType
 from penstock.formats.samples.webdataset.source import WebdatasetSource
 from penstock.types import Batch, Extent, Field, ImageMetadata, IntArray, MediaMetadata, Place, Sample, Schema
@@ -139,6 +140,11 @@ class TypedSource:
     def sample_type(self) -> SampleType | None:
         """The type of its samples; None for crude data."""
         return self._typing.sample_type
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether its fields come from a field map, and not from code."""
+        return self._typing.field_map is not None
 
     @property
     def unheeded(self) -> Mapping[str, Any]:
@@ -297,6 +303,8 @@ class TypedSource:
             made = self._loaded(how.loader, {**head, **parts})
         else:
             made = apply(how.field_map or {}, parts)
+            if how.decode is not None and how.decode.upright:
+                require_images(how.sample_type, made)
         missing = [name for name in how.sample_type.required if name not in made]
         if missing:
             raise Corrupt(f"no value for {', '.join(missing)} of {how.sample_type.name}", hint=f"Mend {how.name}")
