@@ -66,8 +66,9 @@ def verify(
     if depth == "decode":
         found = verify(path, depth="full", format=format, workers=workers, executor=executor, **options)
         given = _asked("full", options)
+        where = path.path if isinstance(path, Place) else path
         decoded = decoding_findings(
-            path, format=format, layout=given.layout, eos_id=given.eos_id, trust=given.trust,
+            where, format=format, layout=given.layout, eos_id=given.eos_id, trust=given.trust,
             follow_links=given.follow_links, split=given.split,
         )  # fmt: skip
         return ShownList([*found, *decoded])

@@ -210,9 +210,7 @@ def _shared(asked: Asked, plan: TokenPlan | SamplePlan, advance: Advance) -> Con
 def _replaced(plan: TokenPlan | SamplePlan) -> contextlib.AbstractContextManager[Replaced]:
     """What the output replaces, until the output is verified."""
     output = plan.output
-    replaces = (
-        output.overwrite and not plan.sharing.joins
-    )
+    replaces = output.overwrite and not plan.sharing.joins
     path = output.place.path if output.split is None else f"{output.place.path}/{output.split}"
     return keeping(output.place, files_at(output.dataset.format, path), replaces=replaces)
 

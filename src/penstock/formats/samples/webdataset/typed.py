@@ -245,8 +245,10 @@ class TypedSource:
     def get_media_metadata(self, name: str, /) -> MediaMetadata:
         """What the media index knows of a part by its full name, with the size of decoded pixels; raises `NotFound`."""
         found = self._raw.get_media_metadata(name)
-        is_turned = self._typing.decode is not None and self._typing.decode.upright and isinstance(found, ImageMetadata)
-        return upright_metadata(found, self.get(name)) if is_turned else found
+        decode = self._typing.decode
+        if isinstance(found, ImageMetadata) and decode is not None and decode.upright:
+            return upright_metadata(found, self.get(name))
+        return found
 
     def children(self) -> Mapping[str, Source[Any]]:
         """None: these are data on disk."""
