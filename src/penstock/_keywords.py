@@ -6,7 +6,7 @@ They say `**options: Unpack[Opening]`. A test holds these against `penstock.open
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from penstock.types import ReadMode
 
@@ -31,6 +31,7 @@ class Opening(TypedDict, total=False):
     tokens_dtype: str | None
     mask_column: str | None
     one_document: bool
+    documents: Literal["rows", "eos"] | None
     planes: str | None
 
 
@@ -101,6 +102,7 @@ class Converting(_Writers, total=False):
     mask_column: str | None
     one_document: bool
     planes: str | None
+    documents: Literal["rows", "eos"] | None
     drop_planes: bool
 
 

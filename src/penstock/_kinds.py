@@ -165,6 +165,51 @@ class JoinsRows(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class RuleChange:
+    """A rule that changed after version 0.2.0, so that the same parameters may give other samples.
+
+    Attributes:
+        name: what `accept=` calls it.
+        text: the change, as a clause.
+        old: the former rule, in a few words.
+        new: the present one.
+        keep: how to keep the former rule.
+        changes_samples: whether the two rules give different samples of this data; reads a bounded part of it.
+    """
+
+    name: str
+    text: str
+    old: str
+    new: str
+    keep: str
+    changes_samples: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class FormerRule:
+    """How version 0.2.0 wrote the same parameters into states.
+
+    Attributes:
+        parameters: the node's own parameters that had another value then.
+        absent: those that it didn't have.
+        change: the rule that they stand for; None if it is the same rule.
+    """
+
+    parameters: Mapping[str, Any]
+    absent: tuple[str, ...]
+    change: RuleChange | None
+
+
+@runtime_checkable
+class HasFormerRule(Protocol):
+    """A source whose states of version 0.2.0 may stand for another rule."""
+
+    def former_rule(self) -> FormerRule | None:
+        """The rule of version 0.2.0; None if nothing is different."""
+        ...
+
+
 class Derived(Protocol):
     """Things computed once a host and mapped: decoded document starts, plans, permutations."""
 

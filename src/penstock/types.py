@@ -289,8 +289,10 @@ class OpenOptions:
     opened: a format needs neither. So are `tokens_column`, the column of rows that holds documents of ids, and
     `tokens_dtype`, that of ids in bytes; `mask_column` is the column of their loss mask. `one_document` says that
     nothing tells where documents are: they end at `eos_id`, or all is one; formats take it whose traits say that
-    they may be `borderless`. `planes`: `"auto"` for those that lie beside tokens, None (or `"none"`) to leave
-    them behind. `excludes=False` reads all samples, also if the recorded exclude list is missing.
+    they may be `borderless`. `documents` says where the
+    documents of a column are, `"rows"` or `"eos"`. `planes`: `"auto"` for those that lie beside
+    tokens, None (or `"none"`) to leave them behind. `excludes=False` reads all samples,
+    also if the recorded exclude list is missing.
     `decode` is `"uint8"` for images as arrays, or `"uint8-0.2"` for the pixels of version 0.2.
     """
 
@@ -314,6 +316,7 @@ class OpenOptions:
     tokens_dtype: str | None = None
     mask_column: str | None = None
     one_document: bool = False
+    documents: str | None = None
     planes: str | None = "auto"
     decode: str | None = None
 

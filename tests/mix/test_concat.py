@@ -97,9 +97,7 @@ def test_of_token_sources_it_is_one() -> None:
     plain, flagged = ([MemoryTokens(part, eos_id=0, start_flags=flags) for part in DOCUMENTS] for flags in (0, 1))
     assert is_token_source(Concat(plain))
     assert not is_token_source(Concat([MemorySource(A)]))
-    assert not isinstance(Concat(plain), SupportsDocumentFlags)
-    assert not isinstance(Concat([*plain[:1], *flagged]), SupportsDocumentFlags)
-    assert isinstance(Concat(flagged), SupportsDocumentFlags)
+    assert all(isinstance(Concat(one), SupportsDocumentFlags) for one in (plain, [*plain[:1], *flagged], flagged))
     assert extents_of_tokens(Concat(plain)) is None
 
 

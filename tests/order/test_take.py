@@ -60,7 +60,7 @@ def test_of_a_token_source_it_is_one() -> None:
     plain, flagged = (Take(MemoryTokens(DOCUMENTS, start_flags=flags), 1, 4) for flags in (False, True))
     assert is_token_source(plain)
     assert not is_token_source(Take(MemorySource(SAMPLES), 1, 4))
-    assert not isinstance(plain, SupportsDocumentFlags)
+    assert isinstance(plain, SupportsDocumentFlags)
     assert isinstance(flagged, SupportsDocumentFlags)
     assert plain.token_extent is None
 

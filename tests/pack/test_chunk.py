@@ -230,24 +230,16 @@ def test_a_batch_that_is_held_is_never_written_to_again() -> None:
     assert all(np.array_equal(one, other) for one, other in zip(held, copies, strict=True))
 
 
-def test_a_flag_reader_goes_before_an_eos_id() -> None:
+def test_an_explicit_eos_id_goes_before_start_flags() -> None:
     documents = [[1, 2, 9], [3, 4, 5, 9]]
     source = MemoryTokens(documents, start_flags=True)
     windows = Chunk(6, labels="shift", eos_id=2)(source)
-    assert windows[0]["segment_ids"].tolist() == [1, 1, 1, 2, 2, 2]
+    assert windows[0]["segment_ids"].tolist() == [1, 1, 2, 2, 2, 2]
 
 
 def test_the_eos_id_given_goes_before_the_source_s() -> None:
     source = MemoryTokens([[1, 2, 9], [3, 4, 5, 9]], eos_id=9)
     assert Chunk(6, labels="shift", eos_id=2)(source)[0]["segment_ids"].tolist() == [1, 1, 2, 2, 2, 2]
-
-
-def test_no_way_to_find_documents() -> None:
-    source = MemoryTokens([[1, 2, 3]])
-    for labels in ("shift", "start-zero"):
-        with pytest.raises(ConfigError, match="eos_id="):
-            Chunk(2, labels=labels)(source)
-    assert len(Chunk(2)(source)) == 1
 
 
 @pytest.mark.parametrize("eos_id", [-1, 256])
@@ -341,6 +333,7 @@ def test_recipe_and_children() -> None:
         "overlap": 0,
         "labels": "shift",
         "eos_id": None,
+        "borders": "index",
         "source": source.recipe(),
     }
 

@@ -51,6 +51,11 @@ _NO_WRITERS = ("dry_run", "source", "target", "to", "format", "progress", "raw",
     help="Rows or raw tokens tell no borders: documents end at each --eos-id, or all is one.",
 )
 @click.option(
+    "--documents",
+    type=click.Choice(["rows", "eos"]),
+    help="Documents of --tokens-column: one per row, or up to each EOS id, across rows.",
+)
+@click.option(
     "--columns",
     metavar="NAME=ENCODING,…",
     help="Columns of the target with their encodings (tars and folders: their parts), or names alone; else all.",

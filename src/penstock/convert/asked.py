@@ -28,7 +28,7 @@ from penstock.work.sharing import Sharing
 Samples = Source[Sample] | Iterable[Sample]
 """What may be read and is at no place: a source that is open, or samples, once."""
 
-_OF_TOKENS = ("tokens_column", "tokens_dtype", "mask_column", "one_document")
+_OF_TOKENS = ("tokens_column", "tokens_dtype", "mask_column", "one_document", "documents")
 _OF_SOURCE = ("layout", "flavor", "raw", "trust", "follow_links", "eos_id", "read", "excludes", *_OF_TOKENS)
 _OF_DATASETS = ("split", "layout", "flavor", "raw", "planes", *_OF_TOKENS)
 

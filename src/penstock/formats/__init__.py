@@ -204,8 +204,8 @@ def open_source(
     columns: list[str] | tuple[str, ...] | None = None, read: ReadMode = "auto", validate_hash: str | None = None,
     follow_links: bool = False, excludes: str | os.PathLike[str] | ExcludeList | Literal[False] | None = None,
     mask_tokens: int | None = None, tokens_column: str | None = None, tokens_dtype: str | None = None,
-    mask_column: str | None = None, one_document: bool = False, planes: str | None = "auto",
-    decode: Literal["uint8", "uint8-0.2"] | None = None,
+    mask_column: str | None = None, one_document: bool = False, documents: Literal["rows", "eos"] | None = None,
+    planes: str | None = "auto", decode: Literal["uint8", "uint8-0.2"] | None = None,
 ) -> Source[Sample]:  # fmt: skip
     """Open a dataset in any known format.
 
@@ -238,6 +238,8 @@ def open_source(
         tokens_dtype: dtype of the ids where that column holds bytes, such as `"int64"`.
         mask_column: the column with a mask or labels next to that of ids, which becomes the plane `loss_mask`.
         one_document: rows, or raw tokens, tell no borders: documents end at each `eos_id`, or all is one.
+        documents: of `tokens_column`: `"rows"` if each row is a document, `"eos"` if rows are windows and documents end
+            at each EOS id. By default rows, unless one contains the EOS id and doesn't end with it: that is an error.
         planes: None leaves the planes of tokens, such as loss masks, behind, also if one that the side file records is
             missing.
         decode: `"uint8"`: images as uint8[height, width, 3] in RGB, so that those of one size are one array of a batch;
@@ -267,6 +269,7 @@ def open_source(
         tokens_dtype=tokens_dtype,
         mask_column=mask_column,
         one_document=one_document,
+        documents=documents,
         planes=planes,
         decode=decode,
     )

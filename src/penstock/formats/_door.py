@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from penstock._kinds import is_token_source
 from penstock.abc import Format, Source, Store
 from penstock.errors import ConfigError
 from penstock.formats._excluded import exclusions_of
 from penstock.formats._excluding import excluding
+from penstock.formats._marked import require_recorded_eos
 from penstock.formats._planed import with_planes
 from penstock.formats._token_column import as_tokens
 from penstock.types import OpenOptions, Sample
@@ -35,7 +37,10 @@ def open_at(chosen: Format, store: Store, path: str, options: OpenOptions) -> So
         FormatError: the data are not what their format says; or a list that can't be read, or is of other data.
         ConfigError: options that the data can't follow; one file of a folder that has a list.
     """
-    source = with_planes(chosen, store, path, options, chosen.open(store, path, options))
+    bare: Any = chosen.open(store, path, options)
+    if options.eos_id is not None and is_token_source(bare):
+        require_recorded_eos(path, options.eos_id, getattr(bare, "manifest", None))
+    source = with_planes(chosen, store, path, options, bare)
     return without_excluded(chosen, store, path, options, source)
 
 
@@ -44,11 +49,17 @@ def without_excluded(
 ) -> Source[Sample]:
     """The same of a dataset that was opened in another way."""
     found = exclusions_of(chosen, store, path, options, source)
-    if found is not None and options.tokens_column is not None and options.one_document:
+    if found is not None and options.tokens_column is not None and _joins_rows(options):
         what, hint = (
             "rows are excluded, and one document has no rows",
             "Leave --one-document (one_document=) out",
         )
+        if not options.one_document:
+            what, hint = "rows are excluded, so they must be documents", "Give --documents rows (documents=)"
         raise ConfigError(what, path=path, found=f"{len(found.indices)} excluded", hint=hint)
     read = as_tokens(chosen, store, path, options, source)
     return read if found is None else excluding(read, found)
+
+
+def _joins_rows(options: OpenOptions) -> bool:
+    return options.one_document or options.documents == "eos"

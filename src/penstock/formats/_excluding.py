@@ -14,6 +14,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._borders import had_eos_borders
 from penstock._hidden import Hidden
 from penstock._index import as_index, as_indices
 from penstock._kinds import is_token_source
@@ -263,6 +264,11 @@ class ExcludingTokens:
     def doc_starts(self) -> IntArray:
         """int64[n_docs + 1]: as of all documents."""
         return self.stored_source.doc_starts
+
+    @property
+    def had_eos_borders(self) -> bool:
+        """See `penstock._borders.had_eos_borders`."""
+        return had_eos_borders(self.stored_source)
 
     @property
     def eos_id(self) -> int | None:

@@ -8,6 +8,7 @@ from penstock._secrets import logger
 from penstock.errors import ConfigError
 from penstock.formats._excluding import stored
 from penstock.formats._kept import whole_of
+from penstock.types import Manifest
 
 _log = logger(__name__)
 
@@ -17,6 +18,19 @@ def no_such_mark(path: str, mark: int) -> ConfigError:
     what = "no token has the id that is said to part documents"
     hint = "Name the right one with --eos-id (eos_id=); or leave it out, and say that all is one: --one-document"
     return ConfigError(what, path=path, found=f"eos_id {mark}", hint=hint)
+
+
+def require_recorded_eos(path: str, eos_id: int | None, manifest: Manifest | None) -> None:
+    """Raise `ConfigError` if an EOS id contradicts the one that is recorded with the data."""
+    recorded = None if manifest is None else manifest.eos_id
+    if eos_id is not None and recorded is not None and eos_id != recorded:
+        raise ConfigError(
+            "the data records another EOS id",
+            path=path,
+            found=eos_id,
+            expected=recorded,
+            hint="Leave --eos-id (eos_id=) out; to cut labelled windows at another id, use Chunk(eos_id=)",
+        )
 
 
 def certain_eos(source: Any, shown: str) -> int | None:

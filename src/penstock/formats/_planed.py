@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._borders import borders_at, borders_of
+from penstock._borders import borders_at, borders_of, had_eos_borders
 from penstock._columns import column
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
@@ -103,6 +103,11 @@ class PlanedTokens:
     def doc_starts(self) -> IntArray:
         """int64[n_docs + 1]: as of the tokens."""
         return self.bare.doc_starts
+
+    @property
+    def had_eos_borders(self) -> bool:
+        """See `penstock._borders.had_eos_borders`."""
+        return had_eos_borders(self.bare)
 
     @property
     def eos_id(self) -> int | None:

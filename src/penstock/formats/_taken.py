@@ -43,12 +43,25 @@ def _require_tokens_read(chosen: Format, path: str, options: OpenOptions) -> Non
     if options.mask_column is not None and options.planes is None:
         hint = "Leave --drop-planes (planes=), or --mask-column (mask_column=), out"
         raise ConfigError("a loss mask is both named and left behind", path=path, found=options.mask_column, hint=hint)
+    if options.documents is not None:
+        _require_documents_known(path, options)
     if options.one_document and options.tokens_column is None and not chosen.traits.borderless:
         what = f"data of the format {chosen.name!r} say where documents are"
         if not chosen.traits.tokens:
             what = "rows have no tokens before a column is named"
         hint = "Name it: --tokens-column (tokens_column=)" if not chosen.traits.tokens else "Leave --one-document out"
         raise ConfigError(what, path=path, found="one_document", hint=hint)
+
+
+def _require_documents_known(path: str, options: OpenOptions) -> None:
+    if options.documents not in ("rows", "eos"):
+        raise ConfigError("unknown documents", path=path, found=repr(options.documents), expected="'rows' or 'eos'")
+    if options.tokens_column is None:
+        what, hint = "documents is for a column of tokens", "Name the column: --tokens-column (tokens_column=)"
+        raise ConfigError(what, path=path, found=f"documents={options.documents!r}", hint=hint)
+    if options.one_document:
+        what, hint = "one_document and documents contradict each other", "Leave --one-document (one_document=) out"
+        raise ConfigError(what, path=path, found=f"documents={options.documents!r}", hint=hint)
 
 
 def _require_planes_read(chosen: Format, path: str, options: OpenOptions) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._borders import flags_of_starts
 from penstock._columns import column
 from penstock._digest import digest, kept_key
 from penstock._index import as_index, as_indices
@@ -21,7 +22,7 @@ from penstock._resolved import samples_of
 from penstock._tree import brief, html, tree
 from penstock.abc import Format, Source, Store
 from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, Unsupported
-from penstock.formats._marked import no_such_mark
+from penstock.formats._marked import no_such_mark, require_recorded_eos
 from penstock.formats._token_marks import (
     KNOWN,
     PADDING,
@@ -41,7 +42,7 @@ USUAL = ("tokens", "input_ids")
 
 _STEP = 1024
 _SMALL_ROWS = 1 << 14  # read again sooner than a lock and a new file take
-_STARTS_VERSION = "column-starts-2"
+_STARTS_VERSION = "column-starts-3"
 
 
 class IdColumn(Protocol):
@@ -100,6 +101,13 @@ def as_tokens(chosen: Format, store: Store, path: str, options: OpenOptions, row
         rows if options.columns is None else opened(), options, lambda name: opened(options.tokens_column or "", name)
     )
     marked = opened(options.tokens_column, *names) if names else column
+    require_recorded_eos(path, options.eos_id, _manifest_of(rows))
+    if options.documents == "eos":
+        eos_id = _known_eos(rows) if options.eos_id is None else options.eos_id
+        if eos_id is None:
+            what, hint = "the EOS id that ends documents is unknown", "Name it: --eos-id (eos_id=)"
+            raise ConfigError(what, path=path, found="documents='eos'", hint=hint)
+        options = replace(options, one_document=True, eos_id=eos_id)
     # Files of a table may differ in their other columns: nobody looks at these.
     is_table = type(rows) is type(column) and isinstance(rows, _HasIdColumns)
     return ColumnTokens(column if is_table else rows, column, path, options, rows, marked, names)
@@ -152,11 +160,13 @@ class ColumnTokens:
         rows: the source.
         only: the same with this column alone.
         shown: the dataset as errors name it.
-        options: with `tokens_column, tokens_dtype, one_document, eos_id, vocab_size, mask_column`.
+        options: with `tokens_column, tokens_dtype, one_document, documents, eos_id, vocab_size, mask_column`.
         whole: with all columns, to name those that are left behind; None: as `rows`.
         marked: with the columns `names` too; None: as `only`.
         names: columns of padding, and of marks for the loss.
     """
+
+    had_eos_borders = True
 
     def __init__(
         self,
@@ -245,7 +255,7 @@ class ColumnTokens:
     def max_token_id(self) -> int | None:
         """The largest id, found by one pass; None without any, and where the column's dtype is one of token ids."""
         stored = self._column.dtype()
-        largest = -1 if stored.kind == "u" and stored.itemsize <= 4 else int(self._scanned[0][-2])
+        largest = -1 if stored.kind == "u" and stored.itemsize <= 4 else int(self._scanned[0][-3])
         return None if largest < 0 else largest
 
     @property
@@ -260,8 +270,23 @@ class ColumnTokens:
 
     @property
     def doc_starts(self) -> IntArray:
-        """int64[n_docs + 1]: found by one pass over the column, once a host where there are many rows."""
-        return self._row_starts if self.is_row_by_row else self._scanned[1]
+        """int64[n_docs + 1]: found by one pass over the column, once a host where there are many rows.
+
+        Raises:
+            ConfigError: a row contains the EOS id but doesn't end with it, and `documents` isn't given.
+        """
+        if not self.is_row_by_row:
+            return self._scanned[1]
+        if self._looks_for_windows and (row := int(self._scanned[0][-1])) >= 0:
+            raise ConfigError(
+                f"row {row} contains the EOS id but doesn't end with it, so it may be a window that cuts documents",
+                path=_file_of(self._only, row, self._shown),
+                found=f"EOS id {self.eos_id} inside the row",
+                expected="rows that end with it, or don't contain it",
+                hint="Give --documents rows (documents='rows') if each row is a document, --documents eos "
+                "(documents='eos') if documents end at this id, across rows",
+            )
+        return self._row_starts
 
     def __len__(self) -> int:
         return len(self.rows) if self.is_row_by_row else len(self.doc_starts) - 1
@@ -297,6 +322,10 @@ class ColumnTokens:
             windows[row] = self.tokens(start, start + length)
         return windows
 
+    def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
+        """bool[len(starts), length]: whether each token of each window is the first of a document."""
+        return flags_of_starts(self.doc_starts, starts, length)
+
     def runs(self, first: int, stop: int) -> Iterator[tuple[TokenArray, IntArray]]:
         """Rows `[first, stop)`, without a look at those before: (uint[n_tokens], int64[n_rows] lengths).
 
@@ -326,6 +355,7 @@ class ColumnTokens:
             "mask_column": one.mask_column,
         }
         given |= {"vocab_size": one.vocab_size, "one_document": one.one_document or None}
+        given |= {"documents": None if one.one_document else one.documents}
         bare = {"planes": None} if one.planes is None else {}
         return {**self.rows.recipe(), **{name: value for name, value in given.items() if value is not None}, **bare}
 
@@ -355,7 +385,7 @@ class ColumnTokens:
 
     @property
     def _has_padding(self) -> bool:
-        return PADDING in self._names and int(self._scanned[0][-1]) > 0
+        return PADDING in self._names and int(self._scanned[0][-2]) > 0
 
     @property
     def is_marked(self) -> bool:
@@ -364,11 +394,21 @@ class ColumnTokens:
 
     @property
     def _row_starts(self) -> IntArray:
-        return self._scanned[0][:-2]
+        return self._scanned[0][:-3]
+
+    @property
+    def _looks_for_windows(self) -> bool:
+        """Whether rows are documents by default only, so that a row that cuts documents is an error."""
+        return self.is_row_by_row and self._options.documents is None and self.eos_id is not None
 
     @cached_property
     def _scanned(self) -> tuple[IntArray, IntArray]:
-        """int64[n_rows + 3]: where rows begin, tokens in all, the largest id, padding; and where documents begin."""
+        """Facts about rows and documents, from one pass.
+
+        Returns:
+            int64[n_rows + 4]: first token of each row, number of tokens, largest id, padding, first row that contains
+            the EOS id but doesn't end with it (-1: none); and int64[n_docs + 1]: first token of each document.
+        """
         files = getattr(self.rows, "files", None)
         if files is None or len(self.rows) < _SMALL_ROWS:
             return self._scan()
@@ -380,12 +420,14 @@ class ColumnTokens:
 
         key = files_key(self._ids_fingerprint, *files)
         marks = [self._options.mask_column, *self._names]
-        name = f"{_STARTS_VERSION}-{digest(key, str(self._options.vocab_size), marks)}"
+        ended_by = self.eos_id if self._looks_for_windows else None
+        name = f"{_STARTS_VERSION}-{digest(key, str(self._options.vocab_size), marks, ended_by)}"
         rows = DerivedCache().array(f"{name}-rows", "int64", lambda: scan(0))
         return rows, rows if self.is_row_by_row else DerivedCache().array(f"{name}-docs", "int64", lambda: scan(1))
 
     def _scan(self) -> tuple[IntArray, IntArray]:
         lengths, borders = [np.zeros(1, np.int64)], [np.zeros(1, np.int64)]
+        cut_row, rows_before, ended_by = -1, 0, self.eos_id if self._looks_for_windows else None
         at, largest, mark = 0, -1, self._options.eos_id if self._options.one_document else None
         padding = 0
         for one in self._marked_runs(0, len(self.rows), is_scan=True):
@@ -393,12 +435,15 @@ class ColumnTokens:
             lengths.append(one.lengths)
             padding += one.num_padding
             largest = max(largest, int(ids.max()) if len(ids) else -1)
+            if ended_by is not None and cut_row < 0:
+                cut = _first_cut_row(ids, one.lengths, ended_by)
+                cut_row, rows_before = -1 if cut is None else rows_before + cut, rows_before + len(one.lengths)
             if mark is not None:
                 borders.append(np.flatnonzero(ids == mark) + (at + 1))
             at += len(ids)
         if mark is not None and at and not any(map(len, borders[1:])):
             raise no_such_mark(self._shown, mark)
-        rows = np.append(np.cumsum(np.concatenate(lengths)), [largest, padding])
+        rows = np.append(np.cumsum(np.concatenate(lengths)), [largest, padding, cut_row])
         documents = np.concatenate([*borders, [at]])
         documents = documents[np.append(True, np.diff(documents) > 0)]
         rows.flags.writeable = documents.flags.writeable = False
@@ -572,9 +617,22 @@ def stored_dtype(name: str) -> np.dtype[Any]:
     return np.dtype(name)
 
 
+def _first_cut_row(ids: TokenArray, lengths: IntArray, eos_id: int) -> int | None:
+    """The first of some rows that contains an id but doesn't end with it."""
+    ends = np.cumsum(lengths)
+    rows = np.searchsorted(ends, np.flatnonzero(ids == eos_id), side="right")
+    cut = rows[ids[ends[rows] - 1] != eos_id]
+    return int(cut[0]) if len(cut) else None
+
+
 def _known_eos(rows: Any) -> int | None:
+    manifest = _manifest_of(rows)
+    return None if manifest is None else manifest.eos_id
+
+
+def _manifest_of(rows: Any) -> Manifest | None:
     manifest = getattr(rows, "manifest", None)
-    return manifest.eos_id if isinstance(manifest, Manifest) else None
+    return manifest if isinstance(manifest, Manifest) else None
 
 
 def _file_of(rows: Any, row: int, shown: str) -> str:

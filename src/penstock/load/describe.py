@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock._digest import digest
-from penstock._kinds import HasHorizon
+from penstock._kinds import FormerRule, HasFormerRule, HasHorizon, RuleChange
 
 _DIGEST_CHARS = 12
 # An entry of the JSON object is `"key": "digest", `: 8 characters and the digest beside the key, and `, ` and a number
@@ -31,6 +31,7 @@ class Description:
         children: place in the tree → short digest of everything below it that is no named child itself.
         reads: place in the tree → the child's own positions read before `stop`, where that is known.
         ends: place in the tree → the source that it ends in; no part of equality.
+        changes: rules of the stream that version 0.2.0 had otherwise; only with `former=True`.
     """
 
     order: str
@@ -38,6 +39,7 @@ class Description:
     children: Mapping[str, str]
     reads: Mapping[str, int]
     ends: Mapping[str, Any] = field(default_factory=dict[str, Any], compare=False)
+    changes: tuple[RuleChange, ...] = field(default=(), compare=False)
 
 
 @dataclass(slots=True)
@@ -46,6 +48,8 @@ class _Draft:
     children: dict[str, str]
     reads: dict[str, int]
     ends: dict[str, Any]
+    former: bool
+    changes: list[RuleChange]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +62,17 @@ class _Chain:
     branches: dict[str, tuple[Any, int | None]]
 
 
-def describe(data: Any, stop: int) -> Description:
+def describe(data: Any, stop: int, *, former: bool = False) -> Description:
     """Describe a stream or source as far as its positions `[0, stop)` depend on it.
 
     Reads fingerprints, so it may take up to 64 reads of each file the first time.
+
+    Args:
+        data: stream or source.
+        stop: end of the positions.
+        former: describe it as version 0.2.0 did, and list the rules that changed since.
     """
-    draft = _Draft(set(), {}, {}, {})
+    draft = _Draft(set(), {}, {}, {}, former, [])
     # A state of no samples still tells whose state it is.
     chain = _follow(data, "source", max(stop, 1), draft)
     if chain.branches:
@@ -73,7 +82,7 @@ def describe(data: Any, stop: int) -> Description:
         draft.ends[key_of(chain.name)] = chain.end
         draft.reads[key_of(chain.name)] = stop
     versions = "+".join(sorted(draft.versions))
-    return Description(versions, short(chain.parameters), draft.children, draft.reads, draft.ends)
+    return Description(versions, short(chain.parameters), draft.children, draft.reads, draft.ends, tuple(draft.changes))
 
 
 def short(value: Any) -> str:
@@ -102,6 +111,9 @@ def _follow(node: Any, name: str, stop: int | None, draft: _Draft) -> _Chain:
         own, below = _split(node, stop)
         if own is None or not below:
             return _Chain(parameters, name, node, {})
+        if draft.former and (rule := _former_rule(node)) is not None:
+            own = {name: value for name, value in {**own, **rule.parameters}.items() if name not in rule.absent}
+            draft.changes.extend(() if rule.change is None else [rule.change])
         draft.versions.update(_versions(own))
         if own:
             parameters.append(own)
@@ -123,6 +135,10 @@ def _split(node: Any, stop: int | None) -> tuple[Any, dict[str, tuple[Any, int |
         return None, {}
     # Which positions of its children such a node has read is not known: all of each child counts.
     return own if isinstance(own, dict) else {}, {name: (child, None) for name, child in children.items()}
+
+
+def _former_rule(node: Any) -> FormerRule | None:
+    return node.former_rule() if isinstance(node, HasFormerRule) else None
 
 
 def _without(value: Any, recipes: set[str]) -> tuple[Any, int]:

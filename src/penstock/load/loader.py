@@ -301,7 +301,8 @@ class Loader:
 
         Args:
             state: what `state_dict` gave, on any rank, world size, batch size and number of workers.
-            accept: differences to accept: a child's place in the tree, `"recipe"` or `"order"`.
+            accept: differences to accept: a child's place in the tree, `"recipe"`, `"order"`, or a rule that changed
+                after version 0.2.0: `"document-borders"`, `"bos-first"`.
 
         Returns:
             One sentence for each accepted difference: what it leaves out or repeats. They are logged, too.
@@ -311,7 +312,7 @@ class Loader:
         """
         saved = states.decode(state)
         description = describe(self._options.data, saved.consumed)
-        found = states.check(states.compare(saved, description), accept, description)
+        found = states.check(states.differences(saved, self._options.data, description), accept, description)
         account = [states.account(difference, saved.consumed, description.reads, saved.reads) for difference in found]
         for line in account:
             _log.warning("%s", line)

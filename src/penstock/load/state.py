@@ -16,15 +16,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from penstock._kinds import RuleChange
 from penstock.abc import SupportsPlaces
 from penstock.errors import ConfigError, PenstockError, ResumeMismatch
-from penstock.load.describe import Description, key_of
+from penstock.load.describe import Description, describe, key_of
 from penstock.load.history import LIMIT, History, Stretch, step_at
 
 VERSION = 1
 _KEYS = ("order", "consumed", "children", "recipe", "history")
 _NONE = "none"
 _MOST_LISTED = 16
+_RULES = ("document-borders", "bos-first")
+"""Rules that changed after version 0.2.0, as `accept=` names them."""
 _ABOVE = {
     "recipe": "parameters above the sources: seed, mode, weights, lanes, windows, ranges",
     "order": "the arithmetic of positions; by default remote data are shuffled with mode=blocks, local with global",
@@ -64,11 +67,13 @@ class Difference:
         name: a child's place in the tree, or `"order"` or `"recipe"`.
         old: digest in the state, `"none"` where the stream had no such child.
         new: digest of the stream at hand, likewise.
+        change: the rule that changed after version 0.2.0; then `old` and `new` say what it was and is.
     """
 
     name: str
     old: str
     new: str
+    change: RuleChange | None = None
 
 
 def encode(description: Description, consumed: int, history: History, accepted: Iterable[tuple[Any, ...]]) -> Any:
@@ -125,6 +130,28 @@ def compare(state: State, description: Description) -> list[Difference]:
     return [difference for difference in found if difference.old != difference.new]
 
 
+def differences(state: State, data: Any, description: Description) -> list[Difference]:
+    """The differences between a stream and that of a state, which may be one of version 0.2.0.
+
+    A rule that changed since is a difference of its own if it gives other samples of this data, and none if it doesn't.
+
+    Args:
+        state: it.
+        data: the stream at hand.
+        description: of it.
+    """
+    found = compare(state, description)
+    if not found:
+        return []
+    former = describe(data, state.consumed, former=True)
+    differs_too = {one.name for one in compare(state, former)}
+    left = [one for one in found if one.name in differs_too]
+    if len(left) == len(found):
+        return found
+    changes = {change.name: change for change in former.changes if change.changes_samples()}
+    return [*left, *(Difference(one.name, one.old, one.new, one) for one in changes.values())]
+
+
 def check(differences: Iterable[Difference], accept: Iterable[str], description: Description) -> list[Difference]:
     """The differences, all of them accepted.
 
@@ -138,7 +165,7 @@ def check(differences: Iterable[Difference], accept: Iterable[str], description:
         ConfigError: `accept` names what is not there.
     """
     found, names = list(differences), list(accept)
-    known = [*description.children, *(difference.name for difference in found), *_ABOVE]
+    known = [*description.children, *(difference.name for difference in found), *_ABOVE, *_RULES]
     for name in names:
         if not any(_covers(name, place) for place in known):
             raise ConfigError(
@@ -149,6 +176,7 @@ def check(differences: Iterable[Difference], accept: Iterable[str], description:
     refused = [difference for difference in found if not any(_covers(name, difference.name) for name in names)]
     if refused:
         hint = f"Give accept={[one.name for one in refused]} to go on with what is there now"
+        hint += "".join(f". {one.change.keep}" for one in refused if one.change is not None)
         raise mismatch(refused, description, hint)
     return found
 
@@ -157,7 +185,7 @@ def mismatch(differences: Iterable[Difference], description: Description, hint: 
     """The error of differences that are not accepted; it names the first file of the first that has one."""
     named = list(differences)
     return ResumeMismatch(
-        "the state is of another stream; different: " + ", ".join(_title(one.name) for one in named),
+        "the state is of another stream; different: " + ", ".join(_title(one) for one in named),
         path=next(filter(None, (_path_of(description.ends.get(one.name)) for one in named)), None),
         found=", ".join(f"{one.name} {one.new}" for one in named),
         expected=", ".join(f"{one.name} {one.old}" for one in named),
@@ -177,11 +205,13 @@ def account(
         before: the same for the stream that the state is of, where it is known.
     """
     name, old, new = difference.name, difference.old, difference.new
+    if difference.change is not None:
+        return f"{difference.change.text}: samples after the first {consumed} follow the new rule"
     if name in _ABOVE:
         moved = _moves(before or {}, reads)
         return (
-            f"{_title(name)} changed after {consumed} samples ({old} → {new}): from here on samples are assigned to "
-            f"positions anew{moved or ', so some of the running epochs are repeated and some left out'}"
+            f"{_title(difference)} changed after {consumed} samples ({old} → {new}): from here on samples are "
+            f"assigned to positions anew{moved or ', so some of the running epochs are repeated and some left out'}"
         )
     if new == _NONE:
         return f"{name} ({old}) was read in the first {consumed} samples and is gone: the rest of it is left out"
@@ -218,8 +248,9 @@ def _path_of(source: Any) -> str | None:
     return extents[0].path if extents else None
 
 
-def _title(name: str) -> str:
-    return f"{name} ({_ABOVE[name]})" if name in _ABOVE else name
+def _title(difference: Difference) -> str:
+    about = _ABOVE.get(difference.name) if difference.change is None else difference.change.text
+    return difference.name if about is None else f"{difference.name} ({about})"
 
 
 def _covers(name: str, place: str) -> bool:

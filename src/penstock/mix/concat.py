@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, pairwise
 from typing import Any, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._borders import document_flags, had_eos_borders
 from penstock._columns import groups, scatter
 from penstock._digest import digest, kept_key
 from penstock._hidden import NO_RUNS, Hidden, join_hidden, stored_tokens
@@ -20,7 +21,7 @@ from penstock._places import extents_of_tokens, keys_of, place_of, token_extents
 from penstock._planes import Plane, planes_of
 from penstock._resolved import excluded_of, prefetch_of, prefetch_parts, samples_of
 from penstock._tree import brief, html, line, tree
-from penstock.abc import Source, SupportsDocumentFlags, SupportsKeys, TokenSource
+from penstock.abc import Source, SupportsKeys, TokenSource
 from penstock.errors import ConfigError, NotFound
 from penstock.mix._branches import Widths, common, widened
 from penstock.order.borders import Blocks, blocks_of, joined
@@ -240,9 +241,7 @@ class ConcatTokens:
         self._doc_starts: IntArray | None = None
         self._fingerprint: str | None = None
         # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
-        flags = all(isinstance(source, SupportsDocumentFlags) for source in sources)
         extents = all(extents_of_tokens(source) is not None for source in sources)
-        self.gather_starts = self._gather_starts if flags else None
         self.token_extent = self._token_extent if extents else None
         masked = any(getattr(source, "stored_tokens", None) for source in sources)
         self.stored_tokens = self._stored_tokens if masked else None
@@ -310,6 +309,11 @@ class ConcatTokens:
         ids = {source.eos_id for source in self.sources}
         return ids.pop() if len(ids) == 1 else None
 
+    @property
+    def had_eos_borders(self) -> bool:
+        """See `penstock._borders.had_eos_borders`."""
+        return any(map(had_eos_borders, self.sources))
+
     @cached_property
     def tokenizer_digest(self) -> str | None:
         """The sources' tokenizer; None where they differ or one does not know."""
@@ -346,6 +350,11 @@ class ConcatTokens:
             out = np.empty((len(starts), length), dtype=self.dtype)
         return self.gather_by(lambda child: self.sources[child].gather, starts, out)
 
+    def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
+        """bool[len(starts), length]: whether each token of each window is the first of a document."""
+        flags = np.empty((len(starts), length), np.bool_)
+        return self.gather_by(lambda child: partial(document_flags, self.sources[child]), starts, flags)
+
     def place_of(self, index: int, /) -> Place:
         """What the document's own source knows of it."""
         return self._rows.place_of(index)
@@ -381,13 +390,6 @@ class ConcatTokens:
             for first in range(0, len(source), _RUN_DOCS):
                 yield source.doc_starts[first : min(len(source), first + _RUN_DOCS)] + begin
         yield self._token_starts[-1:]
-
-    def _gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
-        """bool[len(starts), length]: whether each token of each window is the first of a document."""
-        flags: Any = self.sources  # all of them have it: see __init__
-        return self.gather_by(
-            lambda child: flags[child].gather_starts, starts, np.empty((len(starts), length), np.bool_)
-        )
 
     @cached_property
     def _as_stored(self) -> tuple[ConcatTokens, Hidden]:

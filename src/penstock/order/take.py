@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, cast, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._borders import borders_of
+from penstock._borders import borders_of, document_flags, had_eos_borders
 from penstock._digest import digest
 from penstock._hidden import NO_RUNS, Hidden, stored_tokens
 from penstock._index import as_index, as_indices
@@ -20,7 +20,7 @@ from penstock._places import extents_of_tokens, keys_of, place_of, token_extents
 from penstock._planes import Plane, planes_of
 from penstock._resolved import excluded_of, prefetch_of, samples_of
 from penstock._tree import brief, html, line, tree
-from penstock.abc import Source, SupportsDocumentFlags, SupportsKeys, TokenSource
+from penstock.abc import Source, SupportsKeys, TokenSource
 from penstock.errors import ConfigError, NotFound
 from penstock.order.borders import Blocks, EvenBlocks, StoredBlocks, blocks_of
 from penstock.order.permutation import size_of
@@ -180,7 +180,6 @@ class TakenTokens:
         self._rows = rows
         self._range: tuple[int, int] | None = None
         # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
-        self.gather_starts = self._gather_starts if isinstance(source, SupportsDocumentFlags) else None
         self.token_extent = None if extents_of_tokens(source) is None else self._token_extent
         self.stored_tokens = self._stored_tokens if getattr(source, "stored_tokens", None) else None
 
@@ -238,6 +237,11 @@ class TakenTokens:
         return self.source.eos_id
 
     @property
+    def had_eos_borders(self) -> bool:
+        """See `penstock._borders.had_eos_borders`."""
+        return had_eos_borders(self.source)
+
+    @property
     def tokenizer_digest(self) -> str | None:
         """As the source's."""
         return getattr(self.source, "tokenizer_digest", None)
@@ -268,6 +272,10 @@ class TakenTokens:
         """uint[len(starts), length]: one window a row; into `out` where given."""
         return self.source.gather(self._shifted(starts, length), length, out)
 
+    def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
+        """bool[len(starts), length]: whether each token of each window is the first of a document."""
+        return document_flags(self.source, self._shifted(starts, length), length)
+
     def place_of(self, index: int, /) -> Place:
         """What the source knows of the document."""
         return self._rows.place_of(index)
@@ -292,11 +300,6 @@ class TakenTokens:
     def first_token(self) -> int:
         """Place of the first one in the source."""
         return self._tokens_taken()[0]
-
-    def _gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
-        """bool[len(starts), length]: whether each token of each window is the first of a document."""
-        source = cast(SupportsDocumentFlags, self.source)
-        return source.gather_starts(self._shifted(starts, length), length)
 
     @cached_property
     def _as_stored(self) -> tuple[TakenTokens, Hidden]:

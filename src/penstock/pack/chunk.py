@@ -13,11 +13,11 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._borders import borders_around
+from penstock._borders import borders_around, document_flags, ends_at, had_eos_borders
 from penstock._digest import digest
 from penstock._hidden import stored_tokens, without_loss
 from penstock._index import as_index, as_indices
-from penstock._kinds import require_tokens
+from penstock._kinds import FormerRule, RuleChange, require_tokens
 from penstock._places import token_extents
 from penstock._planes import Plane, add_planes, has_input_planes, of_inputs, plane_fields, planes_of
 from penstock._recycled import Recycled
@@ -40,7 +40,6 @@ from penstock.types import Batch, Field, IntArray, Place, Sample, Schema, TokenA
 VERSION = "chunk-1"
 
 Labels: TypeAlias = Literal["shift", "start-zero"]
-FlagReader: TypeAlias = Callable[[IntArray, int], BoolArray]
 FlaggedGather: TypeAlias = Callable[[IntArray, int, TokenArray | None], tuple[TokenArray, BoolArray]]
 
 
@@ -53,7 +52,8 @@ class Chunk:
     cu_seqlens and max_seqlen. With `labels="start-zero"` targets are the window's own tokens and inputs are the
     tokens before them, 0 where a document or the window begins; it also holds is_seq_start.
 
-    Document starts come from the source where it knows them; else a token after `eos_id` is one.
+    Document starts come from the source's index. With `eos_id` they come from the tokens instead: a token after that id
+    starts a document, whatever the index says. Sources without an index use the id that they were opened with.
 
     With `fields` only those are made, and cost only what they need: `tokens`, `inputs` and `targets` of
     `labels="shift"` are views of one block, so copy what you write to, and they need no document starts.
@@ -62,7 +62,7 @@ class Chunk:
         length: tokens of a window.
         overlap: tokens that a window shares with the one before; 1 is Modalities' `reuse_last_target=True`.
         labels: None, `"shift"` or `"start-zero"`.
-        eos_id: the id that ends a document; by default the source's own.
+        eos_id: cut at this id instead of at the source's documents.
         fields: names of the columns to make, in their order in a sample; all that the labels have by default.
 
     Raises:
@@ -132,7 +132,7 @@ class Windows:
         self._len = (total - self._read_tokens) // self._stride + 1
         needs = packing.labels == "start-zero" and has_input_planes(source)
         self._needs_starts = packing.labels is not None and (needs or needs_starts(packing.names, packing.labels))
-        self._eos_id = _eos_id(source, packing.eos_id) if self._needs_starts else None
+        self._eos_id = _checked_eos(source, packing.eos_id) if self._needs_starts else None
 
     @property
     def schema(self) -> Schema:
@@ -156,7 +156,14 @@ class Windows:
             p = self.packing
             asked = () if p.fields is None else (sorted(p.fields),)
             self._fingerprint = digest(
-                VERSION, p.length, p.overlap, p.labels, self._eos_id, *asked, self.source.fingerprint
+                VERSION,
+                p.length,
+                p.overlap,
+                p.labels,
+                self._eos_id,
+                *asked,
+                *self._borders.values(),
+                self.source.fingerprint,
             )
         return self._fingerprint
 
@@ -194,6 +201,37 @@ class Windows:
         """`(document, start, stop)` for each document in the window: the range of its own tokens held there."""
         return documents_between(self.source, *self._range(index))
 
+    def former_rule(self) -> FormerRule | None:
+        """See `penstock._kinds.HasFormerRule`."""
+        if not self._needs_starts:
+            return None
+        was_by_eos = had_eos_borders(self.source)
+        if self._eos_id is None and was_by_eos:
+            eos_id = self.source.eos_id
+            keep = f"To keep the former rule: Chunk(eos_id={eos_id})"
+            return FormerRule({}, ("borders",), self._change("each EOS id", "the index", keep, eos_id))
+        if self._eos_id is not None and not was_by_eos:
+            keep = "To keep the former rule, leave eos_id= of Chunk out and accept 'recipe'"
+            change = self._change("the index", f"each id {self._eos_id}", keep, self._eos_id)
+            return FormerRule({}, ("borders",), change)
+        if self._eos_id is not None and self._eos_id == self.source.eos_id:
+            return FormerRule({"eos_id": None}, (), None)
+        return None
+
+    def _change(self, old: str, new: str, keep: str, eos_id: int | None) -> RuleChange:
+        source = stored_tokens(self.source)[0]
+        text = f"labels take document borders from {new}, and version 0.2.0 took them from {old}"
+        return RuleChange(
+            "document-borders", text, old, new, keep, lambda: eos_id is not None and not ends_at(source, eos_id)
+        )
+
+    @property
+    def _borders(self) -> dict[str, str]:
+        """What recipes and fingerprints say of document borders that version 0.2.0 found by another rule."""
+        if not self._needs_starts or had_eos_borders(self.source) == (self._eos_id is not None):
+            return {}
+        return {"borders": "index" if self._eos_id is None else "eos"}
+
     def children(self) -> Mapping[str, Source[Any]]:
         """The token source, under the name `source`."""
         return {"source": self.source}
@@ -209,6 +247,7 @@ class Windows:
             "labels": p.labels,
             "eos_id": p.eos_id,
             **({} if p.fields is None else {"fields": list(p.fields)}),
+            **self._borders,
             "source": self.source.recipe(),
         }
 
@@ -236,7 +275,8 @@ class Windows:
         source, hidden = stored_tokens(self.source)  # borders are those of all documents
         begins: BoolArray | None = None
         # For token sources whose tokens carry their start flags: windows and flags come for one read.
-        flagged: FlaggedGather | None = getattr(source, "gather_flagged", None) if self._needs_starts else None
+        by_index = self._needs_starts and self._eos_id is None
+        flagged: FlaggedGather | None = getattr(source, "gather_flagged", None) if by_index else None
         if flagged is not None:
             blocks, begins = flagged(starts, self._read_tokens, out)
         else:
@@ -266,25 +306,13 @@ class Windows:
         self, source: TokenSource, starts: IntArray, blocks: TokenArray, exact: IntArray | None
     ) -> BoolArray:
         """bool as `blocks`: first tokens of documents; the first column is exact only with `exact`."""
-        flags = flag_reader(source)
-        if flags is not None:
-            return flags(starts, blocks.shape[1])
         eos_id = self._eos_id
         if eos_id is None:
-            raise ConfigError(NO_STARTS, hint=NO_STARTS_HINT)
+            return document_flags(source, starts, blocks.shape[1])
         if exact is None:
             return starts_after(blocks, eos_id)
         before = source.gather(np.maximum(starts - 1, 0), 1)[:, 0]
         return starts_after(blocks, eos_id, (before == eos_id) | (starts == 0))
-
-
-NO_STARTS = "labels need to know where documents start, and this source does not say"
-NO_STARTS_HINT = "Pass eos_id=, the id of the token that ends every document"
-
-
-def flag_reader(source: TokenSource) -> FlagReader | None:
-    """The source's own `gather_starts`, or None where it has none."""
-    return getattr(source, "gather_starts", None)  # asked for each batch, where isinstance is slow
 
 
 def documents_between(source: TokenSource, start: int, stop: int) -> tuple[tuple[int, int, int], ...]:
@@ -300,14 +328,9 @@ def documents_between(source: TokenSource, start: int, stop: int) -> tuple[tuple
     )
 
 
-def _eos_id(source: TokenSource, asked: int | None) -> int | None:
-    if flag_reader(source) is not None:
-        return None
-    eos_id = source.eos_id if asked is None else asked
-    if eos_id is None:
-        raise ConfigError(NO_STARTS, hint=NO_STARTS_HINT)
+def _checked_eos(source: TokenSource, eos_id: int | None) -> int | None:
     largest = int(np.iinfo(source.dtype).max)
-    if not 0 <= eos_id <= largest:
+    if eos_id is not None and not 0 <= eos_id <= largest:
         raise ConfigError("eos_id is no id of these tokens", found=eos_id, expected=f"0 to {largest}")
     return eos_id
 

@@ -88,6 +88,7 @@ _OPEN = {
     "split_config": TEXT, "follow_links": FLAG, "excludes": {"anyOf": [TEXT, {"const": False}]},
     "mask_tokens": MAYBE_INT,
     "tokens_column": TEXT, "tokens_dtype": TEXT, "mask_column": TEXT, "one_document": FLAG,
+    "documents": {"enum": ["rows", "eos"]},
     "planes": MAYBE_TEXT, "decode": {"enum": ["uint8", "uint8-0.2"]},
 }  # fmt: skip
 
@@ -377,7 +378,8 @@ KINDS: dict[str, Kind] = {
     ),
     "chunk": Kind(
         _windows(Chunk, "length", "overlap", "labels", "eos_id", "fields"), {"length": COUNT, **_SOURCE},
-        {"overlap": INDEX, "labels": _LABELS, "eos_id": MAYBE_INT, "fields": _FIELDS}, _VERSION,
+        {"overlap": INDEX, "labels": _LABELS, "eos_id": MAYBE_INT, "fields": _FIELDS},
+        {**_VERSION, "borders": {"enum": ["index", "eos"]}},
     ),
     "whole": Kind(
         _windows(Whole, "length", "pad_id", "labels"), {"length": COUNT, **_SOURCE},

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock._borders import flags_of_starts
 from penstock.errors import Unsupported
 from penstock.formats import _modes
 from penstock.formats._manifest import data_fingerprint
-from penstock.formats.tokens.common import TokenFile, flags_of_starts
+from penstock.formats.tokens.common import TokenFile
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
 from penstock.testing import CountingStore

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from penstock._borders import borders_at, borders_of
+from penstock._borders import borders_at, borders_of, checked_starts
 from penstock._columns import column
 from penstock._index import as_index, as_indices
 from penstock._secrets import logger, redact
@@ -169,21 +169,6 @@ def _map_run(store: Any, path: str, start_bytes: int, stop_bytes: int, stored: n
     return _Mapped(whole[start_bytes:stop_bytes].view(stored))
 
 
-def checked_starts(starts: IntArray, length: int, num_tokens: int) -> IntArray:
-    """int64[k]: first tokens of windows of `length`; raises `IndexError` where one is not inside the run."""
-    starts = np.asarray(starts)
-    if starts.ndim != 1 or (starts.dtype.kind not in "iu" and starts.size):
-        raise TypeError(f"starts are int64[k], not {starts.dtype} of shape {starts.shape}")
-    if length < 0:
-        raise ValueError(f"a window of {length} tokens")
-    if starts.size:
-        low, high = int(starts.min()), int(starts.max())
-        if low < 0 or high > num_tokens - length:
-            start = low if low < 0 else high
-            raise IndexError(f"tokens [{start}, {start + length}) are not all in [0, {num_tokens})")
-    return starts.astype(np.int64, copy=False)
-
-
 # --- documents ---------------------------------------------------------------------------------------------------
 
 
@@ -216,28 +201,6 @@ def document_runs(
         run = np.asarray(doc_starts[first : stop + 1], np.int64)
         yield source.tokens(int(run[0]), int(run[-1])), np.diff(run)
         first = stop
-
-
-def flags_of_starts(doc_starts: IntArray, starts: IntArray, length: int) -> NDArray[np.bool_]:
-    """bool[len(starts), length]: whether each token of each window is the first of a document.
-
-    Args:
-        doc_starts: int64[n_docs + 1]; the last entry is the number of tokens.
-        starts: int64[k]: first token of each window.
-        length: tokens of a window.
-
-    Raises:
-        IndexError: a window is not inside the run.
-    """
-    starts = checked_starts(starts, length, int(doc_starts[-1]))
-    flags = np.zeros((len(starts), length), np.bool_)
-    first = np.searchsorted(doc_starts, starts)
-    counts = np.searchsorted(doc_starts, starts + length) - first
-    row = np.repeat(np.arange(len(starts)), counts)
-    before = np.cumsum(counts) - counts
-    places = doc_starts[np.arange(len(row)) + (first - before)[row]]
-    flags[row, places - starts[row]] = True
-    return flags
 
 
 # --- side files --------------------------------------------------------------------------------------------------

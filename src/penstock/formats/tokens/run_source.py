@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._borders import flags_of_starts
 from penstock._secrets import logger
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store
@@ -19,7 +20,6 @@ from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats.tokens.common import (
     document,
     document_batch,
-    flags_of_starts,
     recipe_of,
     require_eos,
     token_schema,

@@ -166,11 +166,11 @@ def test_what_the_folder_says_of_all(tmp_path: Path) -> None:
     folder = write_token_files(tmp_path / "out", FILES, options=options)
     source: Any = ps.open(folder)
     assert (source.eos_id, source.tokenizer_digest, source.manifest.num_tokens) == (EOS, "d", 14)
-    assert ps.open(folder, eos_id=5).recipe() == {
+    assert ps.open(folder, eos_id=EOS).recipe() == {
         "kind": "open",
         "format": "token-files",
         "path": str(folder),
-        "eos_id": 5,
+        "eos_id": EOS,
     }
     (folder / ".penstock").unlink()
     bare: Any = ps.open(folder)

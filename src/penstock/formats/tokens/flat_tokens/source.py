@@ -9,6 +9,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from penstock._borders import checked_starts
 from penstock._buffers import byte_view
 from penstock._columns import column
 from penstock._index import as_index, as_indices
@@ -19,7 +20,6 @@ from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats._problems import Problem
 from penstock.formats._proof import Proof
 from penstock.formats.tokens.common import (
-    checked_starts,
     document_batch,
     eos_of,
     recipe_of,

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._borders import checked_starts, document_flags
 from penstock._columns import scatter
 from penstock._index import as_index, as_indices
 from penstock._places import place_of, token_extents
@@ -19,9 +20,9 @@ from penstock._secrets import redact
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store, TokenSource
 from penstock.errors import Corrupt, NotFound
+from penstock.formats._marked import require_recorded_eos
 from penstock.formats._proof import AnyProof
 from penstock.formats.tokens.common import (
-    checked_starts,
     document,
     document_batch,
     mode_of_store,
@@ -42,9 +43,6 @@ from penstock.types import Batch, Extent, IntArray, Manifest, OpenOptions, Place
 
 _STARTS_VERSION = "token-files-starts-1"
 _SMALL_DOCUMENTS = 1 << 13  # put together in less time than a lock and a new file take
-_FLAGGED = ("megatron", "flat-tokens")
-"""Formats that know the first tokens of documents without an EOS id."""
-
 Read = Callable[[TokenSource, IntArray, int], tuple[NDArray[Any], ...]]
 """Windows of one file: source, first tokens, length → arrays of one row each."""
 
@@ -106,8 +104,6 @@ class TokenFilesSource:
             follow_links=options.follow_links,
         )
         self.files = OpenFiles(store, listed, each)
-        # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
-        self.gather_starts = self._gather_starts if listed.format in _FLAGGED else None
         if listed.format == "flat-tokens":
             self.gather_flagged = self._gather_flagged
         if options.vocab_size is not None and (index is None or self.max_token_id is not None):
@@ -129,6 +125,11 @@ class TokenFilesSource:
     @cached_property
     def _starts(self) -> IntArray:
         return _running(self.listed.documents)
+
+    @property
+    def had_eos_borders(self) -> bool:
+        """See `penstock._borders.had_eos_borders`."""
+        return self.listed.format not in ("megatron", "flat-tokens")
 
     @property
     def _path(self) -> str:
@@ -274,6 +275,13 @@ class TokenFilesSource:
         self._gather(lambda source, starts, length: (source.gather(starts, length),), starts, (rows,))
         return rows
 
+    def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
+        """bool[len(starts), length]: whether each token of each window is the first of a document."""
+        starts = checked_starts(starts, length, self.num_tokens)
+        flags = np.empty((len(starts), length), np.bool_)
+        self._gather(_read_flags, starts, (flags,))
+        return flags
+
     def place_of(self, index: int, /) -> Place:
         """What the document's own file knows of it."""
         file, within = self._file_of(as_index(index, len(self)))
@@ -315,6 +323,8 @@ class TokenFilesSource:
         return self.files.get(number, self._require_alike)
 
     def _require_alike(self, number: int, source: TokenSource) -> None:
+        if self.manifest is None and self._options.eos_id is not None:
+            require_recorded_eos(self.listed.path(number), self._options.eos_id, getattr(source, "manifest", None))
         if number:
             first, path = os.path.basename(self.listed.path(0)), self.listed.path(number)
             require_alike("token widths", source.dtype, path, self.dtype, first)
@@ -371,13 +381,6 @@ class TokenFilesSource:
                     out[row, filled : filled + high - low] = found[0]
                 filled += high - low
 
-    def _gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
-        """bool[len(starts), length]: whether each token of each window is the first of a document."""
-        starts = checked_starts(starts, length, self.num_tokens)
-        flags = np.empty((len(starts), length), np.bool_)
-        self._gather(lambda source, starts, length: (_flags(source)(starts, length),), starts, (flags,))
-        return flags
-
     def _gather_flagged(
         self, starts: IntArray, length: int, out: TokenArray | None = None
     ) -> tuple[TokenArray, NDArray[np.bool_]]:
@@ -416,8 +419,8 @@ def _read_flagged(source: Any, starts: IntArray, length: int) -> tuple[NDArray[A
     return source.gather_flagged(starts, length)
 
 
-def _flags(source: Any) -> Callable[[IntArray, int], NDArray[np.bool_]]:
-    return source.gather_starts
+def _read_flags(source: TokenSource, starts: IntArray, length: int) -> tuple[NDArray[Any], ...]:
+    return (document_flags(source, starts, length),)
 
 
 def _tokenizer_of(source: object) -> str | None:

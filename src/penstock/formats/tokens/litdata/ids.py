@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from penstock._borders import checked_starts
 from penstock.abc import Store
 from penstock.errors import Unsupported
-from penstock.formats.tokens.common import checked_starts
 from penstock.formats.tokens.ids import FileIds, ids_dtype
 from penstock.formats.tokens.litdata.chunks import read_items, read_offsets
 from penstock.formats.tokens.litdata.index import Chunk, Index, damaged

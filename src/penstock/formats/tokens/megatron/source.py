@@ -10,6 +10,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from penstock._borders import flags_of_starts
 from penstock._columns import column
 from penstock._index import as_index, as_indices
 from penstock._tree import brief, html, line, tree
@@ -21,7 +22,6 @@ from penstock.formats._proof import Proof, known_manifest
 from penstock.formats.tokens.common import (
     document_batch,
     eos_of,
-    flags_of_starts,
     mode_of_store,
     recipe_of,
     require_eos,

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from penstock._borders import checked_starts
 from penstock.abc import Store
-from penstock.formats.tokens.common import checked_starts
 from penstock.formats.tokens.ids import FileIds
 from penstock.formats.tokens.megatron.layout import Kind, bin_path
 from penstock.types import Extent, IntArray, ReadMode, TokenArray

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
+from penstock._borders import checked_starts, flags_between, flags_of_starts
 from penstock._secrets import logger
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store
@@ -98,6 +100,7 @@ class PbinSource:
     def __reduce__(self) -> tuple[object, ...]:
         return (open_pbin, (self._store, self._path, self._options))
 
+    had_eos_borders = True
     schema = token_schema
     preferred_mode = mode_of_store
 
@@ -249,6 +252,31 @@ class PbinSource:
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
         """uint[len(starts), length]: one window a row; into `out` where given."""
         return self._file.gather(starts, length, out)
+
+    def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
+        """bool[len(starts), length]: whether each token of each window is the first of a document, by the index."""
+        if self._doc_starts.held() is None and self._table is not None:
+            starts = checked_starts(starts, length, self.num_tokens)
+            borders = self._borders_in(self._table, starts, length)
+            if borders is not None:
+                return flags_between(borders, starts, length)
+        return flags_of_starts(self.doc_starts, starts, length)
+
+    def _borders_in(self, table: Starts, starts: IntArray, length: int) -> IntArray | None:
+        """int64[k]: the borders of the pieces that hold these windows; None if all of the index is needed."""
+        begins = table.tokens[:-1]
+        if len(begins) <= _KEPT_PIECES:  # the whole index is read as fast
+            return None
+        first = np.maximum(np.searchsorted(begins, starts, side="right") - 1, 0)
+        stop = np.maximum(np.searchsorted(begins, starts + length, side="left"), first + 1)
+        if int((stop - first).max(initial=0)) > _MOST_PIECES:
+            return None
+        pieces = {piece for low, high in zip(first.tolist(), stop.tolist(), strict=True) for piece in range(low, high)}
+        found = self._sparse(sorted(pieces))
+        # Each piece ends with the border that the next one begins with: that one twice is as good as once.
+        if found is None or len(found) == 1:
+            return None if found is None else found[0]
+        return np.concatenate([np.empty(0, np.int64), *found])
 
     def place_of(self, index: int, /) -> Place:
         """File range of document `index`."""
