@@ -75,7 +75,7 @@ def test_unknown_schemes_and_options() -> None:
 
 def test_without_fsspec(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    with pytest.raises(MissingExtra, match=r"penstock\[fsspec\]"):
+    with pytest.raises(MissingExtra, match=r"pip install fsspec"):
         resolve("memory://a")
 
 

@@ -254,7 +254,7 @@ def mount(
     try:
         fuse = require("mfusepy", extra="mount")
     except OSError as error:
-        hint = "Install it: `apt install libfuse2`, `dnf install fuse-libs`; or use `penstock view`"
+        hint = "Install it: `apt install fuse3`, `dnf install fuse-libs`; or use `penstock view`"
         raise NotFound("FUSE is not installed in this system", found=str(error), hint=hint) from None
     if not os.path.exists("/dev/fuse"):
         raise NotFound("this system has no FUSE", path="/dev/fuse", hint="In a container, pass the device in")
