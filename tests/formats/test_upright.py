@@ -118,7 +118,8 @@ def test_media_metadata_have_the_size_of_the_pixels(tmp_path: Path, format: str)
 def test_prepare_media_counts_images_that_decoders_treat_differently(tmp_path: Path) -> None:
     alpha = _file(Image.fromarray(COLOUR).convert("RGBA"), "PNG")
     plain = _file(Image.fromarray(COLOUR), "PNG")
-    files = [WIDE["png"], alpha, alpha, plain, *(TURNED[f"PNG-{number}"][1] for number in range(1, 9))]
+    palette = _file(Image.fromarray(COLOUR).convert("P"), "PNG", transparency=0)
+    files = [WIDE["png"], alpha, palette, plain, *(TURNED[f"PNG-{number}"][1] for number in range(1, 9))]
     files += [TURNED["JPEG-3"][1]]
     with ps.create(tmp_path / "tars", format="webdataset") as writer:
         for number, data in enumerate(files):

@@ -67,6 +67,8 @@ def verify(
         found = verify(path, depth="full", format=format, workers=workers, executor=executor, **options)
         given = _asked("full", options)
         where = path.path if isinstance(path, Place) else path
+        if not isinstance(where, str | os.PathLike):
+            return found  # token files, of which nothing is decoded
         decoded = decoding_findings(
             where, format=format, layout=given.layout, eos_id=given.eos_id, trust=given.trust,
             follow_links=given.follow_links, split=given.split,

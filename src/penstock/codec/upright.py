@@ -88,7 +88,8 @@ def pixel_traits(media: MediaBytes, metadata: ImageMetadata) -> list[str]:
         found.append(SIXTEEN_BITS)
     if _exif_orientation(head) > 1:
         found.append(TURNED)
-    if metadata.mode in _ALPHA_MODES:
+    is_transparent = head.startswith(b"\x89PNG") and b"tRNS" in head.partition(b"IDAT")[0]
+    if metadata.mode in _ALPHA_MODES or is_transparent:
         found.append(ALPHA)
     return found
 
