@@ -21,6 +21,16 @@ _DIGEST_CHARS = 12
 _KEY_CHARS = 64 - 8 - _DIGEST_CHARS - 2 - 14
 
 
+_PIXELS = RuleChange(
+    name="pixels",
+    text='decode="uint8" now scales 16-bit images and applies EXIF orientation',
+    old="16-bit values clipped, EXIF ignored",
+    new="16-bit values scaled, EXIF applied",
+    keep='decode="uint8-0.2" keeps the former pixels',
+    changes_samples=lambda: True,  # only decoding all images would tell
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Description:
     """What the positions `[0, stop)` of a stream depend on.
@@ -78,7 +88,7 @@ def describe(data: Any, stop: int, *, former: bool = False) -> Description:
     if chain.branches:
         _add_branches(chain, "", draft)
     else:
-        draft.children[key_of(chain.name)] = short([[], chain.end.fingerprint])
+        draft.children[key_of(chain.name)] = short([[], _identity(chain.end, draft)])
         draft.ends[key_of(chain.name)] = chain.end
         draft.reads[key_of(chain.name)] = stop
     versions = "+".join(sorted(draft.versions))
@@ -101,7 +111,7 @@ def _add_branches(chain: _Chain, prefix: str, draft: _Draft) -> None:
             draft.children[key] = short(below.parameters)
             _add_branches(below, f"{place}/", draft)
         else:
-            draft.children[key] = short([below.parameters, below.end.fingerprint])
+            draft.children[key] = short([below.parameters, _identity(below.end, draft)])
             draft.ends[key] = below.end
 
 
@@ -135,6 +145,23 @@ def _split(node: Any, stop: int | None) -> tuple[Any, dict[str, tuple[Any, int |
         return None, {}
     # Which positions of its children such a node has read is not known: all of each child counts.
     return own if isinstance(own, dict) else {}, {name: (child, None) for name, child in children.items()}
+
+
+def _identity(source: Any, draft: _Draft) -> str:
+    """What a state knows a source by: its fingerprint, and the rule of its pixels if it decodes images to arrays."""
+    if not _decodes_upright(source.recipe()):
+        return source.fingerprint
+    if draft.former:
+        draft.changes.append(_PIXELS)
+        return source.fingerprint
+    return digest("upright pixels", source.fingerprint)
+
+
+def _decodes_upright(recipe: Any) -> bool:
+    """Whether a recipe opens a dataset with `decode="uint8"`."""
+    if isinstance(recipe, Mapping):
+        return recipe.get("decode") == "uint8" or any(map(_decodes_upright, recipe.values()))
+    return isinstance(recipe, (list, tuple)) and any(map(_decodes_upright, recipe))
 
 
 def _former_rule(node: Any) -> FormerRule | None:

@@ -302,7 +302,7 @@ class Loader:
         Args:
             state: what `state_dict` gave, on any rank, world size, batch size and number of workers.
             accept: differences to accept: a child's place in the tree, `"recipe"`, `"order"`, or a rule that changed
-                after version 0.2.0: `"document-borders"`, `"bos-first"`.
+                after version 0.2.0: `"document-borders"`, `"bos-first"`, `"pixels"`.
 
         Returns:
             One sentence for each accepted difference: what it leaves out or repeats. They are logged, too.

@@ -26,7 +26,7 @@ VERSION = 1
 _KEYS = ("order", "consumed", "children", "recipe", "history")
 _NONE = "none"
 _MOST_LISTED = 16
-_RULES = ("document-borders", "bos-first")
+_RULES = ("document-borders", "bos-first", "pixels")
 """Rules that changed after version 0.2.0, as `accept=` names them."""
 _ABOVE = {
     "recipe": "parameters above the sources: seed, mode, weights, lanes, windows, ranges",
