@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, UnsafeData, Unsupported
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated, UnsafeData, Unsupported
 from penstock.testing import SourceLaws, TokenSourceLaws
 from penstock.types import Sample
 
@@ -171,7 +171,12 @@ BROKEN: dict[str, tuple[str, Callable[[Path], None], type[PenstockError], str]] 
     "another codec": ("tokens", array("data", codecs=[{"name": "zfp"}]), Unsupported, "zfp"),
     "a fill value": ("tokens", array("data", fill_value="NaN"), Corrupt, "fill value"),
     "no metadata": ("tokens", written("input_ids/data/zarr.json", b"[]"), Corrupt, "metadata"),
-    "no offsets": ("tokens", lambda path: (path / "input_ids/offsets/c/0").unlink(), Corrupt, "number of rows"),
+    "no offsets": (
+        "tokens",
+        lambda path: (path / "input_ids/offsets/c/0").unlink(),
+        Truncated,
+        "a chunk file is missing",
+    ),
     "no array": ("tokens", lambda path: (path / "input_ids/data/zarr.json").unlink(), NotFound, "no such file"),
     "a cut shard": ("tokens", written("input_ids/data/c/0", b"x" * 100), PenstockError, "shorter than its index"),
     "shapes of other rows": (
@@ -194,14 +199,18 @@ def test_damage_and_unknown_versions_are_named(tmp_path: Path, kind: str) -> Non
     assert {one.severity for one in findings} == {"error"}
 
 
-def test_values_that_are_not_there_are_zeros_and_a_warning(tmp_path: Path) -> None:
-    """As levanter reads them: it writes no file of zeros alone, and nothing else tells."""
+def test_missing_ids_are_an_error_and_other_missing_values_zeros_with_a_warning(tmp_path: Path) -> None:
+    """Levanter writes no file of zeros alone, such as of a mask."""
     path = copied("tokens", tmp_path)
-    (path / "input_ids/data/c/0").unlink()
-    assert ps.open(path)[2]["input_ids"].tolist() == [0] * 20
+    (path / "assistant_masks/data/c/0").unlink()
+    assert not ps.open(path)[2]["assistant_masks"].any()
     (finding,) = ps.verify(path)
     assert (finding.code, finding.severity) == ("levanter.absent", "warning")
-    assert finding.path.endswith("input_ids/data/c/0")
+    assert finding.path.endswith("assistant_masks/data/c/0")
+    (path / "input_ids/data/c/0").unlink()
+    with pytest.raises(Truncated, match="input_ids/data/c/0: a chunk file is missing"):
+        _ = ps.open(path)[2]
+    assert {(one.code, one.severity) for one in ps.verify(path)} >= {("levanter.damaged", "error")}
 
 
 def test_fields_that_can_not_be_read_are_left_out(tmp_path: Path) -> None:

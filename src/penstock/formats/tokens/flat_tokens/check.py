@@ -95,8 +95,9 @@ def _check_group(store: Store, group: Group, options: OpenOptions, depth: Depth)
 def _open_arrays(store: Store, group: Group) -> dict[str, AnyArray]:
     """The arrays whose metadata can be read."""
     found = {TOKENS: (group.tokens_name, group.tokens), STARTS: (STARTS, group.starts)}
+    is_empty = group.tokens is not None and not isinstance(group.tokens, Problem) and group.tokens.num_items == 0
     return {
-        label: open_array(store, f"{group.path}/{name}", meta, "auto", _BUDGET_BYTES)
+        label: open_array(store, f"{group.path}/{name}", meta, "auto", _BUDGET_BYTES, is_empty=is_empty)
         for label, (name, meta) in found.items()
         if meta is not None
     }
@@ -181,16 +182,16 @@ def present_files(store: Store, array: ChunkArray) -> IntArray:
 
 
 def missing_files(array: ChunkArray, present: IntArray) -> Iterator[Finding]:
-    """Chunk files that are not there, where the format's fill value does not stand for them."""
+    """Return the findings of missing chunk files."""
     count = array.meta.num_files - len(present)
     if count == 0 or array.meta.fill is not None:
         return
     for number in _absent(array.meta, present, MOST_FINDINGS):
         what = "a chunk file is missing"
-        yield fault("chunk.present", Corrupt, array.files.path(number), what, AGAIN, None, None, "a file").finding()
+        yield fault("chunk.present", Truncated, array.files.path(number), what, AGAIN, None, None, "a file").finding()
     if count > MOST_FINDINGS:
         what = f"{count - MOST_FINDINGS} more chunk files are missing"
-        yield fault("chunk.present", Corrupt, array.files.folder, what, AGAIN).finding()
+        yield fault("chunk.present", Truncated, array.files.folder, what, AGAIN).finding()
 
 
 def _absent(meta: ArrayMeta, present: IntArray, most: int) -> list[int]:
@@ -210,7 +211,6 @@ def _check_tokens(
     if isinstance(array, ChunkArray):
         numbers = present_files(store, array)
         yield from missing_files(array, numbers)
-        yield from _check_fill(array, numbers, starts)
         yield from _check_sizes(array, numbers)
         present = numbers.tolist()
     if depth == "quick":
@@ -239,25 +239,6 @@ def _check_tokens(
         what, found = "an id above `max_token_id`", f"id {largest}"
         expected = f"at most {group.max_token_id}"
         yield fault(f"{LIMIT}.covers", Corrupt, where, what, REBUILD, None, found, expected).finding()
-
-
-def _check_fill(array: ChunkArray, present: IntArray, starts: IntArray | None) -> Iterator[Finding]:
-    """Missing chunks stand for tokens of id 0 within one sequence: none may start there."""
-    meta = array.meta
-    if meta.fill is None or starts is None or meta.num_files == len(present) or meta.fill & 1:
-        return
-    begins = np.unique(starts[:-1][starts[1:] > starts[:-1]])
-    files = np.unique(begins // meta.chunk_items)
-    lost = files[~np.isin(files, present)]
-    for number in lost[:MOST_FINDINGS].tolist():
-        inside = begins[begins // meta.chunk_items == number]
-        found = f"{len(inside)} sequences start in it, the first at token {int(inside[0])}"
-        what = "a chunk file is missing and would hold start bits"
-        path = array.files.path(number)
-        yield fault("first_bit.set_at_starts", Corrupt, path, what, AGAIN, None, found, "a file").finding()
-    if len(lost) > MOST_FINDINGS:
-        what = f"{len(lost) - MOST_FINDINGS} more missing chunk files would hold start bits"
-        yield fault("first_bit.set_at_starts", Corrupt, array.files.folder, what, AGAIN).finding()
 
 
 def _check_sizes(array: ChunkArray, present: IntArray) -> Iterator[Finding]:

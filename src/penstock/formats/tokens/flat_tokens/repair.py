@@ -172,7 +172,7 @@ def _current(store: Store, group: Group) -> IntArray | None:
     if group.starts is None or group.starts.num_items == 0:
         return None
     try:
-        array = open_array(store, f"{group.path}/{STARTS}", group.starts, "auto", _BUDGET_BYTES)
+        array = open_array(store, f"{group.path}/{STARTS}", group.starts, "auto", _BUDGET_BYTES, is_empty=True)
         return array.read(0, group.starts.num_items).view(np.int64)
     except PenstockError:
         return None

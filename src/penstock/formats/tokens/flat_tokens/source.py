@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -80,8 +81,15 @@ def open_flat_tokens(store: Store, path: str, options: OpenOptions) -> FlatToken
     return FlatTokensSource(store, path, split, read_group(store, folder), options)
 
 
-def open_array(store: Store, folder: str, meta: ArrayMeta, read: ReadMode, budget_bytes: int) -> AnyArray:
-    """The reader of an array, by what its metadata say."""
+def open_array(
+    store: Store, folder: str, meta: ArrayMeta, read: ReadMode, budget_bytes: int, *, is_empty: bool = False
+) -> AnyArray:
+    """Return the reader of an array.
+
+    No chunk may be missing, whatever the fill value: zeros would be trained. Only for a group without tokens
+    (`is_empty`), zarr may have left out the one chunk of `seq_starts`.
+    """
+    meta = meta if is_empty else replace(meta, fill=None)
     if meta.foreign is not None:
         return ForeignArray(store, folder, meta)
     return ChunkArray(store, folder, meta, read, budget_bytes)
@@ -106,7 +114,9 @@ class FlatTokensSource:
         self._num_tokens = tokens.num_items
         folder, read = group.path, options.read
         self._tokens = open_array(store, f"{folder}/{group.tokens_name}", tokens, read, TOKENS_BUDGET_BYTES)
-        self._starts = open_array(store, f"{folder}/{STARTS}", starts, read, STARTS_BUDGET_BYTES)
+        self._starts = open_array(
+            store, f"{folder}/{STARTS}", starts, read, STARTS_BUDGET_BYTES, is_empty=tokens.num_items == 0
+        )
         self._doc_starts = Held(self._read_starts)
         self._fingerprint: str | None = None
         self._manifest: Manifest | None = _UNREAD

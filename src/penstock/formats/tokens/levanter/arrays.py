@@ -25,6 +25,8 @@ _VALUES_BUDGET_BYTES = 1 << 26
 _INDEX_BUDGET_BYTES = 1 << 22
 _STEP = 1 << 20
 _KINDS = "iufb"
+_IDS = ("input_ids", "tokens")
+"""Fields of token ids. Levanter writes no file of zeros alone, but such a file of ids doesn't occur."""
 
 
 class JaggedArray:
@@ -42,8 +44,9 @@ class JaggedArray:
         self.folder = f"{part.folder}/{name}" if name else part.folder
         self.rows = part.rows
         self._count = part.counts.get(name)
-        self.values, _ = _open(store, f"{self.folder}/data", read, _VALUES_BUDGET_BYTES)
-        self._ends, _ = _open(store, f"{self.folder}/offsets", read, _INDEX_BUDGET_BYTES)
+        self.has_ids = name in _IDS
+        self.values, _ = _open(store, f"{self.folder}/data", read, _VALUES_BUDGET_BYTES, self.has_ids)
+        self._ends, _ = _open(store, f"{self.folder}/offsets", read, _INDEX_BUDGET_BYTES, True)
         self._shapes, self._known_axes = None, 0
         if store.exists(f"{self.folder}/shapes/{_ARRAY}"):
             self._shapes, self._known_axes = _open(store, f"{self.folder}/shapes", read, _INDEX_BUDGET_BYTES)
@@ -136,7 +139,9 @@ class JaggedArray:
         return starts
 
 
-def _open(store: Store, folder: str, read: ReadMode, budget_bytes: int) -> tuple[ChunkArray, int]:
+def _open(
+    store: Store, folder: str, read: ReadMode, budget_bytes: int, requires_files: bool = False
+) -> tuple[ChunkArray, int]:
     """An array and the size of its second axis, which is read as if it were one with the first; 0 without one."""
     path = f"{folder}/{_ARRAY}"
     data = store.get(path, 0, _MOST_META_BYTES)
@@ -152,7 +157,7 @@ def _open(store: Store, folder: str, read: ReadMode, budget_bytes: int) -> tuple
     if meta.foreign is not None or meta.shard is None:
         what = meta.foreign or "chunks without shards"
         raise Unsupported("an array of a kind that levanter does not write", path=path, found=what)
-    return ChunkArray(store, folder, _named(meta, width), read, budget_bytes), width
+    return ChunkArray(store, folder, _named(meta, width), read, budget_bytes, requires_files), width
 
 
 def _flatten(found: dict[str, Any]) -> int:

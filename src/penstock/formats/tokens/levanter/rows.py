@@ -14,7 +14,7 @@ from penstock._columns import stack
 from penstock._index import as_index, as_indices
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store
-from penstock.errors import ConfigError, PenstockError, Unsupported
+from penstock.errors import ConfigError, PenstockError, Truncated, Unsupported
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats.tokens.common import recipe_of
 from penstock.formats.tokens.levanter.arrays import JaggedArray
@@ -248,7 +248,10 @@ def check_rows(rows: LevanterRows, full: bool) -> Iterator[PenstockError | str]:
         for name in rows.names if part.rows else ():
             try:
                 array = rows.array(number, name)
-                yield from array.missing()
+                missing = array.missing()
+                if missing and array.has_ids:
+                    raise Truncated("a chunk file is missing", path=missing[0], hint="Copy it again")
+                yield from missing
                 if full:
                     array.scan()
             except PenstockError as error:

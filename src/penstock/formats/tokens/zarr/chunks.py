@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from penstock._buffers import byte_view
 from penstock._pool import Pool
 from penstock.abc import Store
-from penstock.errors import Corrupt, FormatError, NotFound, TooLarge, Truncated
+from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, TooLarge, Truncated
 from penstock.formats._problems import Problem
 from penstock.formats.tokens.zarr.cache import PieceCache
 from penstock.formats.tokens.zarr.decode import (
@@ -61,15 +61,25 @@ class ChunkArray:
         meta: its metadata, of which everything can be read here.
         read: `"mmap"`, `"pread"` or `"auto"`.
         budget_bytes: of decoded pieces that are kept; one piece is kept even if it is larger.
+        requires_files: a missing file is an error whatever the fill value; chunks missing within a shard are filled.
     """
 
     __slots__ = (
         *("_ahead", "_args", "_by_blocks", "_cache", "_chunk_items", "_dtype", "_flats", "_frames"),
-        *("_is_mapped", "_is_native", "_raw", "_span", "files", "meta"),
+        *("_is_mapped", "_is_native", "_raw", "_requires_files", "_span", "files", "meta"),
     )
 
-    def __init__(self, store: Store, folder: str, meta: ArrayMeta, read: ReadMode, budget_bytes: int) -> None:
-        self._args = (store, folder, meta, read, budget_bytes)
+    def __init__(
+        self,
+        store: Store,
+        folder: str,
+        meta: ArrayMeta,
+        read: ReadMode,
+        budget_bytes: int,
+        requires_files: bool = False,
+    ) -> None:
+        self._args = (store, folder, meta, read, budget_bytes, requires_files)
+        self._requires_files = requires_files
         self.meta = meta
         self.files = ChunkFiles(store, folder, meta, read)
         self._raw = meta.chain.raw
@@ -319,7 +329,7 @@ class ChunkArray:
                     self._copy_cell(first + cell, begin - base, end - base, out[begin - low : end - low])
         except NotFound:
             self.files.require_missing(number)
-            self._fill(number, out)
+            self._fill_file(number, out)
         except Damage as damage:
             raise self._problem(number, damage).error() from None
 
@@ -438,7 +448,7 @@ class ChunkArray:
                 self._copy_cell(cell, low - base, high - base, out)
         except NotFound:
             self.files.require_missing(number)
-            self._fill(number, out)
+            self._fill_file(number, out)
         except Damage as damage:
             raise self._problem(number, damage).error() from None
 
@@ -477,11 +487,21 @@ class ChunkArray:
         for start in range(begin, stop, meta.cell_items):
             yield self._decode_cell(start // meta.cell_items)[: stop - start]
 
+    def _fill_file(self, number: int, out: NDArray[Any]) -> None:
+        """Fill the items of a missing file; raises `Truncated` if it may not be missing."""
+        if self._requires_files:
+            raise self._missing(number)
+        self._fill(number, out)
+
     def _fill(self, number: int, out: NDArray[Any]) -> None:
-        """What a missing chunk holds."""
+        """Fill the items of a missing chunk; raises `Truncated` if it may not be missing."""
         if self.meta.fill is None:
-            raise fault("chunk.present", Corrupt, self.files.path(number), "a chunk file is missing", AGAIN).error()
+            raise self._missing(number)
         out[:] = self.meta.fill
+
+    def _missing(self, number: int) -> PenstockError:
+        path = self.files.path(number)
+        return fault("chunk.present", Truncated, path, "a chunk file is missing", AGAIN, None, None, "a file").error()
 
     def _problem(self, number: int, damage: Damage) -> Problem:
         kind: type[FormatError] = Truncated if damage.code == "chunk.size" else Corrupt

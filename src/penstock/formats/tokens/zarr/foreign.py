@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from penstock._optional import require
 from penstock._regular import require_regular_tree
 from penstock.abc import Store
-from penstock.errors import Corrupt, PenstockError, Unsupported
+from penstock.errors import Corrupt, PenstockError, Truncated, Unsupported
 from penstock.formats._problems import Problem
 from penstock.formats.tokens.zarr.meta import ArrayMeta
 from penstock.formats.tokens.zarr.problems import AGAIN, fault
@@ -43,10 +43,11 @@ class ForeignArray:
         Raises:
             Unsupported: zarr-python can't open it.
             MissingExtra: zarr-python is not installed.
+            Truncated: chunks are missing.
             Corrupt: zarr-python fails on its chunks.
         """
         if self._array is None:
-            self._array = self._open()
+            self._array = self._require_whole(self._open())
         try:
             found = np.asarray(self._array[start:stop]).astype(self.meta.dtype, copy=False)
         except Exception as error:  # whatever a codec raises is a fault of the data
@@ -82,6 +83,14 @@ class ForeignArray:
             fix = error.hint or "Write the array with codecs that zarr-python knows"
             return fault("metadata.codec", type(error), self._folder, error.what, fix, 0, self.meta.foreign)
         return None
+
+    def _require_whole(self, array: Any) -> Any:
+        """Raise `Truncated` if a chunk is missing, which zarr-python reads as its fill value."""
+        missing = array.nchunks - array.nchunks_initialized
+        if missing > 0:
+            found, expected = f"{array.nchunks_initialized} chunks", f"{array.nchunks}"
+            raise Truncated("chunk files are missing", path=self._folder, found=found, expected=expected, hint=AGAIN)
+        return array
 
     def _open(self) -> Any:
         if not isinstance(self._store, LocalStore):
