@@ -47,10 +47,13 @@ from penstock.formats.samples.webdataset.nvmeta import (
     read_info,
     read_splits,
     split_shards,
+    unmatched_shards,
+    unmatched_text,
 )
 from penstock.formats.samples.webdataset.open_shards import OpenShards
 from penstock.formats.samples.webdataset.samples import parse
 from penstock.formats.samples.webdataset.shards import ShardTable, index_path, scan_shard
+from penstock.formats.samples.webdataset.source import unmatched_exclusions
 from penstock.types import Depth, Finding, OpenOptions
 
 REMAKE = "`penstock repair --write`, or `penstock prepare --tar-index-only`"
@@ -81,7 +84,7 @@ def _problems(store: Store, root: str, depth: Depth, run: Run) -> Iterator[Probl
     except PenstockError as error:
         yield _of_error("info", error, _PREPARE)
         return
-    splits = yield from _check_splits(store, root, info)
+    splits = yield from _check_splits(store, root, info, depth)
     yield from _check_dataset(store, root)
     yield from _limited(_check_list(store, root, info))
     whole = True
@@ -131,7 +134,7 @@ def _problems_of(task: _TarTask) -> list[Problem]:
 # --- the lists ---------------------------------------------------------------------------------------------------
 
 
-def _check_splits(store: Store, root: str, info: Info) -> Iterator[Problem]:
+def _check_splits(store: Store, root: str, info: Info, depth: Depth) -> Iterator[Problem]:
     path = meta_path(root, SPLIT_YAML)
     try:
         splits = read_splits(store, root)
@@ -146,6 +149,7 @@ def _check_splits(store: Store, root: str, info: Info) -> Iterator[Problem]:
         fix = "Write [] there, or what got lost"
         yield Problem("webdataset.splits", Corrupt, meta_path(root, splits.name), what, fix)
     yield from _check_each_split(root, info, splits)
+    yield from _check_exclude(store, root, info, splits, depth)
     return splits
 
 
@@ -171,6 +175,18 @@ def _check_each_split(root: str, info: Info, splits: Splits) -> Iterator[Problem
         what = f"{len(unused)} shards are in no split"
         path = meta_path(root, splits.name)
         yield Problem("webdataset.unused", Corrupt, path, what, "Add them", found=unused[0], severity="warning")
+
+
+def _check_exclude(store: Store, root: str, info: Info, splits: Splits, depth: Depth) -> Iterator[Problem]:
+    """Warn of entries that match nothing; keys are looked up only beyond `quick`."""
+    try:
+        names = unmatched_shards(splits, info, root)
+        names = names if depth == "quick" else unmatched_exclusions(store, root, splits, info)
+    except PenstockError:  # found by the other checks
+        return
+    if names:
+        path, fix = meta_path(root, splits.name or SPLIT_YAML), "Write <shard> or <shard>/<key>, or remove the entry"
+        yield Problem("webdataset.exclude", Corrupt, path, unmatched_text(names), fix, severity="warning")
 
 
 def _check_dataset(store: Store, root: str) -> Iterator[Problem]:

@@ -19,6 +19,8 @@ from penstock.formats.samples.webdataset.nvmeta import (
     read_info,
     read_splits,
     split_shards,
+    unmatched_shards,
+    unmatched_text,
 )
 
 SamplesOf = Callable[[Info, str, Sequence[str], Mapping[str, Sequence[str]]], int]
@@ -58,7 +60,7 @@ def dataset_details(
         "energon_version": info.version or "not recorded",
         "sample_type": _sample_type(store, meta_path(root, dataset_config)),
         "splits": {name: f"{kept / (total or 1):.1%}, {text}" for name, (kept, text) in told.items()} or "none",
-        "exclude": f"{len(splits.exclude)} entries" if splits.exclude else "nothing",
+        "exclude": _exclude_text(root, splits, info),
         "index_sqlite": "yes"
         if store.exists(meta_path(root, SQLITE))
         else "no: keys are found in index.keys, or by a scan that is kept",
@@ -81,6 +83,13 @@ def _samples(info: Info, splits: Splits, name: str, root: str, samples_of: Sampl
     gone = sum(info.counts[one] for one in shards) - samples
     more = f", {gone:,} more excluded in {splits.name or SPLIT_YAML}" if gone else ""
     return samples, f"{samples:,} samples, {len(shards):,} shard{'' if len(shards) == 1 else 's'}{more}"
+
+
+def _exclude_text(root: str, splits: Splits, info: Info) -> str:
+    if not splits.exclude:
+        return "nothing"
+    unmatched = unmatched_shards(splits, info, root)  # of keys, opening the splits warns
+    return f"{len(splits.exclude)} entries" + (f"; {unmatched_text(unmatched)}" if unmatched else "")
 
 
 def _sample_type(store: Store, path: str) -> str:

@@ -155,6 +155,19 @@ def split_shards(info: Info, splits: Splits, split: str, root: str) -> tuple[lis
     return [name for name in shards if name not in out], keys
 
 
+def unmatched_shards(splits: Splits, info: Info, root: str) -> list[str]:
+    """Return the entries of `exclude` that name neither a shard nor a sample in one, after braces are expanded."""
+    path, budget = meta_path(root, splits.name or SPLIT_YAML), Budget()
+    names = (name for text in splits.exclude for name in expand(text, path, budget=budget))
+    return [name for name in names if name not in info.counts and _excluded_sample(name, info) is None]
+
+
+def unmatched_text(names: Sequence[str]) -> str:
+    """Describe entries of `exclude` that match nothing."""
+    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+    return f"`exclude` matches neither a shard nor <shard>/<key>: {', '.join(names[:3])}{more}"
+
+
 def _excluded_sample(name: str, info: Info) -> tuple[str, str] | None:
     """`(shard, key)` of `<shard>/<key>`."""
     place = name.find("/")

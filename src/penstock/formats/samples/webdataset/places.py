@@ -16,7 +16,8 @@ FindPlace = Callable[[str, str], int | None]
 class SplitPlaces:
     """The samples of a split, numbered from 0, those that are left out not counted.
 
-    Memory: some 50 bytes a shard, and 8 for each sample that is left out.
+    Memory: some 50 bytes a shard, and 8 for each sample that is left out. `unmatched` are the samples to be
+    left out that their shards don't have.
 
     Args:
         shards: their names, in order; one may come twice.
@@ -25,7 +26,7 @@ class SplitPlaces:
         find: where a sample is.
     """
 
-    __slots__ = ("_gone", "_shifted", "_starts", "counts", "shards", "size", "split_size", "starts")
+    __slots__ = ("_gone", "_shifted", "_starts", "counts", "shards", "size", "split_size", "starts", "unmatched")
 
     def __init__(
         self, shards: Sequence[str], counts: Mapping[str, int], left_out: Mapping[str, Sequence[str]], find: FindPlace
@@ -35,9 +36,14 @@ class SplitPlaces:
         self._starts: list[int] = self.starts.tolist()
         self.split_size = self._starts[-1]
         gone: set[int] = set()
+        self.unmatched: list[str] = []
         for number, name in enumerate(self.shards):
-            places = {find(name, key) for key in left_out.get(name, ())} - {None}
-            gone |= {int(self.starts[number]) + place for place in places if place is not None}
+            for key in left_out.get(name, ()):
+                place = find(name, key)
+                if place is None:
+                    self.unmatched.append(f"{name}/{key}")
+                else:
+                    gone.add(int(self.starts[number]) + place)
         self._gone: IntArray = np.array(sorted(gone), np.int64)
         self._shifted = self._gone - np.arange(len(self._gone))
         self.size = self.split_size - len(self._gone)

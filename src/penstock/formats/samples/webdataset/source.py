@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock._index import as_index, as_indices
-from penstock._secrets import redact
+from penstock._secrets import logger, redact
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store
 from penstock.errors import Corrupt, NotFound
@@ -32,6 +32,8 @@ from penstock.formats.samples.webdataset.nvmeta import (
     read_splits,
     read_uuid,
     split_shards,
+    unmatched_shards,
+    unmatched_text,
 )
 from penstock.formats.samples.webdataset.open_shards import OpenShards
 from penstock.formats.samples.webdataset.places import SplitPlaces
@@ -42,8 +44,25 @@ from penstock.store.side_file import recorded_fingerprints
 from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, OpenOptions, Place, Sample, Schema, SourceInfo
 
 RESTORE_KIND = "Webdataset"
+_log = logger(__name__)
 _STEP = 4096
 _MOST_PARTS = 4096
+
+
+def warn_of_unmatched(names: Sequence[str], path: str) -> None:
+    """Log a warning about entries of `exclude` that match neither a shard nor a sample."""
+    if names:
+        _log.warning("%s: %s", path, unmatched_text(names))
+
+
+def unmatched_exclusions(store: Store, root: str, splits: Splits, info: Info) -> list[str]:
+    """Return the entries of `exclude` that match neither a shard nor a sample of any split."""
+    found = dict.fromkeys(unmatched_shards(splits, info, root))
+    for split in splits.parts if splits.exclude else ():
+        shards, left_out = split_shards(info, splits, split, root)
+        source = WebdatasetSource(store, root, OpenOptions(split=split), info, split, shards, left_out)
+        found |= dict.fromkeys(source.unmatched_exclusions)
+    return list(found)
 
 
 def open_raw(store: Store, path: str, options: OpenOptions, splits: Splits | None = None) -> WebdatasetSource:
@@ -56,6 +75,7 @@ def open_raw(store: Store, path: str, options: OpenOptions, splits: Splits | Non
         shards, left_out = list(info.counts), dict[str, list[str]]()
     else:
         shards, left_out = split_shards(info, splits, split, root)
+    warn_of_unmatched(unmatched_shards(splits, info, root), meta_path(root, splits.name or SPLIT_YAML))
     config = splits.name if splits.name not in (None, SPLIT_YAML, SPLIT_JSON) else None
     return WebdatasetSource(store, root, options, info, split, shards, left_out, config)
 
@@ -349,13 +369,20 @@ class WebdatasetSource:
     __str__ = tree
     _repr_html_ = html
 
+    @property
+    def unmatched_exclusions(self) -> list[str]:
+        """Samples that the split should leave out and doesn't have, as `<shard>/<key>`."""
+        return self._places.unmatched
+
     # --- inside --------------------------------------------------------------------------------------------------
 
     @property
     def _places(self) -> SplitPlaces:
         # Two threads may both come here: they find the same, and one copy goes.
         if self._known_places is None:
-            self._known_places = SplitPlaces(self._chosen, self._info.counts, self._left_out, self._place_in_shard)
+            places = SplitPlaces(self._chosen, self._info.counts, self._left_out, self._place_in_shard)
+            warn_of_unmatched(places.unmatched, meta_path(self.path, self._split_config or SPLIT_YAML))
+            self._known_places = places
         return self._known_places
 
     def _sample(self, parsed: Parsed, shard: str, place: int) -> Sample:
