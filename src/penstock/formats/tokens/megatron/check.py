@@ -17,7 +17,7 @@ from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary
 from penstock.formats.tokens.common import require_eos
 from penstock.formats.tokens.ids import id_limit
 from penstock.formats.tokens.joined import DOCUMENTS, check_documents
-from penstock.formats.tokens.megatron.index import IndexArrays, index_problems
+from penstock.formats.tokens.megatron.index import IndexArrays, index_problems, width_problem
 from penstock.formats.tokens.megatron.kept import KEPT, is_half_replaced, left_names, prefix_of
 from penstock.formats.tokens.megatron.layout import (
     bin_path,
@@ -51,7 +51,8 @@ def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth, 
         return [*findings, header.finding()]
     require_eos(prefix, header.kind.ids, options.eos_id)
     index = IndexArrays(store, prefix, header, store.size(bin_path(prefix)), options.read)
-    problems = [last_sequence_problem(index), *index_problems(index)]
+    width = width_problem(index)
+    problems = [last_sequence_problem(index), *index_problems(index)] if width is None else [width]
     findings += [problem.finding() for problem in problems if problem is not None]
     sound = not any(one.severity == "error" for one in findings)
     if sound:

@@ -13,7 +13,15 @@ from penstock.abc import Store, SupportsMmap
 from penstock.errors import Corrupt, PenstockError, Truncated
 from penstock.formats._modes import map_least, way_to_read
 from penstock.formats._problems import Problem
-from penstock.formats.tokens.megatron.layout import HEADER_BYTES, Header, bin_path, idx_path
+from penstock.formats.tokens.megatron.layout import (
+    CODE_AT,
+    HEADER_BYTES,
+    KIND_OF_WIDTH,
+    Header,
+    Kind,
+    bin_path,
+    idx_path,
+)
 from penstock.store.held import Held
 from penstock.types import IntArray, ReadMode
 
@@ -113,6 +121,51 @@ def document_starts(index: IndexArrays, starts: IntArray) -> IntArray:
     for problem in _border_problems(index):
         raise problem.error()
     return starts[index.borders(0, index.header.num_documents + 1)]
+
+
+def filling_kind(index: IndexArrays) -> Kind | None:
+    """Return the kind of ids of another width at which the lengths fill the `.bin` exactly; None if the stated fits.
+
+    Pointers of sequences that were left out or moved on purpose follow neither width: that index is read as it is.
+    """
+    total = 0
+    for first in range(0, index.header.num_sequences, _STEP):
+        total += int(index.lengths(first, min(index.header.num_sequences, first + _STEP)).sum())
+    if total <= 0 or total * index.header.kind.itemsize == index.bin_bytes:
+        return None
+    found = next((kind for width, kind in KIND_OF_WIDTH.items() if total * width == index.bin_bytes), None)
+    if found is None or not any(
+        _is_back_to_back(index, width) for width in (found.itemsize, index.header.kind.itemsize)
+    ):
+        return None
+    return found
+
+
+def _is_back_to_back(index: IndexArrays, width: int) -> bool:
+    end = 0
+    for _, lengths, pointers in _sequences(index):
+        ends = end + np.cumsum(lengths, dtype=np.int64)
+        if (pointers != (ends - lengths) * width).any():
+            return False
+        end = int(ends[-1])
+    return True
+
+
+def width_problem(index: IndexArrays) -> Problem | None:
+    """Return the problem of an index that states another token width than its lengths and the size of the `.bin`."""
+    kind = filling_kind(index)
+    if kind is None:
+        return None
+    return Problem(
+        "megatron.width",
+        Corrupt,
+        idx_path(index.prefix),
+        "the index states another token width than its lengths and the size of the tokens",
+        "`penstock repair` writes the index for the width that fits",
+        CODE_AT,
+        f"{index.header.kind.itemsize} bytes ({index.header.kind.name})",
+        f"{kind.itemsize} bytes ({kind.name}): the lengths then fill {index.bin_bytes} bytes",
+    )
 
 
 def index_problems(index: IndexArrays) -> Iterator[Problem]:

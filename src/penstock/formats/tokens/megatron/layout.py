@@ -63,7 +63,11 @@ class Kind:
 _NAMES = ("uint8", "int8", "int16", "int32", "int64", "float64", "float32", "uint16")
 KINDS = {name: Kind(code, name) for code, name in enumerate(_NAMES, 1)}
 _BY_CODE = {one.code: one for one in KINDS.values()}
-_BY_WIDTH = {1: KINDS["uint8"], 2: KINDS["uint16"], 4: KINDS["int32"]}
+CODE_AT = 17
+"""Where the index states the dtype."""
+
+KIND_OF_WIDTH = {1: KINDS["uint8"], 2: KINDS["uint16"], 4: KINDS["int32"]}
+"""How ids of each width are stored by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +182,11 @@ def kind_for(
         if dtype not in KINDS:
             raise ConfigError("no such dtype", path=path, found=repr(dtype), expected=", ".join(KINDS))
         return KINDS[dtype]
-    if token_bytes is not None and token_bytes not in _BY_WIDTH:
+    if token_bytes is not None and token_bytes not in KIND_OF_WIDTH:
         raise ConfigError("no such token width", path=path, found=token_bytes, expected="1, 2 or 4 bytes")
     if vocab_size is not None:
         return KINDS["uint16" if vocab_size < _U16_VOCABULARY else "int32"]
-    return None if token_bytes is None else _BY_WIDTH[token_bytes]
+    return None if token_bytes is None else KIND_OF_WIDTH[token_bytes]
 
 
 def encode_header(header: Header) -> bytes:

@@ -18,7 +18,7 @@ from penstock.formats._side_checks import begins_otherwise, not_mended, side_fil
 from penstock.formats.tokens.checks import are_others
 from penstock.formats.tokens.ids import FileIds
 from penstock.formats.tokens.megatron.foreign import write_megatron_manifest
-from penstock.formats.tokens.megatron.index import IndexArrays, index_problems
+from penstock.formats.tokens.megatron.index import IndexArrays, filling_kind, index_problems
 from penstock.formats.tokens.megatron.kept import (
     KEPT,
     drop_kept,
@@ -139,6 +139,9 @@ def _plans(store: Store, prefix: str, options: OpenOptions) -> list[_Plan]:
     plans: list[_Plan] = []
     if isinstance(header, Header):
         index = IndexArrays(store, prefix, header, bin_bytes, options.read)
+        kind = filling_kind(index)
+        if kind is not None:
+            return _plan_width(index, kind)
         problems = [last_sequence_problem(index), *index_problems(index)]
         if not any(one.severity == "error" for one in problems if one is not None):
             return []  # the index is sound: what is wrong can't be mended by another one
@@ -176,6 +179,18 @@ def _are_others(store: Store, prefix: str, manifest: Manifest | None, plan: _Pla
         or begins_otherwise(store, bin_path(prefix), digests, is_whole=is_whole)
         or _end_otherwise(manifest, _documents(store, prefix, plan, options))
     )
+
+
+def _plan_width(index: IndexArrays, kind: Kind) -> list[_Plan]:
+    """Return the index with the token width at which its lengths fill the tokens, and nothing else."""
+    header = index.header
+    lengths, borders = index.lengths(0, header.num_sequences), index.borders(0, header.num_documents + 1)
+    if int(lengths.min()) < 0 or borders[0] != 0 or borders[-1] != len(lengths) or bool((np.diff(borders) < 0).any()):
+        return []
+    what = f"state {kind.itemsize}-byte tokens ({kind.name}) instead of {header.kind.name}, and set the pointers"
+    ends = np.cumsum(lengths, dtype=np.int64) * kind.itemsize
+    action = Action("megatron.width", idx_path(index.prefix), what)
+    return [_Plan(action, kind, lengths, ends - lengths * kind.itemsize, borders, index.modes())]
 
 
 def _plan_arrays(index: IndexArrays) -> _Plan | None:

@@ -29,7 +29,7 @@ from penstock.formats.tokens.common import (
     token_schema,
 )
 from penstock.formats.tokens.ids import FileIds, id_limit
-from penstock.formats.tokens.megatron.index import IndexArrays, document_starts, sequence_starts
+from penstock.formats.tokens.megatron.index import IndexArrays, document_starts, sequence_starts, width_problem
 from penstock.formats.tokens.megatron.kept import prefix_of
 from penstock.formats.tokens.megatron.layout import HEADER_BYTES, Header, bin_path, idx_path, read_header, require_kind
 from penstock.formats.tokens.megatron.manifest import INDEX, megatron_facts, read_manifest, side_file_path
@@ -71,18 +71,16 @@ def open_megatron(store: Store, path: str, options: OpenOptions) -> MegatronSour
     require_kind(prefix, header.kind, options.layout)
     bin_bytes = store.size(bin_path(prefix))
     index = IndexArrays(store, prefix, header, bin_bytes, options.read)
-    problem = last_sequence_problem(index)
-    if problem is not None:
-        raise problem.error()
+    if _last_stop(index) != bin_bytes:  # all lengths are read only if there is a reason
+        problem = width_problem(index) or last_sequence_problem(index)
+        if problem is not None:
+            raise problem.error()
     return MegatronSource(store, prefix, index, options)
 
 
 def last_sequence_problem(index: IndexArrays) -> Problem | None:
     """Whether the `.bin` ends before the last sequence does: what a copy that stopped early looks like."""
-    count, width = index.header.num_sequences, index.header.kind.itemsize
-    if count == 0:
-        return None
-    stop_bytes = int(index.pointers(count - 1, count)[0]) + width * int(index.lengths(count - 1, count)[0])
+    stop_bytes = _last_stop(index)
     if stop_bytes <= index.bin_bytes:
         return None
     return Problem(
@@ -95,6 +93,14 @@ def last_sequence_problem(index: IndexArrays) -> Problem | None:
         f"{index.bin_bytes} bytes",
         f"{stop_bytes} bytes",
     )
+
+
+def _last_stop(index: IndexArrays) -> int:
+    """Return the byte at which the last sequence ends; 0 without sequences."""
+    count, width = index.header.num_sequences, index.header.kind.itemsize
+    if count == 0:
+        return 0
+    return int(index.pointers(count - 1, count)[0]) + width * int(index.lengths(count - 1, count)[0])
 
 
 class MegatronSource:
