@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.abc import SupportsDocumentFlags
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, ResumeMismatch
 from penstock.testing import TokenSourceLaws
 from penstock.testing.memory import MemoryTokens
 
@@ -30,8 +30,8 @@ def documents(count: int, seed: int = 0) -> list[list[int]]:
     return [[*draw.integers(1, 1000, int(draw.integers(0, 40))).tolist(), EOS] for _ in range(count)]
 
 
-def fim(source: Any, rate: float = 0.5, spm_rate: float = 0.5, seed: int = 7) -> Any:
-    return ps.FillInTheMiddle(source, rate=rate, spm_rate=spm_rate, seed=seed, **IDS)
+def fim(source: Any, rate: float = 0.5, spm_rate: float = 0.5, seed: int = 7, **options: Any) -> Any:
+    return ps.FillInTheMiddle(source, rate=rate, spm_rate=spm_rate, seed=seed, **IDS, **options)
 
 
 def put_back(ids: list[int]) -> tuple[str, list[int]]:
@@ -205,3 +205,54 @@ def test_a_document_that_holds_one_of_the_tokens_is_named_once(caplog: pytest.Lo
     caplog.clear()
     _ = [one["tokens"] for one in fim(memory(documents(50)), rate=1.0)]
     assert not caplog.records
+
+
+def test_bos_stays_first(tmp_path: Path) -> None:
+    bos, docs = 5, [[5, 20 + n, 40 + n, 60 + n, EOS] for n in range(40)] + [[5], [5, EOS], [20, 5, 21, EOS], []]
+    for name, options in (("recorded", {"bos_id": bos}), ("bare", {})):
+        with ps.create(tmp_path / f"{name}.pbin", format="pbin", token_bytes=2, eos_id=EOS, options=options) as writer:
+            for doc in docs:
+                writer.write({"tokens": np.array(doc, np.uint16)})
+    recorded: Any = ps.open(tmp_path / "recorded.pbin")
+    kept = fim(recorded, rate=1.0)
+    named = fim(ps.open(tmp_path / "bare.pbin"), rate=1.0, bos_id=bos)
+    taken = fim(ps.Take(recorded, 0, len(docs)), rate=1.0)
+    for index, doc in enumerate(docs):
+        found = kept[index]["tokens"].tolist()
+        assert found == named[index]["tokens"].tolist() == taken[index]["tokens"].tolist()
+        begin = int(doc[:1] == [bos])
+        assert found[:begin] == doc[:begin]
+        assert put_back(found[begin:])[1] == doc[begin:]
+    former = fim(recorded, rate=1.0, bos_id=None)
+    assert all(former[n]["tokens"][0] == PRE for n in range(40))
+    assert former.recipe()["bos_id"] is None
+    assert kept.recipe()["bos_id"] == bos
+    assert "bos_id" not in fim(ps.open(tmp_path / "bare.pbin"), rate=1.0).recipe()
+    with pytest.raises(ConfigError, match="bos_id"):
+        fim(recorded, bos_id=PRE)
+
+
+def test_a_state_whose_bos_would_stay_elsewhere_names_the_change(tmp_path: Path) -> None:
+    """A recipe of version 0.2.0 has no `bos_id`: it is that of today's data without a record."""
+    docs = [[5, 20 + n, 40 + n, 60 + n, EOS] for n in range(40)]
+    with ps.create(tmp_path / "a.pbin", format="pbin", token_bytes=2, eos_id=EOS, options={"bos_id": 5}) as writer:
+        for doc in docs:
+            writer.write({"tokens": np.array(doc, np.uint16)})
+
+    def loader(**options: Any) -> Any:
+        stream = ps.Shuffle(ps.Chunk(8, labels="shift")(fim(ps.open(tmp_path / "a.pbin"), rate=0.5, **options)), 3)
+        return ps.Loader(stream, global_batch=2, rank=0, world=1, workers=0)
+
+    class Former(ps.FillInTheMiddle):
+        def recipe(self) -> dict[str, Any]:
+            return {name: value for name, value in super().recipe().items() if name != "bos_id"}
+
+    source: Any = ps.open(tmp_path / "a.pbin")
+    old = Former(source, rate=0.5, spm_rate=0.5, seed=7, bos_id=None, **IDS)
+    state = ps.Loader(
+        ps.Shuffle(ps.Chunk(8, labels="shift")(old), 3), global_batch=2, rank=0, world=1, workers=0
+    ).state_dict()
+    with pytest.raises(ResumeMismatch, match="bos-first"):
+        loader().load_state_dict(state)
+    assert loader(bos_id=None).load_state_dict(state) == []
+    assert len(loader().load_state_dict(state, accept=["bos-first"])) == 1

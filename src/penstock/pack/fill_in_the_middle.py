@@ -8,8 +8,8 @@
 
 Which form a document has and where it is cut are hashes of seed and document number: nothing is drawn in turn, so any
 token can be read alone, and a run that resumes reads the same. Both cuts are uniform over the borders of the
-document's tokens, its EOS left out; parts may be empty. Forms and ids are those of the paper on filling in the middle
-(Bavarian et al. 2022) and of StarCoder.
+document's tokens, its EOS and BOS left out; parts may be empty. Forms and ids are those of the paper on filling in the
+middle (Bavarian et al. 2022) and of StarCoder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,20 +25,21 @@ from numpy.typing import NDArray
 from penstock._columns import column
 from penstock._digest import derive_key, digest
 from penstock._index import as_index, as_indices
-from penstock._kinds import require_tokens
+from penstock._kinds import FormerRule, RuleChange, require_tokens
 from penstock._planes import require_no_planes
 from penstock._resolved import excluded_below
 from penstock._secrets import logger
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError
-from penstock.types import Batch, IntArray, Sample, Schema, TokenArray
+from penstock.types import Batch, IntArray, Manifest, Sample, Schema, TokenArray
 
 _log = logger(__name__)
 VERSION = "fill-in-the-middle-1"
 
 _ADDED = 3
 _GOLDEN, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_MOST_LOOKED_AT = 1 << 16
 _AS_IT_WAS, _PSM, _SPM = 0, 1, 2
 
 
@@ -54,6 +55,8 @@ class FillInTheMiddle:
         rate: share of the documents that are rearranged, 0 to 1.
         spm_rate: share of these that begin with the suffix.
         prefix_id, middle_id, suffix_id: the tokens before the three parts.
+        bos_id: a document's first token stays first if it is this id. By default the id that `pack` recorded, if any;
+            None cuts such documents like all others.
         seed: any integer.
 
     Raises:
@@ -71,6 +74,7 @@ class FillInTheMiddle:
         prefix_id: int,
         middle_id: int,
         suffix_id: int,
+        bos_id: int | Literal["recorded"] | None = "recorded",
         seed: int,
     ) -> None:
         require_tokens(source, "FillInTheMiddle")
@@ -93,6 +97,11 @@ class FillInTheMiddle:
         self.source = source
         self.rate, self.spm_rate, self.seed = float(rate), float(spm_rate), operator.index(seed)
         self.prefix_id, self.middle_id, self.suffix_id = ids.values()
+        self._recorded_bos = _recorded_bos(source)
+        self.bos_id = self._recorded_bos if bos_id == "recorded" else bos_id
+        if self.bos_id is not None and (not 0 <= self.bos_id <= most or self.bos_id in ids.values()):
+            expected = f"0 to {most}, and none of the three tokens"
+            raise ConfigError("bos_id can't begin a document", found=self.bos_id, expected=expected)
         self._fingerprint: str | None = None
         self._has_warned = False
 
@@ -105,7 +114,8 @@ class FillInTheMiddle:
     def fingerprint(self) -> str:
         """Digest of the source's fingerprint and what is asked for."""
         if self._fingerprint is None:
-            self._fingerprint = digest(VERSION, self.source.fingerprint, self._asked)
+            bos = {} if self.bos_id is None else {"bos_id": self.bos_id}
+            self._fingerprint = digest(VERSION, self.source.fingerprint, {**self._asked, **bos})
         return self._fingerprint
 
     @property
@@ -191,7 +201,13 @@ class FillInTheMiddle:
 
     def recipe(self) -> dict[str, Any]:
         """Plain JSON from which it can be rebuilt."""
-        return {"kind": "fill-in-the-middle", "version": VERSION, **self._asked, "source": self.source.recipe()}
+        return {
+            "kind": "fill-in-the-middle",
+            "version": VERSION,
+            **self._asked,
+            **self._bos,
+            "source": self.source.recipe(),
+        }
 
     def summary(self) -> str:
         """One line: what is asked for."""
@@ -200,6 +216,29 @@ class FillInTheMiddle:
     __repr__ = brief
     __str__ = tree
     _repr_html_ = html
+
+    def former_rule(self) -> FormerRule | None:
+        """See `penstock._kinds.HasFormerRule`."""
+        if not self._bos:
+            return None
+        if self.bos_id is None:
+            return FormerRule({}, ("bos_id",), None)
+        text = "FillInTheMiddle leaves the BOS token of a document first, and version 0.2.0 moved it with the prefix"
+        keep = "To keep the former rule: FillInTheMiddle(bos_id=None)"
+        change = RuleChange("bos-first", text, "BOS moves", "BOS stays first", keep, self._moved_bos)
+        return FormerRule({}, ("bos_id",), change)
+
+    def _moved_bos(self) -> bool:
+        """Whether a document that is rearranged begins with BOS; looks at 2^16 of them at most."""
+        starts = self.source.doc_starts
+        chosen = np.flatnonzero((self._forms != _AS_IT_WAS) & (np.diff(starts) > 0))
+        chosen = chosen[:: -(-len(chosen) // _MOST_LOOKED_AT) or 1]
+        return bool((self.source.gather(np.asarray(starts[chosen], np.int64), 1) == self.bos_id).any())
+
+    @property
+    def _bos(self) -> dict[str, int | None]:
+        """What the recipe says of BOS: nothing if none is recorded or given."""
+        return {} if self.bos_id is None and self._recorded_bos is None else {"bos_id": self.bos_id}
 
     @property
     def _asked(self) -> dict[str, Any]:
@@ -232,8 +271,11 @@ class FillInTheMiddle:
         self._look_at(index, stored)
         ends = len(stored) > 0 and self.eos_id is not None and int(stored[-1]) == self.eos_id
         body = len(stored) - ends
-        first, second = sorted(int(self._hash(number, what)[0]) % (body + 1) for what in ("one cut", "another cut"))
-        prefix, middle, suffix = stored[:first], stored[first:second], stored[second:body]
+        begin = int(body > 0 and int(stored[0]) == self.bos_id)
+        first, second = sorted(
+            begin + int(self._hash(number, what)[0]) % (body - begin + 1) for what in ("one cut", "another cut")
+        )
+        prefix, middle, suffix = stored[begin:first], stored[first:second], stored[second:body]
         before, between, behind = (
             np.array([one], self.dtype) for one in (self.prefix_id, self.middle_id, self.suffix_id)
         )
@@ -241,7 +283,7 @@ class FillInTheMiddle:
             parts = [before, prefix, behind, suffix, between, middle]
         else:
             parts = [before, behind, suffix, between, prefix, middle]
-        return np.concatenate([*parts, stored[body:]])
+        return np.concatenate([stored[:begin], *parts, stored[body:]])
 
     def _look_at(self, index: int, stored: TokenArray) -> None:
         """Warn of a document that holds one of the three tokens."""
@@ -278,3 +320,13 @@ class FillInTheMiddle:
         found = parts[0] if len(parts) == 1 else np.concatenate(parts)
         found.flags.writeable = False
         return found
+
+
+def _recorded_bos(source: Any) -> int | None:
+    """The BOS id that `pack` recorded; None if there is none, or sources differ."""
+    manifest = getattr(source, "manifest", None)
+    if isinstance(manifest, Manifest):
+        found = manifest.options.get("bos_id")
+        return found if isinstance(found, int) else None
+    ids = {_recorded_bos(child) for child in source.children().values()}
+    return ids.pop() if len(ids) == 1 else None

@@ -218,7 +218,7 @@ def _seqax(context: Context, node: Mapping[str, Any]) -> Any:
 
 
 def _fill_in_the_middle(context: Context, node: Mapping[str, Any]) -> Any:
-    given = {key: node[key] for key in ("rate", "spm_rate", "seed", *_FIM_IDS) if key in node}
+    given = {key: node[key] for key in ("rate", "spm_rate", "seed", "bos_id", *_FIM_IDS) if key in node}
     return FillInTheMiddle(context.source(node), **given)
 
 
@@ -388,7 +388,9 @@ KINDS: dict[str, Kind] = {
     "best-fit": Kind(_windows(BestFit, "length", "pad_id"), {"length": COUNT, **_SOURCE}, {"pad_id": INDEX}, _VERSION),
     "fill-in-the-middle": Kind(
         _fill_in_the_middle,
-        {"rate": _SHARE, "seed": INT, **dict.fromkeys(_FIM_IDS, INDEX), **_SOURCE}, {"spm_rate": _SHARE}, _VERSION,
+        {"rate": _SHARE, "seed": INT, **dict.fromkeys(_FIM_IDS, INDEX), **_SOURCE},
+        {"spm_rate": _SHARE, "bos_id": MAYBE_INT},
+        _VERSION,
     ),
     "megatron-blocks": Kind(
         _windows(MegatronBlocks, "length", "labels"), {"length": COUNT, **_SOURCE}, {"labels": _LABELS}, _VERSION

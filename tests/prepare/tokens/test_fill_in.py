@@ -136,6 +136,12 @@ def test_what_a_tokenizer_puts_around_stands_around_the_document(bpe2: Path, mad
     for ids, text in zip(stored_tokens(tmp_path / "out.pbin"), TEXTS, strict=True):
         assert (ids[0], ids.count(bos)) == (bos, 1)
         assert put_back(folder, ids[1:])[1] == text
+    for place, options in ((tmp_path / "plain.pbin", {}), (f"{tmp_path}/files/", {"file_tokens": 40})):
+        made(lines, place, tokenizer=folder, **options)
+        source = ps.open(place)
+        assert source.manifest.options["bos_id"] == bos  # type: ignore[attr-defined]
+        cut = ps.FillInTheMiddle(source, rate=1.0, prefix_id=1, middle_id=2, suffix_id=3, seed=0)  # type: ignore[arg-type]
+        assert [one["tokens"][:2].tolist() for one in cut] == [[bos, 1]] * len(cut)
 
 
 def test_rate_0_changes_nothing_and_empty_texts_are_left_out(made: Made, tokenizer: Path, tmp_path: Path) -> None:

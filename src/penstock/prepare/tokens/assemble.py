@@ -50,10 +50,17 @@ def writer_options(to: str, spec: TokenizerSpec, recorded: Mapping[str, Any]) ->
     """The options of the writer of a token format, and what is recorded of the data."""
     options: dict[str, Any] = {"token_bytes": spec.token_bytes, "eos_id": spec.eos_id, "tokenizer": spec.name}
     options |= recorded
+    options["options"] = {**options.get("options", {}), **bos_of(spec)}
     if to == "megatron":
         # Its dtype follows from the vocabulary by a rule of its own, not from the width of the parts.
         options["vocab_size"] = spec.num_ids
     return options
+
+
+def bos_of(spec: TokenizerSpec) -> dict[str, int]:
+    """The id that the tokenizer puts before every text, as side files record it."""
+    before = () if spec.around is None else spec.around[0]
+    return {"bos_id": before[0]} if len(before) == 1 else {}
 
 
 def bad_line(one: InputFile, bad: BadLine, before: int | None) -> PrepareError:

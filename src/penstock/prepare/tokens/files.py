@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from penstock.abc import Executor
 from penstock.errors import PrepareError
 from penstock.formats._manifest import Provenance
-from penstock.prepare.tokens.assemble import differs, writer_options
+from penstock.prepare.tokens.assemble import bos_of, differs, writer_options
 from penstock.prepare.tokens.encode import Books
 from penstock.prepare.tokens.engines import EngineName
 from penstock.prepare.tokens.one_file import shuffled_place
@@ -43,7 +43,9 @@ def token_files(
     job = FileJob(
         request.output, shuffled_place(request, work), scratch, request.to, spec.token_bytes, options, compare
     )
-    given = Provenance(spec.eos_id, spec.name, of_folder["tokenizer_digest"], of_folder["inputs"], of_folder["options"])
+    given = Provenance(
+        spec.eos_id, spec.name, of_folder["tokenizer_digest"], of_folder["inputs"], of_folder["options"] | bos_of(spec)
+    )
 
     def refuse(file: int, difference: str) -> PrepareError:
         return disagreed(material.inputs[file].path, difference)
