@@ -102,6 +102,7 @@ KNOWN: dict[str, str] = {
     "prepare/tokens/tiktoken_ranks.py": _TOKENIZER,
     "prepare/tokens/tokenizer.py": _TOKENIZER,
     "recipe/places.py": "joins paths by the rules of recipes, and tells URLs apart itself",
+    "mix/repeats.py": "compares paths with links resolved, and leaves URLs as they are",
     "reshape/pieces.py": "files that workers leave in a work folder of this machine",
     "reshape/reorder.py": _SCRATCH,
     "view/mount.py": "the folder to mount at: `local_path` refuses another",

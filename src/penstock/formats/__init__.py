@@ -29,6 +29,7 @@ from penstock.formats._replacement import finish_replacement as _finish_replacem
 from penstock.formats._taken import require_taken
 from penstock.formats._unrecognised import unrecognised as _unrecognised
 from penstock.store.exclude_list import ExcludeList
+from penstock.store.find import find_files
 from penstock.store.local import LocalStore
 from penstock.store.patterns import alternatives, is_pattern
 from penstock.store.place import Place, dataset_at, fixed_place
@@ -76,10 +77,10 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
 
 _LISTS = {
     "parquet": "parquet",
-    **dict.fromkeys(("token-files", "pbin", "megatron", "flat-tokens"), "token-files"),
+    **dict.fromkeys(("token-files", "pbin", "megatron", "flat-tokens", "raw-tokens", "datatrove"), "token-files"),
 }
 """Format → the format that opens a list of its files; others are taken for JSONL."""
-_KINDS = {"jsonl": "JSONL", "parquet": "Parquet", "pbin": "token files", "flat-tokens": "token files"}
+_KINDS = {"jsonl": "JSONL", "parquet": "Parquet", **dict.fromkeys(("pbin", "flat-tokens", "datatrove"), "token files")}
 """Formats whose names tell what a list is of."""
 
 _SHARD_FORMATS = ("mds", "csv", "tsv", "xsv", "json-shards")
@@ -92,6 +93,9 @@ _MARKS = {
     ".work": ("token-files",),
 }
 """A file in a folder → the formats that have it there: they are asked before others are imported."""
+
+_SINGLE_FILES = ("pbin", "megatron", "raw-tokens", "datatrove")
+"""Token formats of which a directory or a pattern means several datasets, read as one."""
 
 _ONE_FILE = ("jsonl", "pbin", "megatron")
 """Formats of which no dataset is a folder."""
@@ -167,6 +171,8 @@ def sniff(store: Store, path: str, *, to_read: bool = False, layout: str | None 
         if sniffed.matches:
             return one
         reasons.append(f"{one.name}: {sniffed.why}")
+    if layout in _RAW_LAYOUTS and _is_several(Place(store, path)):
+        return get_format("token-files")  # of which each, or an error that names it
     if not store.exists(path):
         if len(several := alternatives(path)) > 1:
             lost = next((one for one in several if not is_pattern(one) and not store.exists(one)), None)
@@ -174,6 +180,9 @@ def sniff(store: Store, path: str, *, to_read: bool = False, layout: str | None 
                 what = "several paths are one dataset where they are JSONL, or Parquet, or token files"
                 raise Unsupported(what, path=path, hint="Make them one format, and `penstock merge` them")
             path = lost
+        if is_pattern(path) and (first := next(find_files(path, [("",)], "data", follow_links=True), None)):
+            what, hint = "no format reads the files of this pattern as one dataset", f"Open one by itself: {first}"
+            raise Unsupported(what, path=path, found=first, hint=hint)
         raise NotFound("no such file or folder", path=path, hint="Check the path")
     _require_no_writer(store, path)
     if layout in _RAW_LAYOUTS and not store.is_folder(path):
@@ -191,9 +200,16 @@ def find_format(place: Place, name: str | None, options: OpenOptions) -> Format:
         Unsupported: no format recognises it.
         ConfigError: no format has this name, or data of this one can't follow an option.
     """
+    if name in _SINGLE_FILES and _is_several(place):
+        name = "token-files"
     chosen = get_format(name) if name else sniff(place.store, place.path, to_read=True, layout=options.layout)
     require_taken(chosen, place.path, options)
     return chosen
+
+
+def _is_several(place: Place) -> bool:
+    """Whether a path stands for several files."""
+    return place.is_folder() or (is_pattern(place.path) and not place.exists())
 
 
 def open_source(

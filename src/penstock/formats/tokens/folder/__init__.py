@@ -44,7 +44,9 @@ _WHOSE = re.compile(rb'"(?P<list>files|shards)"\s*:\s*\[|"format"\s*:\s*"(?:%s)"
 
 class _TokenFiles:
     name = NAME
-    traits = Traits(remote=True, tokens=True, layouts=True, verify=True, repair=True, made_by="Penstock")
+    traits = Traits(
+        remote=True, tokens=True, layouts=True, borderless=True, verify=True, repair=True, made_by="Penstock"
+    )  # fmt: skip
     instead = (
         "`penstock pack … -o FOLDER/` makes such folders; write one file of pbin, megatron or flat-tokens, and "
         "`penstock convert FILE FOLDER/ --file-tokens N`"

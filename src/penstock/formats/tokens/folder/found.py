@@ -1,10 +1,14 @@
-"""Token files that no index of ours lists: those of a folder, a pattern or a list, in byte order of their paths.
+"""Token files that no index of ours lists: those of a directory, a pattern or a list, in natural order of their paths.
 
 | name | is |
 |---|---|
 | `*.pbin`, `*.packed.bin` | a packed file of Modalities |
 | `*.bin` and `*.idx` | a pair of Megatron-LM |
 | `*.zarr` | a flat-tokens group |
+| `*.ds` | a file of datatrove, with its `.ds.index` |
+| `*.npy`, `*.bin` | raw tokens, with the header of NumPy or llm.c, or of the `layout=` that was named |
+
+In natural order, numbers in names count as numbers: `part-2` comes before `part-10`.
 
 Folders are searched at any depth; hidden names are left out, and so is an `.idx` that is one of a JSONL. All files are
 of one format. Names that `pack` gives are only taken where the `index.json` beside them lists them.
@@ -19,9 +23,9 @@ import os
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 import xxhash
@@ -34,8 +38,10 @@ from penstock._pool import Pool
 from penstock.abc import Store, TokenSource
 from penstock.errors import ConfigError, Corrupt, NotFound, TooLarge, Unsupported
 from penstock.formats import get_format, sniff
+from penstock.formats._masks import mask_path
 from penstock.formats._other_data import other_data
 from penstock.formats._planes import recorded_planes
+from penstock.formats.tokens.csv_borders import table_path
 from penstock.formats.tokens.folder.files import data_names, manifest_of, read_index
 from penstock.formats.tokens.folder.index import INDEX_NAME, TOKEN_FILE_NAME
 from penstock.formats.tokens.folder.unfinished import find_unfinished, unfinished
@@ -52,9 +58,10 @@ from penstock.types import IntArray, Manifest, OpenOptions, Sniff
 
 GROUPS = (".zarr",)
 _PBIN = (".pbin", ".packed.bin")
-SUFFIXES = (*_PBIN, ".bin", ".idx", *GROUPS)
-_DATA = (*_PBIN, ".bin", *GROUPS)
-_FORMATS = ("pbin", "megatron", "flat-tokens")
+_RAW = (".bin", ".npy")
+_DATA = (*_PBIN, *_RAW, ".ds", *GROUPS)
+SUFFIXES = (*_DATA, ".idx")
+_FORMATS = ("pbin", "megatron", "flat-tokens", "raw-tokens", "datatrove")
 _JSONL_INDEX = b"\x80\x04"
 _VERSION = "token-files-found-1"
 _MOST_LOOKED_AT = 1000
@@ -62,7 +69,11 @@ _FEW = 64  # files of this machine that are looked at in less time than is worth
 _AT_ONCE = 16
 _SAMPLED = 16
 _UNKNOWN = -2
-_PART_NUMBER = re.compile(r"part-(\d+)-[^/]*\Z")
+_DIGITS = re.compile(rb"\d+")
+_MOST_DIGITS = 20
+_RAW_TOKENS = partial(get_format, "raw-tokens")
+_BESIDE: dict[str, Callable[[str], str | None]] = {"raw-tokens": table_path, "datatrove": "{}.index".format}
+"""Format of files without a header of ours → the file that tells where documents begin."""
 
 
 def sniff_found(store: Store, path: str) -> Sniff:
@@ -74,7 +85,8 @@ def sniff_found(store: Store, path: str) -> Sniff:
             found = list(find_files(path, [SUFFIXES], "token", follow_links=True, folders=GROUPS))
         except (NotFound, ConfigError, Unsupported):
             return Sniff(False, "no token file can be seen in it")
-        fits = all(one.endswith(SUFFIXES) for one in found) and any(map(_is_data, found))
+        has_data = any(_is_data(one) or store.exists(one.removesuffix(".idx") + ".bin") for one in found)
+        fits = has_data and all(one.endswith(SUFFIXES) for one in found)
         return Sniff(fits, f"{len(found)} token files" if fits else "not all of the files are token files")
     names = list(peek_names(store, path, _MOST_LOOKED_AT, GROUPS))
     first = next((name for name in names if _is_data(name) and _is_whole(store, f"{path.rstrip('/')}/{name}")), None)
@@ -115,14 +127,21 @@ def _require_no_planes(store: Store, format: str, files: Sequence[str]) -> None:
     end = ".idx.planes" if format == "megatron" else ".planes"
     if not isinstance(store, LocalStore):
         return
+    masks = (mask_path(format, path) for path in files)
+    if (mask := next((one for one in masks if one is not None and store.exists(one)), None)) is not None:
+        raise _planes_left_behind(mask)
     bases = {path.removesuffix(".idx").removesuffix(".bin") if format == "megatron" else path for path in files}
     for folder in sorted({os.path.dirname(path) for path in files}):
         with os.scandir(folder or ".") as entries:
             named = [os.path.join(folder, one.name) for one in entries if one.name.endswith(end)]
         found = next((one for one in sorted(named) if one.removesuffix(end) in bases), None)
         if found is not None:
-            what, hint = "several token files as one source can't take planes along", f"Open each by itself. {DROP}"
-            raise ConfigError(what, path=found, hint=hint)
+            raise _planes_left_behind(found)
+
+
+def _planes_left_behind(plane: str) -> ConfigError:
+    what, hint = "several token files as one source can't take planes along", f"Open each by itself. {DROP}"
+    return ConfigError(what, path=plane, hint=hint)
 
 
 class FoundFiles:
@@ -191,7 +210,12 @@ class FoundFiles:
         """The files that tell where documents begin."""
         if self.format == "flat-tokens":
             return [file for path in self.paths for file in sorted(self._store.list(f"{path}/seq_starts"))]
+        if self.format in _BESIDE:
+            return [file for path in self.paths for file in (path, _BESIDE[self.format](path)) if self._is_there(file)]
         return [_index_of(path) if self.format == "megatron" else path for path in self.paths]
+
+    def _is_there(self, file: str | None) -> TypeGuard[str]:
+        return file is not None and self._store.exists(file)
 
     @property
     def fingerprint(self) -> str:
@@ -272,9 +296,15 @@ class FoundFiles:
         if not known:
             return find()
         bare = [] if self._options.planes is not None else ["planes=None"]
-        key = digest(self.format, str(self._options.layout), *known, *bare)
+        key = digest(self.format, *map(str, self._how), *known, *bare)
         folder = self._store.folder if isinstance(self._store, CopyingStore) else None
         return DerivedCache(folder).array(f"{_VERSION}b-{what}-{key}", dtype, find)
+
+    @property
+    def _how(self) -> tuple[object, ...]:
+        """The options that decide what the files hold."""
+        options = self._options
+        return (options.layout, options.eos_id, options.one_document) if self.format in _BESIDE else (options.layout,)
 
     @cached_property
     def _states_here(self) -> list[str]:
@@ -326,9 +356,11 @@ def _files_of(store: Store, given: str, options: OpenOptions, *, named: bool) ->
         root = f"{root}.bin"  # a pair of Megatron-LM, by its prefix
     found = dict.fromkeys(find_files(root, [SUFFIXES], "token", follow_links=options.follow_links, folders=GROUPS))
     _require_listed(store, root, found)
+    for mask in [mask_path("raw-tokens", path) for path in found]:
+        found.pop(mask or "", None)
     for path in found:
         if not path.endswith(".idx"):
-            yield path, _format_of(store, path, found)
+            yield path, _format_of(store, path, found, options.layout)
         elif (pair := path.removesuffix(".idx") + ".bin") not in found and not _is_of_jsonl(store, path):
             if not store.exists(pair):
                 raise NotFound("an index without its tokens", path=path, expected=pair, hint="Copy the pair again")
@@ -371,14 +403,14 @@ def _one_format(found: Iterable[tuple[str, str]], given: str) -> str:
     return next(iter(formats))
 
 
-def _format_of(store: Store, path: str, found: Container[str]) -> str:
+def _format_of(store: Store, path: str, found: Container[str], layout: str | None) -> str:
     if path.endswith(GROUPS):
         return "flat-tokens"
     if path.endswith(_PBIN):
         return "pbin"
     if path.endswith(".bin") and (_index_of(path) in found or store.exists(_index_of(path))):
         return "megatron"
-    name = sniff(store, path).name
+    name = "datatrove" if path.endswith(".ds") else sniff(store, path, layout=layout).name
     if name not in _FORMATS:
         hint = "Open it by itself, and join them: ps.Concat"
         raise ConfigError("not a token file that can be one of several", path=path, found=name, hint=hint)
@@ -390,8 +422,10 @@ def _is_data(path: str) -> bool:
 
 
 def _is_whole(store: Store, path: str) -> bool:
-    """Whether a file is one of tokens by its name, and by the index beside it where it needs one."""
-    return not path.endswith(".bin") or path.endswith(_PBIN) or store.exists(_index_of(path))
+    """Whether a file is one of tokens by its name, by the index next to it, or by its header."""
+    if path.endswith(_PBIN) or not path.endswith(_RAW):
+        return True
+    return (path.endswith(".bin") and store.exists(_index_of(path))) or _RAW_TOKENS().sniff(store, path).matches
 
 
 def _index_of(path: str) -> str:
@@ -402,7 +436,6 @@ def _is_of_jsonl(store: Store, path: str) -> bool:
     return beginning_of(store, path, len(_JSONL_INDEX)) == _JSONL_INDEX
 
 
-def _order(path: str) -> tuple[bytes, int]:
-    """Byte order of paths; of files of ours by their numbers, of which those from 100,000 on are longer."""
-    number = _PART_NUMBER.search(path)
-    return (os.fsencode(path), 0) if number is None else (os.fsencode(path[: number.start()]), int(number[1]))
+def _order(path: str) -> tuple[bytes, bytes]:
+    """Natural order: byte order, but numbers in names count by their values."""
+    return _DIGITS.sub(lambda digits: digits[0].zfill(_MOST_DIGITS), os.fsencode(path)), os.fsencode(path)

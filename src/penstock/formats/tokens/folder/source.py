@@ -19,7 +19,7 @@ from penstock._places import place_of, token_extents
 from penstock._secrets import redact
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store, TokenSource
-from penstock.errors import Corrupt, NotFound
+from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.formats._marked import require_recorded_eos
 from penstock.formats._proof import AnyProof
 from penstock.formats.tokens.common import (
@@ -92,12 +92,16 @@ class TokenFilesSource:
         self._options = options
         self.listed = listed
         self._index = index
+        if options.one_document and listed.format != "raw-tokens":
+            what, hint = f"data of the format {listed.format!r} say where documents are", "Leave --one-document out"
+            raise ConfigError(what, path=self._path, found="one_document", hint=hint)
         self._doc_starts: IntArray | None = None
         self._dtype: np.dtype[Any] | None = None
         # Largest ids stand in the index: a file need not be asked for its own.
         each = OpenOptions(
             flavor=options.flavor,
             layout=options.layout,
+            one_document=options.one_document,
             eos_id=options.eos_id,
             read=options.read,
             trust=options.trust,
@@ -182,7 +186,7 @@ class TokenFilesSource:
     @property
     def eos_id(self) -> int | None:
         """As given, else what the folder's side file says, else that of the first file."""
-        if self._options.eos_id is not None:
+        if self._options.eos_id is not None and self.listed.format != "raw-tokens":  # llm.c begins documents with it
             return self._options.eos_id
         if self.manifest is not None:
             return self.manifest.eos_id
@@ -303,7 +307,13 @@ class TokenFilesSource:
 
     def recipe(self) -> dict[str, Any]:
         """Format, path and options."""
-        recipe = recipe_of(NAME, self._path, self._options, layout=self._options.layout)
+        recipe = recipe_of(
+            NAME,
+            self._path,
+            self._options,
+            layout=self._options.layout,
+            one_document=self._options.one_document or None,
+        )
         return recipe if isinstance(self._given, str) else recipe | {"path": [redact(one) for one in self._given]}
 
     def summary(self) -> str:
