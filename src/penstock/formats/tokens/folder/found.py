@@ -264,7 +264,8 @@ class FoundFiles:
     def _of_each(self, ask: Callable[[TokenSource], tuple[int, ...]]) -> IntArray:
         def look(path: str) -> tuple[int, ...]:
             source = cast(TokenSource, get_format(self.format).open(self._store, path, self._options))
-            if self._options.planes is not None and (recorded := recorded_planes(source)):
+            recorded = {} if manifest_of(source) is None else recorded_planes(source)
+            if recorded and self._options.planes is not None:
                 what, hint = "the planes of a token file are missing", f"Restore them, and open it by itself. {DROP}"
                 raise Corrupt(what, path=path, expected=", ".join(recorded), hint=hint)
             return ask(source)
