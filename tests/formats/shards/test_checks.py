@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.errors import NotFound
+from penstock.errors import ConfigError, NotFound
+from penstock.formats.shards.merge import merge_index
 from penstock.types import Depth, Finding
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "streaming"
@@ -284,6 +285,25 @@ def test_garbage_in_place_of_the_options(tmp_path: Path) -> None:
     overwrite(folder / "shard.00001.mds", 4 + 4 * len(places), b"#")
     (only,) = [one for one in errors(folder, "sample") if one.code == "shards.config"]
     assert (only.offset_bytes, Path(only.path).name) == (4 + 4 * len(places), "shard.00001.mds")
+
+
+def test_shards_at_any_level_that_no_index_lists(tmp_path: Path) -> None:
+    root = tmp_path / "set"
+    parts = [make(root / name, **MDS) for name in ("0", "1/x")]
+    assert merge_index(str(root)) == sum(len(list(part.glob("shard.*.mds"))) for part in parts)
+    assert ps.verify(root) == []
+    (root / "2").mkdir()
+    stray = [root / "2" / "shard.00000.mds", root / "1" / "x" / "shard.00099.mds"]
+    for one in stray:
+        shutil.copy(parts[0] / "shard.00000.mds", one)
+    findings = ps.verify(root)
+    assert {(one.code, one.severity) for one in findings} == {("shards.unlisted", "warning")}
+    assert {one.path for one in findings} == set(map(str, stray))
+    with pytest.raises(ConfigError, match="a shard that no index lists"):
+        merge_index(str(root), overwrite=True)
+    assert merge_index(str(root), [str(part) for part in parts])
+    make(root / "3", **MDS)  # a dataset of its own, which its own index lists
+    assert {one.path for one in ps.verify(root)} == set(map(str, stray))
 
 
 def test_shards_beside_the_index_are_a_warning(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from penstock.formats._side_checks import (
 )
 from penstock.formats.shards.codecs import CODECS
 from penstock.formats.shards.files import Folder, OpenShard, RowCodec, WholeShard, open_shard, read_whole
-from penstock.formats.shards.find_index import folder_of, read_index, splits_in
+from penstock.formats.shards.find_index import folder_of, read_index, splits_in, unlisted_shards
 from penstock.formats.shards.index_json import INDEX_NAME, Index, Layout, Shard, ShardFile
 from penstock.formats.shards.names import shards_in
 from penstock.formats.shards.side import SIDE_NAME, shards_facts
@@ -205,12 +205,11 @@ def _check_files(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
 
 
 def _unlisted(check: _Check) -> Iterator[Problem]:
-    """Shards right in the folder that the index leaves out: a writer was killed, or the index is an old one."""
+    """Shards at any level that no index lists: a writer was killed, or the index is an old one."""
     known = {file.basename for shard in check.index.shards for file in shard.files()}
-    for name, file in shards_in(check.folder.store, check.folder.path).items():
-        if name not in known and "/" not in name:
-            fix = f"Delete it, or, if it belongs here: {_REBUILD}"
-            yield _warning("shards.unlisted", file, "a shard that the index does not list", fix)
+    for file in unlisted_shards(check.folder.store, check.folder.path, known):
+        fix = f"Delete it, or, if it belongs here: {_REBUILD}"
+        yield _warning("shards.unlisted", file, "a shard that no index lists", fix)
 
 
 # --- shards ------------------------------------------------------------------------------------------------------

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Collection
 
 from penstock.abc import Store
-from penstock.errors import ConfigError, Denied, NotFound, Unsupported
+from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unsupported
 from penstock.formats._unrecognised import holds_datasets
 from penstock.formats.shards.index_json import INDEX_NAME, Index, parse_index
+from penstock.formats.shards.names import shards_in
 from penstock.formats.shards.side import SIDE_NAME
 from penstock.store.local import LocalStore
 from penstock.store.object_folder import GO_ON, UNFINISHED, is_unfinished
@@ -87,6 +90,30 @@ def own_files(store: Store, folder: str) -> list[str]:
     """The files that the index of a folder lists, by their names there; the index last. Raises as `read_index`."""
     shards = read_index(store, folder).shards
     return [*(file.basename for shard in shards for file in shard.files()), SIDE_NAME, INDEX_NAME]
+
+
+def unlisted_shards(store: Store, folder: str, listed: Collection[str]) -> list[str]:
+    """Return the shards in a folder, at any level, that neither `listed` nor an index next to or above them lists.
+
+    Args:
+        store: where they are.
+        folder: of the dataset.
+        listed: files that are known, by their paths in the folder.
+    """
+    known: set[str] = set(listed)
+    indexes = {""}  # folders whose index was read; that of the dataset is `listed`
+    found: list[str] = []
+    for name, path in shards_in(store, folder).items():
+        above = name.split("/")[:-1]
+        for inner in ("/".join(above[:depth]) for depth in range(1, len(above) + 1)):
+            if inner not in indexes:
+                indexes.add(inner)
+                with contextlib.suppress(PenstockError):
+                    index = read_index(store, f"{folder}/{inner}")
+                    known |= {f"{inner}/{file.basename}" for shard in index.shards for file in shard.files()}
+        if name not in known:
+            found.append(path)
+    return found
 
 
 def read_index(store: Store, folder: str) -> Index:

@@ -15,7 +15,7 @@ from penstock.abc import Store
 from penstock.codec.hashes import BlockHasher
 from penstock.errors import ConfigError, Corrupt, NotFound, Truncated
 from penstock.formats.shards.files import Folder
-from penstock.formats.shards.find_index import folder_of, read_index
+from penstock.formats.shards.find_index import folder_of, read_index, unlisted_shards
 from penstock.formats.shards.index_json import (
     INDEX_NAME,
     Layout,
@@ -89,6 +89,8 @@ def merge_parts(
     for name in names:
         require_no_list(store, f"{root}/{name}/.penstock", "an index over these shards would show what it takes out")
     shards = [[below(shard, name) for shard in read_index(store, f"{root}/{name}").shards] for name in names]
+    if parts is None:
+        _require_all_listed(store, root, names)
     data, where = encode_merged(list(itertools.chain.from_iterable(shards))), f"{root}/{INDEX_NAME}"
     try:
         parse_index(data, where)
@@ -96,6 +98,17 @@ def merge_parts(
         raise ConfigError("these parts can't be merged", path=root, found=str(error)) from error
     _put(store, where, data, overwrite=overwrite)
     return shards
+
+
+def _require_all_listed(store: Store, root: str, names: Sequence[str]) -> None:
+    """Raise `ConfigError` for shards below a folder that no index lists: the new one would leave them out."""
+    found = unlisted_shards(store, root, [])
+    below_root = [one for one in found if "/" in one[len(root) + 1 :]]
+    if below_root:
+        more = f" and {len(below_root) - 1:,} more" if len(below_root) > 1 else ""
+        hint = "Finish or repair their dataset (`penstock repair`), remove them, or name the parts to merge"
+        what = "a shard that no index lists would be missing in the merged index"
+        raise ConfigError(what, path=below_root[0] + more, expected=f"only shards of {len(names)} indexes", hint=hint)
 
 
 def _put(store: Store, where: str, data: bytes, *, overwrite: bool) -> None:
