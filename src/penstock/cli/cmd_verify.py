@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from penstock.work.sharing import Sharing
 
 
+_READ = {
+    "quick": "indexes, headers and sizes; contents not read (--depth sample, full)",
+    "sample": "indexes, sizes and some contents; the rest not read (--depth full)",
+    "full": "every byte read",
+}
+"""Depth → what was checked, and what wasn't."""
+
+
 @click.command()
 @dataset_argument("path")
 @click.option(
@@ -89,7 +97,9 @@ def command(
     def text() -> str:
         lines = [describe_finding(one) for one in findings]
         counts = f"{counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}"
-        verdict = f"{printable(shortened_part(path))}: {counts if findings else f'clean at depth {depth}'}"
+        verdict = (
+            f"{printable(shortened_part(path))}: {counts if findings else f'clean at depth {depth}: {_READ[depth]}'}"
+        )
         return "\n".join([*lines, verdict, *([f"wrote {side_path}"] if side_path else [])])
 
     data = {"path": path, "depth": depth, "errors": errors, "findings": [msgspec.to_builtins(one) for one in findings]}

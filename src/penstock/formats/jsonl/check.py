@@ -67,8 +67,14 @@ def check_jsonl(store: Store, path: str, options: OpenOptions, depth: Depth) -> 
     return sorted(findings, key=lambda one: -1 if one.offset_bytes is None else one.offset_bytes)
 
 
+_SMALL_BYTES = 1 << 20
+"""A compressed file of this size is read whole at depth `sample`."""
+
+
 def check_file(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
-    """What `check_jsonl` finds; of a compressed file all of it at `full`, else its first bytes.
+    """Return what `check_jsonl` finds; a compressed file is read whole at `full`, and a small one at `sample`.
+
+    Else only its first bytes are read.
 
     Raises:
         NotFound: no such file.
@@ -78,9 +84,9 @@ def check_file(store: Store, path: str, options: OpenOptions, depth: Depth) -> l
     if compression is None:
         return check_jsonl(store, path, options, depth)
     require_flavor(path, options.flavor)
-    store.size(path)
+    size_bytes = store.size(path)
     try:
-        if depth == "full":
+        if depth == "full" or (depth == "sample" and size_bytes <= _SMALL_BYTES):
             scan_compressed(Place(store, path), compression)
         else:
             next(reader_of(Place(store, path), compression), None)
