@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import penstock as ps
 from penstock.errors import ConfigError
 from penstock.pack import BestFit
 from penstock.pack.best_fit import plan_windows
@@ -137,3 +140,33 @@ def test_impossible_sources_are_refused() -> None:
         BestFit(4, pad_id=256)(MemoryTokens([np.ones(3, np.uint8)], dtype=np.uint8))
     with pytest.raises(ConfigError, match="no token"):
         BestFit(4)(MemoryTokens([np.ones(0, np.uint8)], dtype=np.uint8))
+
+
+@pytest.mark.parametrize("long", ["truncate", "drop"])
+def test_documents_longer_than_a_window(long: Any, tmp_path: Path) -> None:
+    docs = [[n * 100 + k + 1 for k in range(size)] for n, size in enumerate((13, 11, 4, 25, 7, 10, 0, 3))]
+    with ps.create(tmp_path / "a.pbin", format="pbin", token_bytes=2, eos_id=0) as writer:
+        for doc in docs:
+            writer.write({"tokens": np.array(doc, np.uint16)})
+    windows: Any = ps.BestFit(10, long=long)(ps.open(tmp_path / "a.pbin"))
+    expected = [doc[:10] for doc in docs if doc and (len(doc) <= 10 or long == "truncate")]
+    found: list[list[int]] = []
+    for one in windows:
+        cuts = one["cu_seqlens"]
+        for start, stop in itertools.pairwise(cuts.tolist()):
+            piece = one["tokens"][start:stop].tolist()
+            found.append(piece)
+            whole = next(doc for doc in docs if doc[:1] == piece[:1])
+            mask = one["loss_mask"][start:stop]
+            assert one["targets"][start:stop][mask].tolist() == whole[1 : len(piece) + 1]
+    assert sorted(found) == sorted(expected)
+    assert windows.fill == sum(map(len, expected)) / (len(windows) * 10)
+    assert windows.fingerprint != ps.BestFit(10)(windows.source).fingerprint
+    assert ps.open_recipe({"penstock": 1, "source": windows.recipe()}).fingerprint == windows.fingerprint  # type: ignore[union-attr]
+    with pytest.raises(ConfigError, match="unknown long"):
+        ps.BestFit(10, long="cut")  # type: ignore[arg-type]
+
+
+def test_dropping_every_document_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="every document is longer"):
+        len(ps.BestFit(2, long="drop")(MemoryTokens([[1, 2, 3], [4, 5, 6]])))

@@ -1,6 +1,7 @@
 """Packs whole documents into windows: best-fit decreasing, planned once from lengths alone.
 
-A document longer than the window is cut into whole windows and a rest; every other one stays whole. Pieces are placed
+A document longer than the window is cut into whole windows and a rest, truncated, or dropped; every other one stays
+whole. Pieces are placed
 from the longest on, each into the window with the least space left that still holds it: see `penstock.pack.placing`.
 
 The plan is three arrays: 12 bytes a piece and 8 bytes a window, mapped where the source keeps such things. No token is
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,8 @@ from penstock.pack.placing import RUN_PIECES, New, in_memory, kept, new_of, plac
 from penstock.types import Batch, IntArray, Place, Sample, Schema
 
 VERSION = "best-fit-1"
+
+Long: TypeAlias = Literal["keep", "truncate", "drop"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +61,17 @@ class BestFit:
         length: tokens of a window, 1 to 2^31 - 1.
         pad_id: the id that fills what is left of a window.
         derived: where the plan is kept, by fingerprint; by default where the source keeps such things, else in memory.
+        long: documents longer than a window: `"keep"` cuts them into pieces, so that rests begin mid-document;
+            `"truncate"` keeps the first `length` tokens, with `length` targets, as `Whole`; `"drop"` leaves them out.
 
     Raises:
-        ConfigError: a length or `pad_id` out of range.
+        ConfigError: a length or `pad_id` out of range, or an unknown `long`.
     """
 
     length: int
     pad_id: int = 0
     derived: Derived | None = field(default=None, compare=False)
+    long: Long = "keep"
 
     def __post_init__(self) -> None:
         if not 1 <= self.length < 1 << 31:
@@ -74,6 +80,8 @@ class BestFit:
             )
         if self.pad_id < 0:
             raise ConfigError("pad_id is no token id", found=self.pad_id, expected="0 or more")
+        if self.long not in ("keep", "truncate", "drop"):
+            raise ConfigError("unknown long", found=repr(self.long), expected="'keep', 'truncate' or 'drop'")
 
     def __call__(self, source: TokenSource, /) -> PackedWindows:
         """Windows over the documents of `source`.
@@ -84,23 +92,32 @@ class BestFit:
         return PackedWindows(source, self)
 
 
-def plan_windows(doc_starts: IntArray, length: int, new: New = in_memory) -> Plan:
+def plan_windows(doc_starts: IntArray, length: int, new: New = in_memory, long: Long = "keep") -> Plan:
     """The plan for documents that lie at `doc_starts` (int64[n_docs + 1]) and windows of `length` tokens.
 
     Memory: that of `penstock.pack.placing`, and of `new`: 32 bytes a piece and 12 bytes a window while it is made.
     """
-    placed = place(lambda: _pieces_in_runs(doc_starts, length), length, new)
+    placed = place(lambda: _pieces_in_runs(doc_starts, length, long), length, new)
     return Plan(placed.starts, placed.values, placed.lengths)
 
 
-def _pieces_in_runs(doc_starts: IntArray, length: int) -> Iterator[tuple[IntArray, IntArray]]:
+def _pieces_in_runs(doc_starts: IntArray, length: int, long: Long) -> Iterator[tuple[IntArray, IntArray]]:
     """First token and length of every piece, in the order of the data."""
     for first in range(0, len(doc_starts) - 1, RUN_PIECES):
         borders = np.asarray(doc_starts[first : first + RUN_PIECES + 1], np.int64)
-        if borders[-1] - borders[0] <= RUN_PIECES * length:
+        if long != "keep":
+            yield _whole_pieces(borders, length, long)
+        elif borders[-1] - borders[0] <= RUN_PIECES * length:
             yield _pieces(borders, length)
         else:  # few documents may be many pieces
             yield from _cut_pieces(borders, length)
+
+
+def _whole_pieces(doc_starts: IntArray, length: int, long: Long) -> tuple[IntArray, IntArray]:
+    """First token and length of one piece per document; longer ones are truncated or left out."""
+    starts, lengths = doc_starts[:-1], np.diff(doc_starts)
+    chosen = lengths > 0 if long == "truncate" else (lengths > 0) & (lengths <= length)
+    return starts[chosen], np.minimum(lengths[chosen], length)
 
 
 def _cut_pieces(borders: IntArray, length: int) -> Iterator[tuple[IntArray, IntArray]]:
@@ -174,13 +191,18 @@ class PackedWindows:
     def fingerprint(self) -> str:
         """Digest of the source's fingerprint, length and padding."""
         if self._fingerprint is None:
-            self._fingerprint = digest(VERSION, self.packing.length, self.packing.pad_id, self.source.fingerprint)
+            self._fingerprint = digest(
+                VERSION, self.packing.length, self.packing.pad_id, *self._long.values(), self.source.fingerprint
+            )
         return self._fingerprint
 
     @property
     def fill(self) -> float:
         """Share of all places in windows that hold a token."""
-        return self.source.num_tokens / (len(self) * self.packing.length)
+        held = (
+            self.source.num_tokens if self.packing.long == "keep" else int(self.plan.piece_lengths.sum(dtype=np.int64))
+        )
+        return held / (len(self) * self.packing.length)
 
     def __len__(self) -> int:
         return len(self.plan.window_starts) - 1
@@ -244,27 +266,41 @@ class PackedWindows:
 
     def recipe(self) -> dict[str, Any]:
         """Plain JSON from which the windows can be rebuilt."""
-        packing = {"length": self.packing.length, "pad_id": self.packing.pad_id}
-        return {"kind": "best-fit", "version": VERSION, **packing, "source": self.source.recipe()}
+        packing: dict[str, Any] = {"length": self.packing.length, "pad_id": self.packing.pad_id}
+        return {"kind": "best-fit", "version": VERSION, **packing, **self._long, "source": self.source.recipe()}
 
     def summary(self) -> str:
         """One line: length and padding."""
-        return line("BestFit", {"length": self.packing.length, "pad_id": self.packing.pad_id}, self._fingerprint)
+        params: dict[str, Any] = {"length": self.packing.length, "pad_id": self.packing.pad_id}
+        return line("BestFit", params | self._long, self._fingerprint)
 
     __repr__ = brief
     __str__ = tree
     _repr_html_ = html
 
+    @property
+    def _long(self) -> dict[str, str]:
+        return {} if self.packing.long == "keep" else {"long": self.packing.long}
+
     def _find_plan(self) -> Plan:
+        plan = self._made_plan()
+        if len(plan.window_starts) < 2:
+            raise ConfigError(
+                "every document is longer than a window, and long='drop' leaves them out",
+                expected=f"a document of at most {self.packing.length} tokens",
+            )
+        return plan
+
+    def _made_plan(self) -> Plan:
         derived: Derived | None = self.packing.derived or getattr(self.source, "derived", None)
         if derived is None:
-            return plan_windows(self.source.doc_starts, self.packing.length)
+            return plan_windows(self.source.doc_starts, self.packing.length, long=self.packing.long)
         known = borders_key(self.source)
-        key = f"{VERSION}-{digest(self.packing.length, known)}"
+        key = f"{VERSION}-{digest(self.packing.length, *self._long.values(), known)}"
         names = [(f"{key}-window_starts", "int64"), (f"{key}-piece_starts", "int64"), (f"{key}-piece_lengths", "int32")]
 
         def make() -> tuple[NDArray[Any], ...]:
-            plan = plan_windows(self.source.doc_starts, self.packing.length, new_of(derived))
+            plan = plan_windows(self.source.doc_starts, self.packing.length, new_of(derived), self.packing.long)
             return plan.window_starts, plan.piece_starts, plan.piece_lengths
 
         return Plan(*kept(derived, names, make))

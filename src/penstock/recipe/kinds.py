@@ -385,7 +385,8 @@ KINDS: dict[str, Kind] = {
         _windows(Whole, "length", "pad_id", "labels"), {"length": COUNT, **_SOURCE},
         {"pad_id": INDEX, "labels": {"enum": ["shift", "start-zero"]}}, _VERSION,
     ),
-    "best-fit": Kind(_windows(BestFit, "length", "pad_id"), {"length": COUNT, **_SOURCE}, {"pad_id": INDEX}, _VERSION),
+    "best-fit": Kind(_windows(BestFit, "length", "pad_id", "long"), {"length": COUNT, **_SOURCE},
+        {"pad_id": INDEX, "long": {"enum": ["keep", "truncate", "drop"]}}, _VERSION),
     "fill-in-the-middle": Kind(
         _fill_in_the_middle,
         {"rate": _SHARE, "seed": INT, **dict.fromkeys(_FIM_IDS, INDEX), **_SOURCE},
