@@ -34,6 +34,11 @@ _UNKNOWN_SHARE = 0.01
     type=click.Choice(["auto", "always", "never"]),
     help="Append EOS to a conversation that doesn't end in it (auto, the default), always, or never.",
 )
+@click.option(
+    "--chat-format",
+    type=click.Choice(["auto", "messages", "sharegpt", "alpaca", "prompt-completion"]),
+    help="Shape of the conversations; by default auto, the only one that a row can have.",
+)
 @click.option("--chat-date", metavar="YYYY-MM-DD", help="The day that a chat template may ask for.")
 @click.option("--keep-control-tokens", is_flag=True, help="Messages may hold special tokens, which then are such.")
 @click.option("--shuffle", type=int, metavar="SEED", help="Documents in the order of `penstock shuffle --seed SEED`.")

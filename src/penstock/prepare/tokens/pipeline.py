@@ -24,6 +24,7 @@ from penstock.executors import AnyExecutor, make_executor, require_executor
 from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.prepare.tokens.assemble import create_writer, writer_options
 from penstock.prepare.tokens.chat.ends import ChatEos
+from penstock.prepare.tokens.chat.rows import CHAT_FORMATS, ChatFormat
 from penstock.prepare.tokens.complete import find_complete, made_by_another, require_unmade
 from penstock.prepare.tokens.encode import Books, Encoding
 from penstock.prepare.tokens.engines import encode_each
@@ -94,6 +95,7 @@ def pack(
     chat: bool = False,
     chat_date: str | None = None,
     chat_eos: ChatEos | None = None,
+    chat_format: ChatFormat | None = None,
     keep_control_tokens: bool = False,
     shuffle: int | None = None,
     fim_rate: float | None = None,
@@ -143,6 +145,8 @@ def pack(
         dry_run: refuse what would be refused, say about how much would be written, by a sample, and write nothing.
         chat: lines are conversations: their `messages` become text by the tokenizer's own chat template, and the plane
             `loss_mask` beside the tokens tells what an assistant says.
+        chat_format: the shape of conversations: `"messages"`, `"sharegpt"`, `"alpaca"` or `"prompt-completion"`;
+            `"auto"` takes the only one that a row can have.
         chat_eos: which conversations get an EOS token at their end: `"auto"`, those that don't end in it; `"always"`,
             those whose last token is another, even white space; `"never"`. It is trained on if the last answer has
             no end token of its own.
@@ -168,6 +172,7 @@ def pack(
     _require("--on-error", on_error, ("raise", "skip"))
     _require("--engine", engine, ("auto", "gigatoken", "tokenizers"))
     _require("--input-format", input_format, ("auto", "jsonl", "text", "parquet"))
+    _require("--chat-format", chat_format or "auto", CHAT_FORMATS)
     _require("--chat-eos", chat_eos or "auto", ("auto", "always", "never"))
     _require("--text-per", text_per, ("file", "line"))
     if text_per != "file" and input_format != "text":
@@ -175,7 +180,7 @@ def pack(
             "only plain text is cut by line or file", hint="Add input_format='text' (--input-format text)"
         )
     selection = select(field, join, jq, text_per if input_format == "text" else "json", chat=chat)
-    selection = dataclasses.replace(selection, chat_eos=chat_eos or "auto")
+    selection = dataclasses.replace(selection, chat_eos=chat_eos or "auto", chat_format=chat_format or "auto")
     if task_bytes is not None and task_bytes < 1:
         raise ConfigError("a task needs bytes", found=f"task_bytes={task_bytes}", expected="1 or more")
     store = store or LocalStore()
@@ -220,9 +225,10 @@ def pack(
         raise ConfigError("conversations are not rearranged", found="fim_rate", hint="Leave chat= or fim_rate= out")
     if chat:
         require_place_of_mask(request)
-    elif chat_date is not None or keep_control_tokens or chat_eos is not None:
+    elif chat_date is not None or keep_control_tokens or chat_eos is not None or chat_format is not None:
         found = "keep_control_tokens" if chat_date is None else f"chat_date={chat_date}"
         found = found if chat_eos is None else f"chat_eos={chat_eos}"
+        found = found if chat_format is None else f"chat_format={chat_format}"
         raise ConfigError("an option of conversations", found=found, hint="Add chat=True (--chat)")
     if STDIN in request.given and sharing.joins:
         raise ConfigError("standard input can't be shared by workers", hint="Save it as a file")

@@ -16,7 +16,7 @@ from penstock._optional import require
 from penstock.errors import ConfigError
 from penstock.prepare.tokens.chat.ends import ChatEos
 from penstock.prepare.tokens.chat.reader import ChatReader
-from penstock.prepare.tokens.chat.rows import MESSAGES, TOOLS
+from penstock.prepare.tokens.chat.rows import KEYS, MESSAGES, TEMPLATE_KWARGS, TOOLS, ChatFormat
 from penstock.prepare.tokens.chat.template import ChatTemplate
 from penstock.prepare.tokens.documents import (
     KINDS,
@@ -55,6 +55,7 @@ class Selection:
         unit: `"json"` lines; `"line"`, each line as it is; `"file"`, all of a file.
         chat: makes texts of the messages that the one field holds.
         chat_eos: which conversations get an EOS token.
+        chat_format: the shape of rows that are conversations.
     """
 
     fields: tuple[str, ...] = ("text",)
@@ -63,6 +64,7 @@ class Selection:
     unit: Unit = "json"
     chat: ChatTemplate | None = None
     chat_eos: ChatEos = "auto"
+    chat_format: ChatFormat = "auto"
 
     def options(self) -> dict[str, Any]:
         """What it was made from, by the names of the command line; defaults are left out."""
@@ -78,6 +80,8 @@ class Selection:
         if self.chat is not None:
             found["--chat"] = self.chat.digest
             found["--chat-eos"] = self.chat_eos
+            if self.chat_format != "auto":
+                found["--chat-format"] = self.chat_format
         return found
 
     def top_keys(self) -> list[str] | None:
@@ -90,7 +94,26 @@ class Selection:
     def columns(self, names: Sequence[str]) -> list[str] | None:
         """The same of a table with columns of these names: with those that need not be there."""
         keys = self.top_keys()
-        return keys if keys is None or self.chat is None or TOOLS not in names else [*dict.fromkeys([*keys, TOOLS])]
+        if keys is None or self.chat is None:
+            return keys
+        more = KEYS if self.fields == (MESSAGES,) else (TOOLS, TEMPLATE_KWARGS)
+        found = [*dict.fromkeys([*keys, *more])]
+        return (
+            [key for key in found if key in names]
+            if self.fields == (MESSAGES,)
+            else [*keys, *(key for key in found if key in names and key not in keys)]
+        )
+
+    def has_row(self, names: Sequence[str]) -> bool:
+        """Return whether a table with columns of these names has conversations of another shape than `messages`."""
+        return (
+            self.chat is not None
+            and self.fields == (MESSAGES,)
+            and any(
+                all(key in names for key in keys)
+                for keys in (("conversations",), ("conversation",), ("instruction", "output"), ("prompt", "completion"))
+            )
+        )
 
 
 def select(
@@ -140,7 +163,9 @@ def make_reader(selection: Selection | str, *, stop_at_fault: bool = False) -> R
     if selection.unit == "file":
         return FileReader()
     if selection.chat is not None:
-        return ChatReader(parse_field(selection.fields[0]), selection.chat, stop_at_fault=stop_at_fault)
+        return ChatReader(
+            parse_field(selection.fields[0]), selection.chat, selection.chat_format, stop_at_fault=stop_at_fault
+        )
     if selection.jq is None:
         return TextReader(*selection.fields, join=selection.join)
     path = compile_path(selection.jq)

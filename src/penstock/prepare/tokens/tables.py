@@ -88,7 +88,7 @@ def require_columns(source: Place, kind: Kind, selection: Selection) -> None:
         return
     with open_table(source, kind) as table:
         schema = table.schema
-        for key in keys:
+        for key in () if selection.has_row(schema.names) else keys:
             if key not in schema.names:
                 names = ", ".join(schema.names[:_SHOWN]) + (", …" if len(schema.names) > _SHOWN else "")
                 raise ConfigError(

@@ -14,7 +14,7 @@ from penstock._limits import require_memory_for
 from penstock.errors import PrepareError
 from penstock.formats.jsonl.scan import believable, maybe_deep
 from penstock.prepare.tokens.chat.render import Conversation, Spans, StoppedError, UnusableError, load_renderer
-from penstock.prepare.tokens.chat.rows import TOOLS, conversation_of
+from penstock.prepare.tokens.chat.rows import TEMPLATE_KWARGS, TOOLS, ChatFormat, conversation_of
 from penstock.prepare.tokens.chat.template import ChatTemplate
 from penstock.prepare.tokens.documents import KeyPath, Texts, encode_text, json_fault, read_lines
 
@@ -30,13 +30,17 @@ class ChatReader:
     Args:
         path: the way to the messages of a line.
         chat: the template.
+        form: the shape of the rows.
         stop_at_fault: of a block, nothing behind its first fault is asked for: a template that ends by force does so
             once.
     """
 
-    def __init__(self, path: KeyPath, chat: ChatTemplate, *, stop_at_fault: bool = False) -> None:
+    def __init__(
+        self, path: KeyPath, chat: ChatTemplate, form: ChatFormat = "auto", *, stop_at_fault: bool = False
+    ) -> None:
         self._path = path
         self._chat = chat
+        self._form: ChatFormat = form
         self._stop_at_fault = stop_at_fault
         self._asked = self._stopped = 0
         self._renderer = load_renderer(chat)
@@ -84,10 +88,11 @@ class ChatReader:
 
     def _conversation(self, line: bytes) -> Conversation:
         """Return the conversation in a line; raises `UnusableError`."""
-        found = conversation_of(_json(line), self._path, len(line))
+        found = conversation_of(_json(line), self._path, len(line), self._form)
         for number, message in enumerate(found.messages, 1):
             self._require_no_control(f"message {number}", message)
         self._require_no_control(TOOLS, found.tools)
+        self._require_no_control(TEMPLATE_KWARGS, found.template_kwargs)
         return found
 
     def _require_no_control(self, what: str, value: Any) -> None:

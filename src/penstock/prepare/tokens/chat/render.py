@@ -8,8 +8,8 @@ must begin with the one before.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.errors import ConfigError, Corrupt, PenstockError
@@ -46,6 +46,7 @@ class Conversation:
         messages: each a JSON object with its `role`.
         tools: JSON objects; None where there are none.
         chars: of all of it, roughly: a template may take more steps for more text.
+        template_kwargs: more that the template gets, by name.
         untrained: indices of messages that stay outside the loss, even if they are generated.
     """
 
@@ -53,6 +54,7 @@ class Conversation:
     tools: list[Any] | None
     chars: int
     untrained: frozenset[int] = frozenset()
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 class Renderer:
@@ -126,6 +128,7 @@ class Renderer:
         meter.begin(_STEPS + _STEPS_A_CHAR * conversation.chars)
         given = {
             **self._tokens,
+            **conversation.template_kwargs,
             "messages": list(messages),
             "tools": conversation.tools,
             "documents": None,

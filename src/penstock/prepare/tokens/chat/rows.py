@@ -12,20 +12,33 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from penstock._naming import nearest
 from penstock.prepare.tokens.chat.normalize import normalize_message
 from penstock.prepare.tokens.chat.render import ASSISTANT, Conversation, UnusableError
 from penstock.prepare.tokens.documents import KINDS, Fault, KeyPath, value_at
 
+ChatFormat = Literal["auto", "messages", "sharegpt", "alpaca", "prompt-completion"]
+CHAT_FORMATS: tuple[ChatFormat, ...] = ("auto", "messages", "sharegpt", "alpaca", "prompt-completion")
+
 MESSAGES = "messages"
 TOOLS = "tools"
+TEMPLATE_KWARGS = "chat_template_kwargs"
+KEYS = (
+    *(MESSAGES, "conversations", "conversation", "instruction", "input", "output", "history", "system"),
+    *("prompt", "completion", TOOLS, TEMPLATE_KWARGS),
+)
+"""Keys of a row that are looked at."""
 ROLES = (
     *("system", "developer", "user", "assistant", "tool"),
     *("function", "ipython", "observation", "environment", "document", "tool_call", "tool_response"),
 )
 """Who may speak; templates know some of them."""
+
+ALIASES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bot": "assistant", "model": "assistant"}
+"""Other names of roles."""
+_RESERVED = frozenset((MESSAGES, TOOLS, "documents", "add_generation_prompt", "continue_final_message", "tokenize"))
 
 MARKS = {
     **dict.fromkeys(("weight", "loss_mask", "mask", "train", "trainable", "training"), True),
@@ -36,29 +49,26 @@ MARKS = {
 _LOOKS_LIKE_MARK = re.compile("mask|weight|train|loss", re.IGNORECASE)
 
 
-def conversation_of(row: Any, path: KeyPath, chars: int) -> Conversation:
+def conversation_of(row: Any, path: KeyPath, chars: int, form: ChatFormat = "auto") -> Conversation:
     """Return the conversation in a row.
 
     Args:
         row: a JSON value.
         path: the way to its messages.
         chars: length of the row.
+        form: the shape of the row.
 
     Raises:
         UnusableError: the row holds no conversation, or marks that can't be honoured.
     """
-    messages = value_at(row, path)
-    if isinstance(messages, Fault):
-        raise UnusableError(str(messages))
-    if not isinstance(messages, list) or not messages:
-        found = "empty" if messages == [] else KINDS[type(messages)]
-        raise UnusableError(f"the messages are {found}, not a list of objects with role and content")
+    messages, num_prompt = _messages(row, path, form)
     checked: list[dict[str, Any]] = []
     untrained: set[int] = set()
-    for index, value in enumerate(cast(list[Any], messages)):
+    for index, value in enumerate(messages):
         message, is_trained = _take_marks(index + 1, value)
-        checked.append(normalize_message(_checked(index + 1, message)))
-        if is_trained is False:
+        message = normalize_message(_checked(index + 1, _with_role(index + 1, message)))
+        checked.append(message)
+        if is_trained is False or (is_trained is None and index < num_prompt):
             untrained.add(index)
         elif is_trained and message["role"] != ASSISTANT:
             mark = next(key for key in value if key in MARKS and value[key] is not None)
@@ -66,7 +76,129 @@ def conversation_of(row: Any, path: KeyPath, chars: int) -> Conversation:
                 f"message {index + 1} of {message['role']} is marked as trained: {mark!r} is {value[mark]!r}, "
                 f"and only messages of the assistant are trained on. Remove the mark"
             )
-    return Conversation(checked, _tools(row), chars, frozenset(untrained))
+    return Conversation(checked, _tools(row), chars, frozenset(untrained), _template_kwargs(row))
+
+
+def _messages(row: Any, path: KeyPath, form: ChatFormat) -> tuple[list[Any], int]:
+    """Return the messages of a row, and how many of them are a prompt, which isn't trained on."""
+    columns = cast(dict[str, Any], row) if isinstance(row, dict) else {}
+    name = _shape(columns, path) if form == "auto" else form
+    if name == "alpaca":
+        return _of_alpaca(columns), 0
+    if name == "prompt-completion":
+        prompt, completion = (
+            _turns(columns, key, role) for key, role in (("prompt", "user"), ("completion", ASSISTANT))
+        )
+        if isinstance(columns["prompt"], str) != isinstance(columns["completion"], str):
+            raise UnusableError("the prompt and the completion are of two kinds: both are text, or both are messages")
+        return [*prompt, *completion], len(prompt)
+    if name == "sharegpt" and path == (MESSAGES,):
+        path = next(((key,) for key in ("conversations", "conversation") if key in columns), ("conversations",))
+    value = value_at(row, path)
+    if isinstance(value, Fault):
+        raise UnusableError(str(value))
+    messages = _decoded(value)
+    if not isinstance(messages, list) or not messages:
+        found = "empty" if messages == [] else KINDS[type(messages)]
+        raise UnusableError(f"the messages are {found}, not a list of objects with role and content")
+    turns = cast(list[Any], messages)
+    return ([*_system(columns, turns), *turns] if name == "sharegpt" else turns), 0
+
+
+def _shape(columns: dict[str, Any], path: KeyPath) -> ChatFormat:
+    """Return the only shape that a row can have; raises `UnusableError` if it can have several."""
+    if path != (MESSAGES,):
+        return "messages"
+    names: dict[ChatFormat, tuple[str, ...]] = {
+        "messages": (MESSAGES,),
+        "alpaca": ("instruction", "output"),
+        "prompt-completion": ("prompt", "completion"),
+    }
+    found: list[ChatFormat] = []
+    found.extend(name for name, keys in names.items() if all(columns.get(key) is not None for key in keys))
+    if any(columns.get(key) is not None for key in ("conversations", "conversation")):
+        found.append("sharegpt")
+    if len(found) > 1:
+        raise UnusableError(f"the row is a conversation in several ways: {', '.join(found)}. Name one by --chat-format")
+    return found[0] if found else "messages"
+
+
+def _of_alpaca(columns: dict[str, Any]) -> list[Any]:
+    """Return a question, with its input on the next line, and its answer; earlier ones come before."""
+    texts: dict[str, str] = {}
+    for key in ("instruction", "input", "output"):
+        value = columns.get(key)
+        if not isinstance(value, str) and (value is not None or key != "input"):
+            raise UnusableError(f"{key!r} is {KINDS[type(value)] if key in columns else 'missing'}, not text")
+        texts[key] = value or ""
+    messages: list[Any] = []
+    history = columns.get("history") or []
+    for pair in cast(list[Any], history) if isinstance(history, list) else [history]:
+        turns = cast(list[Any], pair) if isinstance(pair, list) else []
+        if len(turns) != 2 or not all(isinstance(text, str) for text in turns):
+            raise UnusableError("'history' isn't a list of pairs of a question and an answer")
+        messages += [{"role": role, "content": text} for role, text in zip(("user", ASSISTANT), turns, strict=True)]
+    question = "\n".join(text for text in (texts["instruction"], texts["input"]) if text)
+    messages += [{"role": "user", "content": question}, {"role": ASSISTANT, "content": texts["output"]}]
+    return [*_system(columns, messages), *messages]
+
+
+def _turns(columns: dict[str, Any], key: str, role: str) -> list[Any]:
+    """Return the messages of a prompt or a completion: text is one message."""
+    value = columns.get(key)
+    if isinstance(value, str):
+        return [{"role": role, "content": value}]
+    if not isinstance(value, list) or not value:
+        found = "missing" if key not in columns else "empty" if value == [] else KINDS[type(value)]
+        raise UnusableError(f"{key!r} is {found}, not text or a list of messages")
+    return cast(list[Any], value)
+
+
+def _system(columns: dict[str, Any], messages: list[Any]) -> list[Any]:
+    """Return the message of a `system` text next to the messages."""
+    text = columns.get("system")
+    if text is None or text == "":
+        return []
+    first = messages[0]
+    if not isinstance(text, str):
+        raise UnusableError(f"'system' is {KINDS[type(text)]}, not text")
+    if isinstance(first, dict) and "system" in (first.get("role"), first.get("from")):
+        raise UnusableError("the row has a 'system' text, and its first message is one too")
+    return [{"role": "system", "content": text}]
+
+
+def _with_role(number: int, message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message whose role and content have these names."""
+    if message.get("role") is None and "from" in message:
+        if "value" not in message or message.get("content") is not None:
+            raise UnusableError(f"message {number} has 'from', and no 'value' alone{_keys(message)}")
+        names = {"from": "role", "value": "content"}
+        message = {names.get(key, key): value for key, value in message.items() if key not in ("role", "content")}
+    role = message.get("role")
+    return {**message, "role": ALIASES[role]} if isinstance(role, str) and role in ALIASES else message
+
+
+def _decoded(value: Any) -> Any:
+    """Return what JSON text holds; other text, and other values, as they are."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+
+
+def _template_kwargs(row: Any) -> dict[str, Any]:
+    """Return what a row passes to the template."""
+    value = _decoded(row.get(TEMPLATE_KWARGS)) if isinstance(row, dict) else None
+    if value is None or value == "":
+        return {}
+    if not isinstance(value, dict):
+        raise UnusableError(f"{TEMPLATE_KWARGS!r} is {KINDS[type(value)]}, not an object")
+    found = cast(dict[str, Any], value)
+    if taken := _RESERVED & found.keys():
+        raise UnusableError(f"{TEMPLATE_KWARGS!r} can't have the key {min(taken)!r}")
+    return found
 
 
 def _take_marks(number: int, message: Any) -> tuple[dict[str, Any], bool | None]:

@@ -1,0 +1,118 @@
+"""Chat data in the shapes that other tools write: the text of the template, and which answers are trained on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.prepare.chat_styles import STYLES, write_tokenizer
+from tests.prepare.conftest import write_lines
+from tokenizers import Tokenizer
+
+import penstock as ps
+from penstock.cli.main import main
+from penstock.errors import PrepareError
+
+ONE = [("user", "Hi"), ("assistant", "Yes")]
+TWO = [*ONE, ("user", "Go on"), ("assistant", "No")]
+
+
+def messages(turns: list[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"role": role, "content": text} for role, text in turns]
+
+
+def sharegpt(turns: list[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"from": {"user": "human", "assistant": "gpt"}.get(role, role), "value": text} for role, text in turns]
+
+
+ROWS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], list[str]]] = {
+    "messages": ({"messages": messages(TWO)}, TWO, ["Yes", "No"]),
+    "text": ({"messages": json.dumps(messages(TWO))}, TWO, ["Yes", "No"]),
+    "sharegpt": ({"conversations": sharegpt(TWO)}, TWO, ["Yes", "No"]),
+    "sharegpt as messages": ({"messages": sharegpt(TWO)}, TWO, ["Yes", "No"]),
+    "conversation": ({"conversation": messages(ONE)}, ONE, ["Yes"]),
+    "system": ({"conversations": sharegpt(ONE), "system": "Short"}, [("system", "Short"), *ONE], ["Yes"]),
+    "alpaca": ({"instruction": "Hi", "input": "", "output": "Yes"}, ONE, ["Yes"]),
+    "alpaca with input": (
+        {"instruction": "Add", "input": "1 2", "output": "3"},
+        [("user", "Add\n1 2"), ("assistant", "3")],
+        ["3"],
+    ),
+    "history": ({"instruction": "Go on", "output": "No", "history": [["Hi", "Yes"]]}, TWO, ["Yes", "No"]),
+    "prompt": ({"prompt": "Hi", "completion": "Yes"}, ONE, ["Yes"]),
+    "prompt of messages": ({"prompt": messages(TWO[:3]), "completion": messages(TWO[3:])}, TWO, ["No"]),
+}
+
+
+@pytest.fixture
+def tokenizer(bpe2: Path, tmp_path: Path) -> Path:
+    return write_tokenizer(bpe2, tmp_path / "tokenizer", STYLES["chatml"])
+
+
+def as_lines(path: Path, row: dict[str, Any]) -> Path:
+    return write_lines(path.with_suffix(".jsonl"), [row, row])
+
+
+def as_table(path: Path, row: dict[str, Any]) -> Path:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.Table.from_pylist([row, row]), path.with_suffix(".parquet"))
+    return path.with_suffix(".parquet")
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("write", [as_lines, as_table])
+def test_shapes(name: str, write: Any, tokenizer: Path, tmp_path: Path) -> None:
+    row, turns, trained = ROWS[name]
+    ps.pack(write(tmp_path / "in", row), tmp_path / "out.pbin", tokenizer=tokenizer, chat=True, executor="inline")
+    text = "".join(f"<|im_start|>{role}\n{said}<|im_end|>\n" for role, said in turns)
+    reader = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
+    expected = reader.encode(text, add_special_tokens=False).ids
+    for index in range(2):
+        sample: Any = ps.open(tmp_path / "out.pbin")[index]
+        assert sample["tokens"].tolist()[: len(expected)] == expected
+        assert len(sample["tokens"]) <= len(expected) + 1, "at most an EOS token"
+        counted = sample["tokens"][: len(expected)][sample["loss_mask"][: len(expected)]].tolist()
+        assert reader.decode(counted, skip_special_tokens=False) == "".join(f"{said}<|im_end|>" for said in trained)
+
+
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [
+        ({"messages": messages(ONE), "instruction": "a", "output": "b"}, "messages, alpaca. Name one by --chat-format"),
+        ({"conversations": [{"from": "nobody", "value": "a"}]}, "unknown role 'nobody'"),
+        ({"prompt": "a", "completion": messages(ONE[1:])}, "the prompt and the completion are of two kinds"),
+        ({"instruction": "a", "output": 5}, "'output' is a number, not text"),
+        ({"instruction": "a", "output": "b", "history": [["c"]]}, "'history' isn't a list of pairs"),
+        ({"conversations": sharegpt([("system", "a"), *ONE]), "system": "b"}, "its first message is one too"),
+        ({"messages": messages(ONE), "chat_template_kwargs": {"tools": []}}, "can't have the key 'tools'"),
+        ({"text": "a"}, "no field 'messages'"),
+    ],
+)
+def test_rows_that_are_wrong(row: dict[str, Any], fault: str, tokenizer: Path, tmp_path: Path) -> None:
+    lines = write_lines(tmp_path / "in.jsonl", [{"messages": messages(ONE)}, row])
+    with pytest.raises(PrepareError) as raised:
+        ps.pack(lines, tmp_path / "out.pbin", tokenizer=tokenizer, chat=True, executor="inline")
+    assert "line 2: " in str(raised.value)
+    assert fault in str(raised.value)
+
+
+def test_the_format_and_what_the_template_gets(bpe2: Path, tmp_path: Path) -> None:
+    template = (
+        "{{ mood | default('calm') }} "
+        "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
+    )
+    tokenizer = write_tokenizer(bpe2, tmp_path / "tokenizer", STYLES["chatml"], template)
+    row = {"messages": messages([("assistant", "one")]), "instruction": "a", "output": "b"}
+    rows = [row, row | {"chat_template_kwargs": {"mood": "glad"}}, row | {"chat_template_kwargs": '{"mood": "glad"}'}]
+    lines = write_lines(tmp_path / "in.jsonl", rows)
+    arguments = ["pack", str(lines), "-o", str(tmp_path / "a.pbin"), "--tokenizer", str(tokenizer), "--chat"]
+    with pytest.raises(SystemExit) as raised:
+        main([*arguments, "--chat-format", "messages", "--executor", "inline"])
+    assert raised.value.code == 0
+    reader, source = Tokenizer.from_file(str(tokenizer / "tokenizer.json")), ps.open(tmp_path / "a.pbin")
+    found = [reader.decode(source[index]["tokens"].tolist()) for index in range(3)]
+    assert [text.split()[0] for text in found] == ["calm", "glad", "glad"]
