@@ -20,6 +20,8 @@ import penstock as ps
 from penstock.abc import SupportsDocumentFlags
 from penstock.errors import ConfigError
 from penstock.formats import BUILT_IN, get_format
+from penstock.load.explain import explain_step, run_of
+from penstock.load.plan import plan
 from penstock.mix.subset import subset
 from penstock.testing import MemoryTokens
 
@@ -283,3 +285,16 @@ def test_rows_that_end_with_eos_need_no_choice(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"ids": [1, 9]}\n{"ids": [9, 9]}\n{"ids": [2, 3]}\n{"ids": []}\n{"ids": [9]}\n')
     source = ps.open(tmp_path / "a.jsonl", tokens_column="ids", eos_id=9)
     assert ps.Chunk(6, labels="shift")(source)[0]["segment_ids"].tolist() == [1, 1, 2, 2, 3, 3]
+
+
+def test_raw_tokens_without_documents_have_places(tmp_path: Path) -> None:
+    """`explain` and `plan` answer with token ranges, of samples that train without borders too."""
+    np.arange(100, dtype="<u2").tofile(tmp_path / "raw.bin")
+    windows = ps.Chunk(10)(ps.open(tmp_path / "raw.bin", format="raw-tokens", layout="uint16"))
+    place = windows.place_of(3)
+    assert place.documents is None
+    assert [(one.offset_bytes, one.length_bytes) for one in place.extents or ()] == [(60, 20)]
+    stream: Any = ps.Shuffle(windows, seed=1)
+    for one in explain_step(run_of(stream, 2, 1, None), 0)["samples"]:
+        assert one["extents"] == [[str(tmp_path / "raw.bin"), 20 * one["index"], 20]]
+    assert plan(stream, global_batch=2, steps=3)

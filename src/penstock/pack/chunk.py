@@ -195,7 +195,11 @@ class Windows:
     def place_of(self, index: int, /) -> Place:
         """Documents and file ranges of a window's tokens."""
         start, stop = self._range(index)
-        return Place(documents=self.documents_of(index), extents=token_extents(self.source, start, stop))
+        try:
+            documents = self.documents_of(index)
+        except ConfigError:  # raw tokens without borders: their ranges are known all the same
+            documents = None
+        return Place(documents=documents, extents=token_extents(self.source, start, stop))
 
     def documents_of(self, index: int) -> tuple[tuple[int, int, int], ...]:
         """`(document, start, stop)` for each document in the window: the range of its own tokens held there."""
