@@ -27,7 +27,7 @@ from penstock.formats import files_at, get_format
 from penstock.formats._excluded import put_waiting, settle_waiting, waiting_list
 from penstock.store._keeping import keeping_nothing
 from penstock.store.place import dataset_at, is_data, place_of
-from penstock.store.retract import Replaced, keeping, restoring
+from penstock.store.retract import FAILED, Replaced, keeping, restoring
 from penstock.types import Sample
 from penstock.work.sharing import Sharing
 
@@ -222,7 +222,7 @@ def _verifying(plan: TokenPlan | SamplePlan, written: Written, replaced: Replace
     try:
         with restoring(replaced, drop=is_of_earlier_run):
             yield
-    except Exception:
+    except FAILED:
         plan.output.finish()
         raise
 

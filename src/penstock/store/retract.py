@@ -14,6 +14,8 @@ from penstock.store._leftovers import make_staged
 from penstock.store._status import is_folder, is_there
 from penstock.store.place import Place
 
+FAILED = (PenstockError, OSError)
+"""What a verification raises that finds damage, or can't read the output."""
 _BESIDE = (".penstock", ".planes", ".planes.penstock")
 """Suffixes of what belongs to a file of a dataset."""
 
@@ -49,7 +51,7 @@ def restoring(replaced: Replaced, *, drop: bool = False) -> Generator[None]:
     """Undo the publication if the block, which verifies the output, fails; see `Replaced.restore`."""
     try:
         yield
-    except Exception:
+    except FAILED:
         replaced.restore(drop=drop)
         raise
 

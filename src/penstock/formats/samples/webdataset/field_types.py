@@ -59,7 +59,8 @@ def _is_image(value: Any) -> bool:
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+    """Whether a value is text, or a number that stands for one, as the part `cls` gives it."""
+    return isinstance(value, str | int | float)
 
 
 def _is_av(value: Any) -> bool:
