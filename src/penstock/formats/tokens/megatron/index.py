@@ -23,6 +23,7 @@ from penstock.formats.tokens.megatron.layout import (
     idx_path,
 )
 from penstock.store.held import Held
+from penstock.store.side_file import load_manifest
 from penstock.types import IntArray, ReadMode
 
 MOST_PROBLEMS = 20
@@ -35,10 +36,10 @@ _RECREATE = "`penstock repair` makes the index again where it can; else copy bot
 class IndexArrays:
     """Slices of the arrays, from a map or by reads; opening reads nothing. Picklable with its source alone."""
 
-    __slots__ = ("_mapped", "_pread", "_store", "bin_bytes", "header", "prefix")
+    __slots__ = ("_mapped", "_pread", "bin_bytes", "header", "prefix", "store")
 
     def __init__(self, store: Store, prefix: str, header: Header, bin_bytes: int, read: ReadMode = "auto") -> None:
-        self._store = store
+        self.store = store
         what = "the index is shorter than it was when it was opened"
         self._mapped = Held(functools.partial(map_least, store, idx_path(prefix), header.size_bytes, what))
         self._pread = way_to_read(store, idx_path(prefix), read) == "pread"
@@ -84,8 +85,8 @@ class IndexArrays:
     def _read(self, at: int, dtype: str, start: int, stop: int) -> NDArray[Any]:
         width = np.dtype(dtype).itemsize
         start_bytes, stop_bytes = at + start * width, at + stop * width
-        if self._pread or not isinstance(self._store, SupportsMmap):
-            data = self._store.get_ranges(idx_path(self.prefix), [(start_bytes, stop_bytes)])[0]
+        if self._pread or not isinstance(self.store, SupportsMmap):
+            data = self.store.get_ranges(idx_path(self.prefix), [(start_bytes, stop_bytes)])[0]
             return np.frombuffer(data, dtype)
         return self._mapped.get()[start_bytes:stop_bytes].view(dtype)
 
@@ -126,7 +127,8 @@ def document_starts(index: IndexArrays, starts: IntArray) -> IntArray:
 def filling_kind(index: IndexArrays) -> Kind | None:
     """Return the kind of ids of another width at which the lengths fill the `.bin` exactly; None if the stated fits.
 
-    Pointers of sequences that were left out or moved on purpose follow neither width: that index is read as it is.
+    Pointers of sequences that were left out or moved on purpose follow neither width: that index is read as it is. If
+    the side file records the stated dtype, the `.bin` was cut, or has grown.
     """
     total = 0
     for first in range(0, index.header.num_sequences, _STEP):
@@ -134,6 +136,9 @@ def filling_kind(index: IndexArrays) -> Kind | None:
     if total <= 0 or total * index.header.kind.itemsize == index.bin_bytes:
         return None
     found = next((kind for width, kind in KIND_OF_WIDTH.items() if total * width == index.bin_bytes), None)
+    known = None if found is None else load_manifest(index.store, f"{idx_path(index.prefix)}.penstock")
+    if known is not None and known.options.get("dtype") == index.header.kind.name:
+        return None
     if found is None or not any(
         _is_back_to_back(index, width) for width in (found.itemsize, index.header.kind.itemsize)
     ):
