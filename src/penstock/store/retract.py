@@ -12,6 +12,7 @@ from penstock.errors import PenstockError
 from penstock.store._files import remove_tree
 from penstock.store._leftovers import make_staged
 from penstock.store._status import is_folder, is_there
+from penstock.store.local import LocalStore
 from penstock.store.place import Place
 
 FAILED = (PenstockError, OSError)
@@ -43,7 +44,7 @@ class Replaced:
             elif is_there(path):
                 os.unlink(path)
             if kept is not None and is_there(kept):
-                os.rename(kept, path)
+                LocalStore().rename(kept, path)
 
 
 @contextlib.contextmanager
@@ -92,9 +93,7 @@ def _give_second_names(path: str, name: str) -> None:
 
 
 def _link(path: str, name: str) -> str:
-    try:
-        os.link(path, name, follow_symlinks=False)
-    except OSError:
+    if not LocalStore().link(path, name):
         shutil.copy2(path, name, follow_symlinks=False)
     return name
 
