@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from penstock.store.memory import MemoryStore
 from penstock.store.place import Place
 
 Make = Callable[[Path], Path]
+KEPT = "Finished parts are kept: run the same command again to resume"
 
 
 @dataclass
@@ -91,6 +94,19 @@ def shuffled(source: Path, folder: Path, **how: Any) -> None:
 
 def through_buckets(source: Path, folder: Path, **how: Any) -> None:
     ps.shuffle(source, folder / f"out{source.suffix}", seed=3, memory_bytes=3000, **how)
+
+
+def _once(source: Path, folder: Path, *, verb: Callable[..., None], **how: Any) -> None:
+    """One output, where a case makes several."""
+    out = folder / f"out{source.suffix}"
+    if verb is filtered:
+        ps.filter(source, out, indices=np.arange(0, 240, 3), **how)
+    elif verb is merged:
+        merged(source, folder, **how)
+    elif verb is shuffled:
+        ps.shuffle(source, out, seed=3, **how)
+    else:
+        ps.split(source, folder / "content", ratio=(3, 1), by="content", **how)
 
 
 def split(source: Path, folder: Path, **how: Any) -> None:
@@ -186,14 +202,12 @@ def test_an_error_keeps_its_place(tmp_path: Path) -> None:
         with pytest.raises(PrepareError) as refused:
             ps.filter(source, tmp_path / "b.jsonl", where=where, **how)
         assert "the line at index 217" in str(refused.value)
-        said.add(str(refused.value))
+        said.add(str(refused.value).removesuffix(f". {KEPT}"))
     assert len(said) == 1
-    assert not [name for name in os.listdir(tmp_path) if "b.jsonl" in name]
+    assert not (tmp_path / "b.jsonl").exists()
 
 
-def test_a_task_that_kills_its_workers_is_named_and_nothing_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_that_kills_its_workers_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "deadly_make.py").write_text(
         "import os, penstock.reshape.pieces as p\n"
         "class Deadly:\n"
@@ -205,9 +219,42 @@ def test_a_task_that_kills_its_workers_is_named_and_nothing_is_left(
     source = write_lines(tmp_path / "a.jsonl", [str(number) for number in range(300)])
     with pytest.raises(
         PrepareError, match=r"killed 3 workers, and was set aside: found task 1 \(.*a.jsonl, samples \d"
-    ):
+    ) as refused:
         ps.merge([source], tmp_path / "b.jsonl", workers=2)
-    assert not [name for name in os.listdir(tmp_path) if "b.jsonl" in name]
+    assert str(refused.value).count(KEPT) == 1
+    monkeypatch.setattr("penstock.reshape.merge.Copied", pieces.Copied)
+    ps.merge([source], tmp_path / "b.jsonl", executor=Counting())
+    assert (tmp_path / "b.jsonl").read_bytes() == Path(source).read_bytes()
+
+
+class Breaking:
+    """Does one task, then fails as a pool does whose process was killed."""
+
+    def map(self, fn: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+        for task in tasks:
+            yield fn(task)
+            raise BrokenProcessPool("a process was terminated abruptly")
+
+
+@pytest.mark.parametrize("verb", [filtered, merged, shuffled, split])
+@pytest.mark.parametrize("name", ["pbin", "megatron", "jsonl", "mds", "tars"])
+def test_finished_parts_are_kept_if_the_executor_breaks(verb: Callable[..., None], name: str, tmp_path: Path) -> None:
+    if (verb, name) in ((filtered, "tars"), (merged, "pbin"), (merged, "megatron")):
+        return  # tars have no filter, and these merges no parts
+    source = (in_tars if name == "tars" else ROWS[name])(tmp_path)
+    once = functools.partial(_once, verb=verb)
+    expected = made(once, source, tmp_path / "alone")
+    with pytest.raises(PrepareError, match="executor Breaking failed") as refused:
+        made(once, source, tmp_path / "broken", executor=Breaking())
+    assert str(refused.value).count(KEPT) == 1
+    assert [
+        one
+        for one in (tmp_path / "broken").rglob("*")
+        if one.parent.parent.name == "parts" or one.parent.name == "files"
+    ]
+    once(source, tmp_path / "broken", executor=Counting())
+    found = {str(one.relative_to(tmp_path / "broken")): one for one in (tmp_path / "broken").rglob("*")}
+    assert {name: found[name].read_bytes() for name in expected} == expected
 
 
 def test_what_a_killed_run_left_goes_with_the_next_one(tmp_path: Path) -> None:

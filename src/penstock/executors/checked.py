@@ -111,7 +111,6 @@ class _Engine:
         raise PrepareError(
             f"the executor {type(self.executor).__name__} failed",
             found=f"{type(error).__name__}: {error}",
-            hint="What was finished is kept: the same call goes on",
         ) from error
 
 

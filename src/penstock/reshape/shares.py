@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -30,7 +30,7 @@ from penstock.work.folder import WorkFolder
 from penstock.work.parts import PartName
 from penstock.work.plan import Plan
 from penstock.work.shared import HEAD_NAME, SharedWork, is_complete, open_shared, work_folder
-from penstock.work.sharing import Sharing, join, plain_errors, wait_for_another
+from penstock.work.sharing import Sharing, join, kept_or_not, plain_errors, wait_for_another
 
 _PRELOAD = ("penstock.reshape.share_tasks", "penstock.reshape.share_shards")
 
@@ -238,18 +238,6 @@ def _require_free(asked: Asked, folder: WorkFolder) -> None:
 # --- one run ---------------------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def _kept(work: SharedWork, sharing: Sharing) -> Generator[None]:
-    """What a run alone has done stays where it is interrupted, or the disk is full; not where it is refused."""
-    try:
-        yield
-    except PenstockError:
-        if not sharing.joins:
-            with contextlib.suppress(OSError, PenstockError):
-                work.clear()
-        raise
-
-
 def _run(asked: Asked, folder: WorkFolder, plan: Plan) -> tuple[Written, ...]:
     how, tasks = asked.how, asked.tasks
     sharing = how.sharing
@@ -259,7 +247,7 @@ def _run(asked: Asked, folder: WorkFolder, plan: Plan) -> tuple[Written, ...]:
         if work.head is None:
             asked.require_beginning(left=had)
         join(work, plan, len(tasks), sharing)
-        stack.enter_context(_kept(work, sharing))
+        stack.enter_context(kept_or_not(work, joins=sharing.joins))
         if sharing.no_work and (missing := work.missing()):
             return _told(asked, work, work.shares_of(missing))
         alone = how.workers.are_alone or sharing.no_work

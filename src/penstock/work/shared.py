@@ -203,11 +203,13 @@ class SharedWork:
         return tuple(sorted({task % count for task in tasks}))
 
     def has_parts(self) -> bool:
-        """Whether anything is finished by now."""
-        with contextlib.suppress(NotFound):
-            return self.head is not None and any(
-                parse_part_name(path.rpartition("/")[2]) for path in self.folder.store.list(self.parts.path)
-            )
+        """Whether any part or mark is finished."""
+        if self.head is None:
+            return False
+        for folder in (self.parts, self.place.child("files")):
+            with contextlib.suppress(NotFound):
+                if any(not is_staged_name(path.rpartition("/")[2]) for path in self.folder.store.list(folder.path)):
+                    return True
         return False
 
     def clear(self) -> None:

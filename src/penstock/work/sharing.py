@@ -16,7 +16,7 @@ from penstock.work.plan import RESTART, Plan, require_same
 from penstock.work.shared import HEAD_NAME, SharedWork
 
 _LOOK_S = 0.1
-_KEPT = "What is finished is kept, and the same command goes on"
+_KEPT = "Finished parts are kept: run the same command again to resume"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,10 @@ def wait_for_writer(output: Place) -> bool:
 
 @contextlib.contextmanager
 def kept_or_not(work: SharedWork, *, joins: bool) -> Generator[None]:
-    """What is finished stays where a run is interrupted; not where it is refused, unless others are at work too."""
+    """Keep finished parts if the run is interrupted, workers die or the executor breaks; drop them on other errors.
+
+    Parts of a distributed job are always kept.
+    """
     try:
         yield
     except (OSError, KeyboardInterrupt, PrepareError):

@@ -138,7 +138,7 @@ class TestGoingOn:
 
     def test_skipping_may_begin_and_end(self, tmp_path: Path, corpus: Path, made: Pack) -> None:
         corpus.write_bytes(corpus.read_bytes() + b"bad\n" + corpus.read_bytes())
-        with pytest.raises(PrepareError, match=r"line 151: not JSON.*the same command goes on"):
+        with pytest.raises(PrepareError, match=r"line 151: not JSON.*the same command again"):
             made(corpus, task_bytes=TASK_BYTES)
         with pytest.raises(Stop):
             made(corpus, on_error="skip", progress=stop_after(8))

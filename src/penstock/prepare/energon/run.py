@@ -68,7 +68,7 @@ from penstock.work.sharing import Sharing, join, plain_errors
 _INLINE_BYTES = 256 << 20
 _MOST_WORKERS = 16
 _KEPT_S = 60
-"""What a run did that fails after this time is kept for the next one; after less it leaves nothing behind."""
+"""A run that fails because of its input keeps its finished parts only if it ran longer than this."""
 
 
 def prepare_webdataset(
@@ -243,6 +243,8 @@ def _prepare(request: Request) -> PrepareSummary:
             is_new = work.plan is None
             try:
                 return _run(request, work)
+            except (OSError, PrepareError):
+                raise
             except Exception:
                 if is_new and not sharing.joins and time.monotonic() - started_s < _KEPT_S:
                     work.clear()
