@@ -330,8 +330,6 @@ def test_options_that_do_not_fit(packed: Packed, bpe2: Path, golden: Path, tmp_p
         packed(tokenizer=bpe2)
     with pytest.raises(Unsupported, match="no place for the loss mask"):
         packed("out/", to="mds")
-    with pytest.raises(ConfigError, match="which characters a token is of"):
-        packed(engine="gigatoken")
     with pytest.raises(ConfigError, match="one field of JSON"):
         packed(jq=".messages")
     with pytest.raises(ConfigError, match="one field of JSON"):

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 from penstock.abc import Executor
 from penstock.errors import ConfigError, PrepareError
-from penstock.prepare.tokens.engines import EngineName
+from penstock.prepare.tokens.chat.mask import find_mask_difference
+from penstock.prepare.tokens.chat.vocabulary import load_vocabulary
+from penstock.prepare.tokens.engines import EngineName, TokenizersEngine, load_engine
 from penstock.prepare.tokens.oracle import EngineChoice, choose_engine
 from penstock.prepare.tokens.rows import keeps_rows
 from penstock.prepare.tokens.sample import sample_texts
 from penstock.prepare.tokens.tasks import cut_tasks, default_task_bytes, text_bytes
+from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.prepare.tokens.understand import Material, Request, filled_in, left_out
 from penstock.work.plan import Plan, PlannedInput, require_same
 from penstock.work.shared import SharedWork
@@ -31,14 +34,31 @@ def choose(
     request: Request, material: Material, before: Plan | None, executor: Executor
 ) -> tuple[EngineName, str | None]:
     """The engine, and why it is not gigatoken; that of work that is there, unless it is gigatoken's."""
-    if material.selection.chat is not None:
-        if request.engine == "gigatoken":
-            what, hint = "gigatoken does not tell which characters a token is of", "Leave --engine (engine=) out"
-            raise ConfigError(what, path=material.spec.path, expected="tokenizers, for conversations", hint=hint)
-        return material.spec.kind, "it does not tell which characters a token is of"
+    spec, is_chat = material.spec, material.selection.chat is not None
+    if is_chat and request.engine != "tokenizers" and load_vocabulary(spec).text_bytes is None:
+        return _without_gigatoken(request, spec, "it does not tell which characters a token is of")
     wanted: EngineChoice = "tokenizers" if before is not None and before.engine != "gigatoken" else request.engine
     texts = sample_texts(material.inputs, material.selection, request.oracle_bytes)
-    return choose_engine(wanted, material.spec, material.reference, texts, executor)
+    name, note = choose_engine(wanted, spec, material.reference, texts, executor)
+    if is_chat and name == "gigatoken" and isinstance(material.reference, TokenizersEngine):
+        engine = load_engine("gigatoken", spec)
+        differs = find_mask_difference(engine, load_vocabulary(spec), material.reference, texts)
+        if differs is not None:
+            return _without_gigatoken(request, spec, differs)
+    return name, note
+
+
+def _without_gigatoken(request: Request, spec: TokenizerSpec, reason: str) -> tuple[EngineName, str]:
+    """Return the tokenizer's own library and why; raises `ConfigError` if gigatoken was named."""
+    if request.engine == "gigatoken":
+        hint = "Leave --engine (engine=) out"
+        raise ConfigError(
+            f"gigatoken can't be used for conversations with this tokenizer: {reason}",
+            path=spec.path,
+            expected=spec.kind,
+            hint=hint,
+        )
+    return spec.kind, reason
 
 
 def make_plan(request: Request, material: Material, work: SharedWork, engine: EngineName, note: str | None) -> Planned:

@@ -33,7 +33,9 @@ def sample_texts(inputs: Sequence[InputFile], field: Selection | str, sample_byt
     ]
     if not windows:
         return []
-    reader, share_bytes = make_reader(field), max(1, sample_bytes // len(windows))
+    # Lines of conversations stand for what a template makes of them: it may take long, or fail.
+    lines = selection if selection.chat is None else Selection(unit="line")
+    reader, share_bytes = make_reader(lines), max(1, sample_bytes // len(windows))
     return [text for window in windows for text in _texts(reader, window, share_bytes)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from penstock.errors import PenstockError, PrepareError
 from penstock.formats.jsonl.decompress import blocks_of, cut_stream
 from penstock.formats.jsonl.scan import LineRange, line_blocks
 from penstock.prepare.tokens.chat.ends import end_conversations
-from penstock.prepare.tokens.chat.mask import encode_spans
+from penstock.prepare.tokens.chat.mask import encode_spans, encode_spans_by_bytes
 from penstock.prepare.tokens.chat.normalize import NullFields
 from penstock.prepare.tokens.chat.render import Spans
 from penstock.prepare.tokens.chat.vocabulary import load_vocabulary
@@ -349,6 +350,9 @@ class _Tally:
         try:
             if spans is not None and isinstance(engine, TokenizersEngine):
                 return encode_spans(engine, texts, spans)
+            if spans is not None:
+                reference = functools.partial(load_reference, self.job.spec)
+                return encode_spans_by_bytes(engine, load_vocabulary(self.job.spec), reference, texts, spans)
             return engine.encode(texts), None
         except (PenstockError, KeyboardInterrupt, SystemExit, MemoryError):
             raise

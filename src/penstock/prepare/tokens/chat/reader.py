@@ -45,6 +45,9 @@ class ChatReader:
         self._asked = self._stopped = 0
         self._renderer = load_renderer(chat)
         self._controls = re.compile("|".join(map(re.escape, chat.controls))) if chat.controls else None
+        is_escaped = any(json.dumps(one, ensure_ascii=False) != f'"{one}"' for one in chat.controls)
+        pattern = "|".join(map(re.escape, chat.controls)).encode(errors="replace")
+        self._raw_controls = None if is_escaped or not chat.controls else re.compile(pattern)
 
     def read(self, block: bytes) -> Texts:
         """Texts of a run of whole lines.
@@ -53,7 +56,10 @@ class ChatReader:
             PrepareError: the template had to be stopped at more than 1 % of the conversations, and 16.
         """
         spans: list[Spans] = []
-
+        lines = block.removesuffix(b"\n").split(b"\n")
+        is_plain = believable(block, lines) and not maybe_deep(
+            lines, np.fromiter(map(len, lines), np.int64, len(lines))
+        )
         ended = False
 
         def text_of(line: bytes) -> bytes | str | None:
@@ -61,7 +67,7 @@ class ChatReader:
             if ended:
                 return None
             try:
-                conversation = self._conversation(line)
+                conversation = self._conversation(line, is_plain=is_plain)
                 self._asked += 1
                 text, generated = self._renderer.render(conversation)
                 found = encode_text(text, "what the chat template makes of it")
@@ -86,14 +92,20 @@ class ChatReader:
                 path=self._chat.path, found=why, expected=f"at most {_STOPPED_FIRST}, or 1 %", hint="Mend the template",
             )  # fmt: skip
 
-    def _conversation(self, line: bytes) -> Conversation:
+    def _conversation(self, line: bytes, *, is_plain: bool) -> Conversation:
         """Return the conversation in a line; raises `UnusableError`."""
-        found = conversation_of(_json(line), self._path, len(line), self._form)
-        for number, message in enumerate(found.messages, 1):
-            self._require_no_control(f"message {number}", message)
-        self._require_no_control(TOOLS, found.tools)
-        self._require_no_control(TEMPLATE_KWARGS, found.template_kwargs)
+        found = conversation_of(_json(line, is_plain=is_plain), self._path, len(line), self._form)
+        if self._may_hold_control(line):
+            for number, message in enumerate(found.messages, 1):
+                self._require_no_control(f"message {number}", message)
+            self._require_no_control(TOOLS, found.tools)
+            self._require_no_control(TEMPLATE_KWARGS, found.template_kwargs)
         return found
+
+    def _may_hold_control(self, line: bytes) -> bool:
+        """Return whether a text in a line may hold a control token, as it is or by characters that are escaped."""
+        raw = self._raw_controls
+        return raw is None or b"\\u" in line or b"\\/" in line or raw.search(line) is not None
 
     def _require_no_control(self, what: str, value: Any) -> None:
         """That no text in a value would be a control token: whoever wrote it could end his turn, and begin another."""
@@ -114,8 +126,9 @@ class ChatReader:
                 waiting += one
 
 
-def _json(line: bytes) -> Any:
-    if believable(line, [line]) and not maybe_deep([line], np.array([len(line)])):
+def _json(line: bytes, *, is_plain: bool) -> Any:
+    """Return the value of a line; `is_plain` if its whole block is believable, which is quicker to tell."""
+    if is_plain or (believable(line, [line]) and not maybe_deep([line], np.array([len(line)]))):
         try:
             require_memory_for(line)
             return msgspec.json.decode(line)

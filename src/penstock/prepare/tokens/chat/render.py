@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.errors import ConfigError, Corrupt, PenstockError
+from penstock.prepare.tokens.chat.borders import Bordered, make_bordered
 from penstock.prepare.tokens.chat.bounds import TooMuchError, require_length
 from penstock.prepare.tokens.chat.sandbox import Meter, TemplateRefusesError, has_generation, make_environment
 from penstock.prepare.tokens.chat.template import DEFAULT, TOOL_USE, ChatTemplate
@@ -71,7 +72,11 @@ class Renderer:
         self._meter = Meter()
         environment = make_environment(self._meter, chat.date)
         self._compiled = {name: _compile(environment, chat, name, text) for name, text in chat.templates}
-        self._tokens = {name: list(value) if isinstance(value, tuple) else value for name, value in chat.tokens}
+        self._bordered = {
+            name: None if self._compiled[name][1] else make_bordered(environment, text) for name, text in chat.templates
+        }
+        tokens = {name: list(value) if isinstance(value, tuple) else value for name, value in chat.tokens}
+        self._names = {**environment.make_globals(None), **tokens, "documents": None}
 
     def render(self, conversation: Conversation) -> tuple[str, Spans]:
         """The text, and what of it is generated; raises `UnusableError`."""
@@ -80,7 +85,7 @@ class Renderer:
         if conversation.tools is not None and not takes_tools:
             raise UnusableError("the conversation has tools, and the chat template takes none")
         if not marks:
-            return self._by_difference(compiled, conversation)
+            return self._by_difference(name, compiled, conversation)
         text, parts = self._text(compiled, conversation, conversation.messages), list(self._meter.spans)
         if any(text[start : start + len(part)] != part for start, part in parts):
             raise UnusableError("the chat template changes what it marks as generated")
@@ -106,8 +111,13 @@ class Renderer:
             raise ConfigError(what, path=self._chat.path, found=found, expected=DEFAULT)
         return DEFAULT
 
-    def _by_difference(self, compiled: Any, conversation: Conversation) -> tuple[str, Spans]:
+    def _by_difference(self, name: str, compiled: Any, conversation: Conversation) -> tuple[str, Spans]:
         messages = conversation.messages
+        bordered = self._bordered.get(name)
+        if bordered is not None and messages[0]["role"] != ASSISTANT:
+            found = self._by_borders(bordered, compiled, conversation)
+            if found is not None:
+                return found
         text, spans = self._text(compiled, conversation, messages), Spans()
         for number, message in enumerate(messages):
             if message["role"] != ASSISTANT or number in conversation.untrained:
@@ -123,19 +133,46 @@ class Renderer:
                 spans.append((start, len(upto)))
         return text, spans
 
+    def _by_borders(self, bordered: Bordered, compiled: Any, conversation: Conversation) -> tuple[str, Spans] | None:
+        """Return what `_by_difference` does, from one rendering; None if that doesn't tell."""
+        messages, meter = conversation.messages, self._meter
+        text = self._text(bordered.compiled, conversation, messages)
+        looped, borders, spans = meter.looped, [*meter.borders, len(text)], Spans()
+        skipped = len(messages) - len(looped) if isinstance(looped, list) else -1
+        is_rest = skipped >= 0 and all(one is other for one, other in zip(looped, messages[skipped:], strict=True))
+        if meter.looked_ahead or not is_rest or len(borders) != len(looped) + 1:
+            return None
+        prompt: str | None = None
+        for number, message in enumerate(messages):
+            if message["role"] != ASSISTANT or number in conversation.untrained:
+                continue
+            if number < skipped:
+                return None
+            start, stop = borders[number - skipped : number - skipped + 2]
+            if bordered.prompt is None:
+                asked = self._text(compiled, conversation, messages[:number], prompt=True)
+                is_asked, length = asked[:start] == text[:start] and text[:stop].startswith(asked), len(asked)
+            else:
+                prompt = self._text(bordered.prompt, conversation, (), prompt=True) if prompt is None else prompt
+                is_asked, length = text.startswith(prompt, start, stop), start + len(prompt)
+            start = length if is_asked else start
+            if start < stop:
+                spans.append((start, stop))
+        return text, spans
+
     def _text(self, compiled: Any, conversation: Conversation, messages: Sequence[Any], *, prompt: bool = False) -> str:
         meter, parts = self._meter, list[str]()
         meter.begin(_STEPS + _STEPS_A_CHAR * conversation.chars)
         given = {
-            **self._tokens,
+            **self._names,
             **conversation.template_kwargs,
             "messages": list(messages),
             "tools": conversation.tools,
-            "documents": None,
             "add_generation_prompt": prompt,
         }
         try:
-            for part in compiled.generate(given):
+            # As `compiled.generate`, which copies all globals each time.
+            for part in compiled.root_render_func(compiled.new_context(given, shared=True)):
                 meter.written += len(part)
                 require_length(meter.written)
                 parts.append(part)

@@ -51,16 +51,35 @@ class Meter:
         left: steps.
         written: characters of the text so far.
         spans: first and last + 1 character of what stood in `{% generation %}`, and its text.
+        looped: the messages that a bordered template looped over; `borders` is where each of their rounds began.
+        looked_ahead: a round may have known of later messages.
     """
 
     left: int = 0
     written: int = 0
     spans: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    looped: Any = ()
+    borders: list[int] = field(default_factory=list[int])
+    looked_ahead: bool = False
 
     def begin(self, steps: int) -> None:
         """Let one rendering take so many steps."""
         self.left, self.written = steps, 0
         self.spans.clear()
+        self.looped, self.borders, self.looked_ahead = (), [], False
+
+    def rounds(self, values: Any) -> Iterator[Any]:
+        """The same messages, a step each, with the place in the text where each round begins."""
+        self.looped = values
+        for value in values:
+            self.step()
+            self.borders.append(self.written)
+            yield value
+
+    def ahead(self, value: Any) -> Any:
+        """The same value, which may tell of later messages."""
+        self.looked_ahead = True
+        return value
 
     def step(self, count: int = 1) -> None:
         """Take steps; raises `TooMuchError`."""
@@ -214,7 +233,8 @@ def _guards() -> Any:
     class Guards(NodeTransformer):
         def visit_For(self, node: Any) -> Any:
             self.generic_visit(node)
-            node.iter = through("_counted", node.iter)
+            is_counted = isinstance(node.iter, nodes.Filter) and node.iter.name == "_rounds"
+            node.iter = node.iter if is_counted else through("_counted", node.iter)
             return node
 
         def visit_Concat(self, node: Any) -> Any:
@@ -277,6 +297,8 @@ def _environment_class() -> Any:
             self.filters |= {
                 "tojson": functools.partial(_tojson, meter),
                 "_counted": meter.counted,
+                "_rounds": meter.rounds,
+                "_ahead": meter.ahead,
                 "_sized": meter.sized,
                 "_joined": self._joined,
             }
@@ -296,6 +318,11 @@ def _environment_class() -> Any:
             return self.meter.sized(super().call(context, obj, *args, **kwargs))
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+            if operator == "+" and type(left) is str and type(right) is str:  # the common case, by the same rules
+                length = len(left) + len(right)
+                require_length(length)
+                self.meter.step(length // _CHARS_A_STEP)
+                return left + right
             require_operation(operator, left, right)
             return self.meter.sized(self.binop_table[operator](left, right))
 

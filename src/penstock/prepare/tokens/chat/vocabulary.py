@@ -58,8 +58,13 @@ def load_vocabulary(spec: TokenizerSpec) -> Vocabulary:
     is_special[spec.eos_id] = True
     steps = _steps(found.get("normalizer"))
     form = steps[0]["type"] if len(steps) == 1 and steps[0]["type"] in _FORMS else None
+    ends = [step for step in _steps(found.get("post_processor")) if step.get("trim_offsets")]
     text_bytes = None
-    if _is_byte_level(found) and (form is not None or not steps):
+    if (
+        _is_byte_level(found)
+        and not any(step.get("add_prefix_space", True) for step in ends)
+        and (form is not None or not steps)
+    ):
         text_bytes = np.full(size, _UNKNOWN_BYTES, np.int64)
         alphabet = frozenset(_alphabet())
         unknown = found["model"].get("unk_token")
@@ -68,8 +73,7 @@ def load_vocabulary(spec: TokenizerSpec) -> Vocabulary:
                 text_bytes[index] = len(token)
         for index, token in added.items():
             text_bytes[index] = len(str(token["content"]).encode(errors="replace"))
-    trims = any(step.get("trim_offsets", False) for step in _steps(found.get("post_processor")))
-    return Vocabulary(is_special, is_blank, text_bytes, trims, cast(Any, form))
+    return Vocabulary(is_special, is_blank, text_bytes, bool(ends), cast(Any, form))
 
 
 def _tokens(model: dict[str, Any]) -> dict[int, str]:
