@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, Protocol, Unpack, get_args, runtime_checkable
 
@@ -26,7 +27,7 @@ from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed
 from penstock.store.place import Data, Given, Place, dataset_at, place_of
 from penstock.store.side_file import load_manifest, record_in_side_file
-from penstock.types import Depth, Finding, OpenOptions
+from penstock.types import Depth, Finding, Manifest, OpenOptions
 from penstock.work.plan import CHECK, Plan
 from penstock.work.sharing import Sharing
 
@@ -99,7 +100,12 @@ def _told(
             raise
         # A folder, or a link that leads nowhere, in the place of a file of the dataset.
         found.append(Finding(f"{chosen.name}.no-file", "error", where, None, error.what, None, error.hint))
-    return [*found, *_of_list(chosen, place, given), *_of_planes(chosen, place, given, depth)]
+    return [
+        *found,
+        *_of_list(chosen, place, given),
+        *_of_planes(chosen, place, given, depth),
+        *_of_old_chats(chosen, place, given),
+    ]
 
 
 def _of_planes(chosen: Format, place: Place, given: OpenOptions, depth: Depth) -> list[Finding]:
@@ -115,6 +121,28 @@ def _of_planes(chosen: Format, place: Place, given: OpenOptions, depth: Depth) -
     if base is None:
         return check_mask(chosen.name, place.store, place.path, source.num_tokens)
     return list(check_planes(place.store, base, chosen.name, source, full=depth == "full"))
+
+
+def _of_old_chats(chosen: Format, place: Place, given: OpenOptions) -> Iterator[Finding]:
+    """Yield a finding for conversations that version 0.2.0 packed: their side file records no `chat-eos`."""
+    try:
+        manifest = getattr(chosen.open(place.store, place.path, given), "manifest", None)
+    except (PenstockError, OSError):
+        return
+    if not isinstance(manifest, Manifest) or "chat" not in manifest.options or "chat-eos" in manifest.options:
+        return
+    inputs, field = " ".join(map(shlex.quote, list(manifest.inputs)[:3])), manifest.options.get("field", "messages")
+    yield Finding(
+        f"{chosen.name}.old-chat",
+        "warning",
+        place.path,
+        None,
+        f"conversations packed by {manifest.tool or 'penstock 0.2.0'}: null and reasoning keys of messages, and null "
+        "fields of tables, may have been rendered as text or dropped, and the EOS that was appended is not trained on",
+        None,
+        f"Pack again: penstock pack {inputs}{' ...' if len(manifest.inputs) > 3 else ''} -o {shlex.quote(place.shown)} "
+        f"--tokenizer {manifest.tokenizer or 'TOKENIZER'} --chat --field {shlex.quote(str(field))} --overwrite",
+    )
 
 
 def _of_list(chosen: Format, place: Place, given: OpenOptions) -> Iterator[Finding]:

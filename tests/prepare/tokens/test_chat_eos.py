@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.prepare.conftest import write_lines
 import penstock as ps
 from penstock.cli.main import main
 from penstock.errors import ConfigError
+from penstock.store.side_file import decode_manifest, encode_manifest
 
 ANSWER = "{% generation %}{{ m.content ~ END }}{% endgeneration %}"
 TURN = (
@@ -131,3 +133,17 @@ def test_unfinished_work_with_another_rule_is_not_mixed(bpe2: Path, tmp_path: Pa
     ps.pack(lines, tmp_path / "out.pbin", part=(0, 3), **how)
     with pytest.raises(ConfigError, match="unfinished work for this output differs: --chat-eos"):
         ps.pack(lines, tmp_path / "out.pbin", finish=True, chat_eos="never", **how)
+
+
+def test_verify_names_conversations_of_version_0_2_0(bpe2: Path, tmp_path: Path) -> None:
+    """Its side files record no `chat-eos`; only its rules can have changed what is trained on."""
+    template = "{% for m in messages %}" + TURN.replace("END", "'</s>'").replace("AFTER", "'\\n'") + "{% endfor %}"
+    packed(bpe2, tmp_path, template, [{"messages": [ASKED, SAID]}])
+    side = tmp_path / "out.pbin.penstock"
+    old = decode_manifest(side.read_bytes())
+    options = {name: value for name, value in old.options.items() if name != "chat-eos"}
+    side.write_bytes(encode_manifest(dataclasses.replace(old, options=options)))
+    [found] = ps.verify(tmp_path / "out.pbin", depth="quick")
+    assert (found.code, found.severity) == ("pbin.old-chat", "warning")
+    assert f"penstock pack in.jsonl -o {tmp_path}/out.pbin" in str(found.fix)
+    assert "--chat --field messages --overwrite" in str(found.fix)
