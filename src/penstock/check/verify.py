@@ -129,6 +129,10 @@ def _of_old_chats(chosen: Format, place: Place, given: OpenOptions) -> Iterator[
         manifest = getattr(chosen.open(place.store, place.path, given), "manifest", None)
     except (PenstockError, OSError):
         return
+    if isinstance(manifest, Manifest) and (split := manifest.options.get("chat-split-markers")):
+        what = f"{', '.join(map(str, split))} in the chat template were not tokens of the tokenizer"
+        fix = "Add them to the tokenizer and pack again"
+        yield Finding(f"{chosen.name}.chat-markers", "warning", place.path, None, what, "one token each", fix)
     if not isinstance(manifest, Manifest) or "chat" not in manifest.options or "chat-eos" in manifest.options:
         return
     inputs, field = " ".join(map(shlex.quote, list(manifest.inputs)[:3])), manifest.options.get("field", "messages")

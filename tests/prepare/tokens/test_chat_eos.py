@@ -147,3 +147,12 @@ def test_verify_names_conversations_of_version_0_2_0(bpe2: Path, tmp_path: Path)
     assert (found.code, found.severity) == ("pbin.old-chat", "warning")
     assert f"penstock pack in.jsonl -o {tmp_path}/out.pbin" in str(found.fix)
     assert "--chat --field messages --overwrite" in str(found.fix)
+
+
+def test_markers_that_are_not_tokens_are_named(bpe2: Path, tmp_path: Path) -> None:
+    template = "{% for m in messages %}<|im_start|><|nope|>{{ m.role }}:"
+    template += "{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
+    packed(bpe2, tmp_path, template, [{"messages": [ASKED, SAID]}])
+    [found] = ps.verify(tmp_path / "out.pbin", depth="quick")
+    assert (found.code, found.severity) == ("pbin.chat-markers", "warning")
+    assert str(found.found).startswith("<|nope|> in the chat template")

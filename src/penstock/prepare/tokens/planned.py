@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from penstock._secrets import logger
 from penstock.abc import Executor
 from penstock.errors import ConfigError, PrepareError
 from penstock.prepare.tokens.chat.mask import find_mask_difference
@@ -15,10 +16,12 @@ from penstock.prepare.tokens.rows import keeps_rows
 from penstock.prepare.tokens.sample import sample_texts
 from penstock.prepare.tokens.tasks import cut_tasks, default_task_bytes, text_bytes
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
-from penstock.prepare.tokens.understand import Material, Request, filled_in, left_out
+from penstock.prepare.tokens.understand import Material, Request, filled_in, left_out, split_markers
 from penstock.work.plan import Plan, PlannedInput, require_same
 from penstock.work.shared import SharedWork
 from penstock.work.sharing import join
+
+_log = logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,11 @@ def choose(
     request: Request, material: Material, before: Plan | None, executor: Executor
 ) -> tuple[EngineName, str | None]:
     """The engine, and why it is not gigatoken; that of work that is there, unless it is gigatoken's."""
+    if split := split_markers(material):
+        what = (
+            "%s: %s in the chat template are not tokens of this tokenizer: each is split into several. Add them to it"
+        )
+        _log.warning(what, material.spec.path, ", ".join(split))
     spec, is_chat = material.spec, material.selection.chat is not None
     if is_chat and request.engine != "tokenizers" and load_vocabulary(spec).text_bytes is None:
         return _without_gigatoken(request, spec, "it does not tell which characters a token is of")

@@ -17,6 +17,7 @@ from penstock.formats import BUILT_IN, SUFFIXES, files_at, format_names, get_for
 from penstock.formats._unrecognised import UNKNOWN, is_tokenizer, of_binary, of_text
 from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.index import is_megatrons, load_lines
+from penstock.prepare.tokens.chat.markers import missing_markers
 from penstock.prepare.tokens.chat.template import ChatTemplate, load_template
 from penstock.prepare.tokens.engines import Reference
 from penstock.prepare.tokens.fill_in import FillIn, FillInAsked, fill_in_of
@@ -267,12 +268,19 @@ def recorded_of(request: Request, material: Material) -> dict[str, Any]:
             **{name.removeprefix("--"): value for name, value in material.selection.options().items()},
             "eos": material.spec.eos,
             "special_tokens": request.special_tokens,
+            **({"chat-split-markers": split} if (split := split_markers(material)) else {}),
             **left_out(material),
             **({} if request.shuffle is None else {"shuffle": request.shuffle}),
             **{name.removeprefix("--"): value for name, value in filled_in(request).items()},
             **({"keep_map": True} if request.keep_map else {}),
         },
     }
+
+
+def split_markers(material: Material) -> list[str]:
+    """Return the markers of the chat template that are not tokens of the tokenizer."""
+    chat = material.selection.chat
+    return [] if chat is None else missing_markers(chat, material.reference)
 
 
 def filled_in(request: Request) -> dict[str, Any]:
