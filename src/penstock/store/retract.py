@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from penstock.errors import PenstockError
 from penstock.store._files import remove_tree
-from penstock.store._leftovers import make_staged
+from penstock.store._leftovers import make_staged, take_leftovers
 from penstock.store._status import is_folder, is_there
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
@@ -68,11 +68,13 @@ def keeping(place: Place, files: Sequence[str], *, replaces: bool) -> Generator[
     """
     paths = (*files, *(f"{file.rstrip('/')}{suffix}" for file in files for suffix in _BESIDE))
     replaced = Replaced(place, tuple(dict.fromkeys(path.rstrip("/") for path in paths)))
+    parent, name = os.path.split(os.path.abspath(replaced.paths[0]))
+    if place.is_local:
+        take_leftovers(os, parent, f"{name}.replaced", keep=False)  # of a run that was killed
     there = [number for number, path in enumerate(replaced.paths) if replaces and place.is_local and is_there(path)]
     if not there:
         yield replaced
         return
-    parent, name = os.path.split(os.path.abspath(replaced.paths[0]))
     replaced.backup, fd = make_staged(os, parent, f"{name}.replaced", is_folder=True)
     try:
         for number in there:
