@@ -13,8 +13,7 @@ from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices, as_position, as_positions
 from penstock._kinds import Seedable, is_stream
-from penstock._places import place_of
-from penstock._resolved import Ahead, excluded_of, prefetch_of, samples_of, substitutes_of
+from penstock._resolved import Ahead, samples_of, substitutes_of
 from penstock._stages import report
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Stream, SupportsFiles
@@ -23,8 +22,8 @@ from penstock.cook.crude import CrudeSample, Origin
 from penstock.cook.stores import FileStore, stores_of
 from penstock.errors import ConfigError
 from penstock.mix.auxiliary import aux_of
-from penstock.order.borders import Blocks, blocks_of
-from penstock.types import Batch, IntArray, Location, Place, Schema
+from penstock.order.wrapped import WrappedSource
+from penstock.types import Batch, IntArray, Location, Schema
 
 RESTORE_KIND = "cook"
 SAMPLE = "sample"
@@ -125,22 +124,16 @@ class CookerDispatch:
         return [self._names, self.seed]
 
 
-class CookedSource:
+class CookedSource(WrappedSource):
     """The cooked source that `cook` returns; the position of a sample is its index."""
 
     def __init__(self, source: Source[Any], cooks: Cooks) -> None:
-        self.source = source
+        super().__init__(source)
         self.cooks = cooks
         self._fingerprint: str | None = None
-        self.prefetch = prefetch_of(source)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (CookedSource, (self.source, self.cooks))
-
-    @property
-    def excluded_indices(self) -> IntArray | None:
-        """int64[k], rising: what the source's exclude list takes out; None without a list."""
-        return excluded_of(self.source)
 
     @property
     def schema(self) -> Schema:
@@ -153,23 +146,6 @@ class CookedSource:
         if self._fingerprint is None:
             self._fingerprint = digest("cook", self.cooks.identity, self.source.fingerprint)
         return self._fingerprint
-
-    @property
-    def preferred_mode(self) -> str:
-        """How `Shuffle` orders it by default: as the source."""
-        return getattr(self.source, "preferred_mode", "global")
-
-    @property
-    def block_starts(self) -> IntArray:
-        """int64[n_blocks + 1]: the source's storage blocks."""
-        return self.storage_blocks().starts()
-
-    def storage_blocks(self) -> Blocks:
-        """The source's storage blocks; see `penstock.order.borders`."""
-        return blocks_of(self.source)
-
-    def __len__(self) -> int:
-        return len(self.source)
 
     def __getitem__(self, index: int, /) -> Any:
         index = as_index(index, len(self))
@@ -186,14 +162,6 @@ class CookedSource:
     def restore(self, key: tuple[Any, ...]) -> Any:
         """The sample with this `__restore_key__`, or that of a sample made from it."""
         return self[position_of(key)]
-
-    def place_of(self, index: int, /) -> Place:
-        """What the source knows of the sample."""
-        return place_of(self.source, as_index(index, len(self)))
-
-    def children(self) -> Mapping[str, Source[Any]]:
-        """The source, under the name `source`."""
-        return {"source": self.source}
 
     def recipe(self) -> dict[str, Any]:
         """Plain JSON: what decides how it is cooked, and the source."""
@@ -217,6 +185,7 @@ class CookedStream:
         self._fingerprint: str | None = None
         self._held = Held(stream)
         self.prefetch = self._held.prefetch
+        self.expect_lanes = getattr(stream, "expect_lanes", None)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (CookedStream, (self.stream, self.cooks))

@@ -12,16 +12,15 @@ import numpy as np
 from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
-from penstock._places import by_name, place_of
-from penstock._resolved import excluded_of, prefetch_of, samples_of
+from penstock._resolved import samples_of
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, SupportsFiles
 from penstock.codec.parts import DecodeOptions, Refused, decode_parts
 from penstock.cook.stores import Described, FileStore, stores_of
 from penstock.errors import PenstockError, UnsafeData
 from penstock.mix.auxiliary import aux_of
-from penstock.order.borders import Blocks, blocks_of
-from penstock.types import Batch, IntArray, Place, Schema
+from penstock.order.wrapped import WrappedSource
+from penstock.types import Batch, IntArray, Schema
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +96,7 @@ class _Guarded(CrudeSample):
 _NAMED = ("trust", "most_pixels", "most_bytes", "frames", "sound")
 
 
-class Crude:
+class Crude(WrappedSource):
     """A source of `CrudeSample`s: the samples of `source`, decoded, each with what is known of its dataset.
 
     Args:
@@ -121,7 +120,7 @@ class Crude:
         sample_class: Any = None,
         described: Described | None = None,
     ) -> None:
-        self.source = source
+        super().__init__(source)
         self._decode = decode
         self._decode_parts = decode_parts and decode is not None
         self._fingerprint: str | None = None
@@ -129,17 +128,10 @@ class Crude:
         primary = FileStore(source, decode, described=described) if isinstance(source, SupportsFiles) else None
         stores = stores_of(aux_of(source), decode, described)
         self.origin = Origin(dict(subflavors or {}), stores, primary, kind, sample_class)
-        self.index_of, self.key_of, self.get, self.get_media_metadata = by_name(source)
-        self.prefetch = prefetch_of(source)
 
     def __reduce__(self) -> tuple[object, ...]:
         of_type = (self.origin.kind, self.origin.sample_class, self._described)
         return (_again, (self.source, self.origin.subflavors, self._decode, self._decode_parts, *of_type))
-
-    @property
-    def excluded_indices(self) -> IntArray | None:
-        """int64[k], rising: what the source's exclude list takes out; None without a list."""
-        return excluded_of(self.source)
 
     @property
     def schema(self) -> Schema:
@@ -153,23 +145,6 @@ class Crude:
             how = [self._decode.image if self._decode is not None else None, self._decode_parts]
             self._fingerprint = digest("crude", dict(self.origin.subflavors), how, self.source.fingerprint)
         return self._fingerprint
-
-    @property
-    def preferred_mode(self) -> str:
-        """How `Shuffle` orders it by default: as the source."""
-        return getattr(self.source, "preferred_mode", "global")
-
-    @property
-    def block_starts(self) -> IntArray:
-        """int64[n_blocks + 1]: the source's storage blocks."""
-        return self.storage_blocks().starts()
-
-    def storage_blocks(self) -> Blocks:
-        """The source's storage blocks; see `penstock.order.borders`."""
-        return blocks_of(self.source)
-
-    def __len__(self) -> int:
-        return len(self.source)
 
     def __getitem__(self, index: int, /) -> Any:
         return self._made(self.source[as_index(index, len(self))])
@@ -187,14 +162,6 @@ class Crude:
         for one in made:
             one.origin = self.origin
         return list(map(self._guarded, made))
-
-    def place_of(self, index: int, /) -> Place:
-        """What the source knows of the sample."""
-        return place_of(self.source, as_index(index, len(self)))
-
-    def children(self) -> Mapping[str, Source[Any]]:
-        """The source, under the name `source`."""
-        return {"source": self.source}
 
     def recipe(self) -> dict[str, Any]:
         """Plain JSON: the source, subflavors, and how it is decoded; what is as by default is left out."""

@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast, overload
 
 from penstock._digest import digest
-from penstock._index import as_index
 from penstock._kinds import Seedable, is_stream
-from penstock._places import by_name, place_of
-from penstock._resolved import Ahead, excluded_of, prefetch_of, samples_of, substitutes_of
+from penstock._resolved import Ahead, samples_of, substitutes_of
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Stream, SupportsFiles
 from penstock.errors import ConfigError
-from penstock.order.borders import Blocks, blocks_of
-from penstock.types import Batch, IntArray, Location, Place, Sample, Schema
+from penstock.order.wrapped import WrappedSource
+from penstock.types import Batch, IntArray, Location, Sample, Schema
 
 _TAKEN = ("source", "stream")
 
@@ -59,7 +57,7 @@ def aux_of(node: Any) -> dict[str, Any]:
     return aux_of(next(iter(children.values()))) if len(children) == 1 else {}
 
 
-class AuxSource:
+class AuxSource(WrappedSource):
     """The source with stores that `WithAux` returns.
 
     Attributes:
@@ -68,16 +66,10 @@ class AuxSource:
     """
 
     def __init__(self, source: Source[Any], aux: Mapping[str, Source[Any]]) -> None:
+        super().__init__(source)
         self.below = source
         self.aux = dict(aux)
         self._fingerprint: str | None = None
-        self.index_of, self.key_of, self.get, self.get_media_metadata = by_name(source)
-        self.prefetch = prefetch_of(source)
-
-    @property
-    def excluded_indices(self) -> IntArray | None:
-        """int64[k], rising: what the source's exclude list takes out; None without a list."""
-        return excluded_of(self.below)
 
     @property
     def schema(self) -> Schema:
@@ -91,23 +83,6 @@ class AuxSource:
             self._fingerprint = _fingerprint(self.below, self.aux)
         return self._fingerprint
 
-    @property
-    def preferred_mode(self) -> str:
-        """How `Shuffle` orders it by default: as the source."""
-        return getattr(self.below, "preferred_mode", "global")
-
-    @property
-    def block_starts(self) -> IntArray:
-        """int64[n_blocks + 1]: the source's storage blocks."""
-        return self.storage_blocks().starts()
-
-    def storage_blocks(self) -> Blocks:
-        """The source's storage blocks; see `penstock.order.borders`."""
-        return blocks_of(self.below)
-
-    def __len__(self) -> int:
-        return len(self.below)
-
     def __getitem__(self, index: int, /) -> Sample:
         return self.below[index]
 
@@ -118,10 +93,6 @@ class AuxSource:
     def get_samples(self, indices: IntArray, /) -> list[Any]:
         """The samples at `indices`: int64[k], in that order."""
         return samples_of(self.below, indices)
-
-    def place_of(self, index: int, /) -> Place:
-        """What the source knows of the sample."""
-        return place_of(self.below, as_index(index, len(self)))
 
     def children(self) -> Mapping[str, Source[Any]]:
         """The source, under the name `source`, and the stores by theirs."""
@@ -154,6 +125,7 @@ class AuxStream:
         self._fingerprint: str | None = None
         self._ahead = Ahead(stream)
         self.prefetch = self._ahead.prefetch
+        self.expect_lanes = getattr(stream, "expect_lanes", None)
 
     @property
     def lanes(self) -> int:

@@ -12,7 +12,6 @@ import numpy as np
 
 from penstock._digest import array_digest, derive_key, digest
 from penstock._index import as_position, as_positions
-from penstock._resolved import Prefetch
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Stream
 from penstock.errors import ConfigError
@@ -46,8 +45,6 @@ class Balance(Generic[T]):
         ConfigError: no order over one source, other lanes than 1, costs that don't fit it.
     """
 
-    prefetch: Prefetch | None = None
-
     def __init__(
         self, stream: OrderedStream[T], world: int, costs: IntArray | None = None, *, steps: int = 64, seed: int = 0
     ) -> None:
@@ -76,6 +73,7 @@ class Balance(Generic[T]):
         self.seed = seed
         self._costs = known
         self._given = costs
+        self.prefetch = stream.prefetch
         self._digest: str | None = None
         self._fingerprint: str | None = None
         self._blocks: OrderedDict[int, IntArray] = OrderedDict()

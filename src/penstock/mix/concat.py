@@ -21,12 +21,12 @@ from penstock._places import extents_of_tokens, keys_of, place_of, token_extents
 from penstock._planes import Plane, planes_of
 from penstock._resolved import excluded_of, prefetch_of, prefetch_parts, samples_of
 from penstock._tree import brief, html, line, tree
-from penstock.abc import Source, SupportsKeys, TokenSource
+from penstock.abc import Source, SupportsFiles, SupportsKeys, TokenSource
 from penstock.errors import ConfigError, NotFound
 from penstock.mix._branches import Widths, common, widened
 from penstock.order.borders import Blocks, blocks_of, joined
 from penstock.store.derived import DerivedCache, Put
-from penstock.types import Batch, Extent, IntArray, Place, Sample, Schema, TokenArray
+from penstock.types import Batch, Extent, IntArray, MediaMetadata, Place, Sample, Schema, TokenArray
 
 _STARTS_VERSION = "concat-starts-1"
 _DERIVED_DOCS = 1 << 22
@@ -94,7 +94,14 @@ class ConcatSource:
         self.index_of = self._index_of if keys else None
         self.key_of = self._key_of if keys else None
         self.key_run = self._key_run if keys else None
+        files = all(isinstance(source, SupportsFiles) for source in sources)
+        self.get = self._get if files else None
+        self.get_media_metadata = self._get_media_metadata if files else None
         self.prefetch = self._prefetch if any(map(prefetch_of, sources)) else None
+        parts = any(getattr(source, "expect_parts", None) for source in sources)
+        self.expect_parts = self._expect_parts if parts else None
+        blocks = all(getattr(source, "block_files", None) for source in sources)
+        self.block_files = self._block_files if blocks else None
 
     @property
     def excluded_indices(self) -> IntArray | None:
@@ -103,6 +110,12 @@ class ConcatSource:
         found = [(excluded_of(one), begin) for one, begin in zip(self.sources, begins, strict=False)]
         parts = [own + begin for own, begin in found if own is not None]
         return np.concatenate(parts) if parts else None
+
+    @property
+    def costs(self) -> IntArray | None:
+        """int64[n]: the work that each sample takes; None unless all sources know it."""
+        parts: list[Any] = [getattr(source, "costs", None) for source in self.sources]
+        return None if any(part is None for part in parts) else np.concatenate(parts)
 
     @property
     def schema(self) -> Schema:
@@ -181,6 +194,40 @@ class ConcatSource:
         owner = np.searchsorted(self._starts, batches, side="right") - 1
         prefetch_parts(lambda child: prefetch_of(self.sources[child]), owner, batches - self._starts[owner], whole)
 
+    def _expect_parts(self, first: IntArray, stop: IntArray, /) -> None:
+        owner = np.searchsorted(self._starts, first, side="right") - 1
+        for rows in groups(owner):
+            source: Any = self.sources[int(owner[rows][0])]
+            if (expect := getattr(source, "expect_parts", None)) is not None:
+                begin = self._starts[owner[rows][0]]
+                expect(first[rows] - begin, stop[rows] - begin)
+
+    def _block_files(self, block: int, /) -> list[tuple[str, int, dict[str, str]]]:
+        child = int(np.searchsorted(self._block_counts, block, side="right")) - 1
+        source: Any = self.sources[child]
+        return source.block_files(block - int(self._block_counts[child]))
+
+    @cached_property
+    def _block_counts(self) -> IntArray:
+        """int64[n_sources + 1]: storage blocks of the sources before each one."""
+        return _running([blocks_of(source).count for source in self.sources])
+
+    def _get(self, name: str, /) -> bytes:
+        """The stored bytes of one file, of the first source that has it; raises `NotFound`."""
+        return self._first_with(name, lambda source: source.get(name))
+
+    def _get_media_metadata(self, name: str, /) -> MediaMetadata:
+        """What the media index knows of one file; raises `NotFound`."""
+        return self._first_with(name, lambda source: source.get_media_metadata(name))
+
+    def _first_with(self, name: str, find: Callable[[Any], T]) -> T:
+        for source in self.sources:
+            try:
+                return find(source)
+            except NotFound:
+                continue
+        raise NotFound(f"no file is called {name!r}", found=f"{len(self.sources)} sources without it")
+
     def _common(self) -> tuple[Schema, Widths]:
         # Not before it is needed: a schema may have to be read.
         if self._known is None:
@@ -237,6 +284,8 @@ class ConcatTokens:
     def __init__(self, sources: tuple[TokenSource, ...], rows: ConcatSource) -> None:
         self.sources = sources
         self._rows = rows
+        self.index_of, self.key_of, self.key_run = rows.index_of, rows.key_of, rows.key_run
+        self.prefetch, self.expect_parts, self.block_files = rows.prefetch, rows.expect_parts, rows.block_files
         self._token_starts = _running([source.num_tokens for source in sources])
         self._doc_starts: IntArray | None = None
         self._fingerprint: str | None = None

@@ -68,6 +68,8 @@ class Epochs:
         self._sizes: IntArray = np.array([self.counts[name] for name in self._names], dtype=np.int64)
         self._starts: IntArray = np.append(0, np.cumsum(self._sizes)).astype(np.int64)
         self._branches = Branches([_as_stream(self._children[name]) for name in self._names], self._split)
+        # None means that no child uses hints.
+        self.prefetch = self._prefetch if self._branches.prefetch is not None else None
         self._fingerprint: str | None = None
 
     @property
@@ -157,6 +159,11 @@ class Epochs:
     __repr__ = brief
     __str__ = tree
     _repr_html_ = html
+
+    def _prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:
+        """Hint the children which samples of any passes are read next."""
+        if (prefetch := self._branches.prefetch) is not None:
+            prefetch(self._branches.resolve(batches.reshape(-1)).reshape(batches.shape), whole=whole)
 
     def _of(self, name: str) -> dict[str, Any]:
         times = self.repetitions[name]

@@ -14,7 +14,7 @@ from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
 from penstock._naming import function_name
 from penstock._places import place_of
-from penstock._resolved import excluded_of, samples_of
+from penstock._resolved import excluded_of, prefetch_of, prefetch_parts, samples_of
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, SupportsKeys
 from penstock.errors import ConfigError, NotFound
@@ -93,6 +93,7 @@ class JoinedSource:
         self._table: NDArray[np.int64] | None = None
         self._fingerprint: str | None = None
         self._rows()
+        self.prefetch = self._prefetch if any(map(prefetch_of, self._members.values())) else None
 
     @property
     def joiner(self) -> Joiner | None:
@@ -211,6 +212,14 @@ class JoinedSource:
         if self._named:
             return self._joiner(**dict(zip(self._members, samples, strict=True)))
         return self._joiner(*samples)
+
+    def _prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:
+        members = list(self._members.values())
+        rows = self._rows()[batches]  # [n, k, n_members]
+        owner = np.where(rows < 0, -1, np.arange(len(members))).reshape(len(batches), -1)
+        prefetch_parts(
+            lambda member: None if member < 0 else prefetch_of(members[member]), owner, rows.reshape(owner.shape), whole
+        )
 
     def _first(self) -> SupportsKeys:
         return cast(SupportsKeys, next(iter(self._members.values())))

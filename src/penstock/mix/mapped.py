@@ -11,14 +11,13 @@ from penstock._digest import digest
 from penstock._index import as_index, as_indices, as_positions
 from penstock._kinds import Seedable, is_stream
 from penstock._naming import function_name
-from penstock._places import place_of
-from penstock._resolved import Ahead, excluded_below, excluded_of, keep_mark, prefetch_of, samples_of, substitutes_of
+from penstock._resolved import Ahead, excluded_below, keep_mark, samples_of, substitutes_of
 from penstock._stages import report
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Stream
 from penstock.mix.auxiliary import aux_of
-from penstock.order.borders import Blocks, blocks_of
-from penstock.types import Batch, IntArray, Location, Place, Sample, Schema
+from penstock.order.wrapped import WrappedSource
+from penstock.types import Batch, IntArray, Location, Sample, Schema
 
 SampleFn = Callable[..., Sample]
 """sample, and each auxiliary store by its name → sample."""
@@ -46,21 +45,15 @@ def Map(x: Source[Any] | Stream[Any], fn: SampleFn, name: str | None = None) -> 
     return MappedStream(x, fn, name) if is_stream(x) else MappedSource(x, fn, name)  # pyright: ignore[reportArgumentType]
 
 
-class MappedSource:
+class MappedSource(WrappedSource):
     """The mapped source that `Map` returns. `fn` gets single samples as they are."""
 
     def __init__(self, source: Source[Any], fn: SampleFn, name: str) -> None:
-        self.source = source
+        super().__init__(source)
         self.fn = fn
         self.name = name
         self._aux = aux_of(source)
         self._fingerprint: str | None = None
-        self.prefetch = prefetch_of(source)
-
-    @property
-    def excluded_indices(self) -> IntArray | None:
-        """int64[k], rising: what the source's exclude list takes out; None without a list."""
-        return excluded_of(self.source)
 
     @property
     def schema(self) -> Schema:
@@ -74,23 +67,6 @@ class MappedSource:
             self._fingerprint = digest("map", self.name, self.source.fingerprint)
         return self._fingerprint
 
-    @property
-    def preferred_mode(self) -> str:
-        """How `Shuffle` orders it by default: as the source."""
-        return getattr(self.source, "preferred_mode", "global")
-
-    @property
-    def block_starts(self) -> IntArray:
-        """int64[n_blocks + 1]: the source's storage blocks."""
-        return self.storage_blocks().starts()
-
-    def storage_blocks(self) -> Blocks:
-        """The source's storage blocks; see `penstock.order.borders`."""
-        return blocks_of(self.source)
-
-    def __len__(self) -> int:
-        return len(self.source)
-
     def __getitem__(self, index: int, /) -> Sample:
         return self.fn(self.source[as_index(index, len(self))], **self._aux)
 
@@ -101,14 +77,6 @@ class MappedSource:
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
         """The samples at `indices`: int64[k], in that order."""
         return _applied(self, samples_of(self.source, indices))
-
-    def place_of(self, index: int, /) -> Place:
-        """What the source knows of the sample."""
-        return place_of(self.source, as_index(index, len(self)))
-
-    def children(self) -> Mapping[str, Source[Any]]:
-        """The source, under the name `source`."""
-        return {"source": self.source}
 
     def recipe(self) -> dict[str, Any]:
         """Plain JSON: the function's name, and the source."""

@@ -55,6 +55,7 @@ class Stages:
         self._starts: IntArray = np.array([0, *self.borders], dtype=np.int64)
         self._branches = Branches(list(self._streams.values()), self._split)
         self.prefetch = self._branches.prefetch
+        self.expect_lanes = self._branches.expect_lanes
         self._fingerprint: str | None = None
 
     @property

@@ -14,7 +14,7 @@ from penstock._digest import digest
 from penstock._index import as_positions
 from penstock._kinds import Derived
 from penstock._places import place_of
-from penstock._resolved import Prefetch, excluded_of, samples_of
+from penstock._resolved import excluded_of, prefetch_of, samples_of
 from penstock._secrets import logger
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source
@@ -75,8 +75,6 @@ class StreamingOrder:
         ConfigError: arguments that don't fit each other or the data, or a source that knows no shards.
     """
 
-    prefetch: Prefetch | None = None
-
     def __init__(
         self,
         source: Source[Sample] | Sequence[Source[Sample] | Weighted],
@@ -124,6 +122,7 @@ class StreamingOrder:
         )
         self._derived = DerivedCache() if derived is None else derived
         self._epochs = StreamingEpochs(run, derived=self._derived)
+        self.prefetch = prefetch_of(self._source)
         if not run.needs_state:
             _ = self._epochs.sizes  # arguments that don't fit are refused here
 

@@ -97,7 +97,7 @@ class OrderedStream(Generic[T]):
         self._passes = source if isinstance(source, _Passes) else None
         self._excluded = excluded_of(source) if self._passes is None else None
         # An optional power: None stands for "not supported".
-        self.prefetch = self._prefetch if self._passes is None and prefetch_of(source) is not None else None
+        self.prefetch = self._prefetch if prefetch_of(source) is not None else None
         self._fingerprint: str | None = None
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from penstock._digest import digest
 from penstock._index import as_position, as_positions
 from penstock._kinds import Seedable
-from penstock._resolved import Ahead, substitutes_of
+from penstock._resolved import Ahead, expect_lanes, substitutes_of
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Stream
 from penstock.errors import ConfigError
@@ -47,6 +48,9 @@ class Skip(Generic[T]):
         self._fingerprint: str | None = None
         self.prefetch = self._ahead.prefetch
         self._lanes = stream.lanes if not (self._lost % stream.lanes).any() else 1
+        # Ranks read whole lanes of the stream only if the lanes stay whole.
+        takes_lanes = self._lanes == stream.lanes and getattr(stream, "expect_lanes", None) is not None
+        self.expect_lanes = self._expect_lanes if takes_lanes else None
 
     @property
     def lanes(self) -> int:
@@ -95,8 +99,7 @@ class Skip(Generic[T]):
 
     def locate(self, position: int, /) -> Location:
         """Where position comes from; reads no data, only indexes."""
-        at = self.stream.locate(self.inner_one(position))
-        return Location(position, at.path, at.epoch, at.index, at.key, at.documents, at.extents)
+        return replace(self.stream.locate(self.inner_one(position)), position=position)
 
     def substitute(self, position: int, attempt: int, /) -> int:
         """A substitute position of the same child, never one that is left out; see `SupportsSubstitutes`.
@@ -138,6 +141,9 @@ class Skip(Generic[T]):
         """One line: how many ranges and positions are left out."""
         params = {"ranges": len(self.ranges), "positions": int(self._lost[-1]), "lanes": self._lanes}
         return line("Skip", params, self._fingerprint)
+
+    def _expect_lanes(self, positions: IntArray, world: int) -> None:
+        expect_lanes(self.stream, self.inner(positions), world)
 
     __repr__ = brief
     __str__ = tree

@@ -16,7 +16,7 @@ from penstock._digest import digest
 from penstock._hidden import NO_RUNS, Hidden, stored_tokens
 from penstock._index import as_index, as_indices
 from penstock._kinds import is_token_source
-from penstock._places import extents_of_tokens, keys_of, place_of, token_extents
+from penstock._places import by_name, extents_of_tokens, keys_of, place_of, token_extents
 from penstock._planes import Plane, planes_of
 from penstock._resolved import excluded_of, prefetch_of, samples_of
 from penstock._tree import brief, html, line, tree
@@ -67,13 +67,28 @@ class TakenSource(Generic[T]):
         self.index_of = self._index_of if keys else None
         self.key_of = self._key_of if keys else None
         self.key_run = self._key_run if keys else None
+        self.get, self.get_media_metadata = by_name(source)[2:]
+        self.get_with_shard = getattr(source, "get_with_shard", None)
         self.prefetch = self._prefetch if prefetch_of(source) is not None else None
+        self.expect_parts = self._expect_parts if getattr(source, "expect_parts", None) is not None else None
+        self.block_files = self._block_files if getattr(source, "block_files", None) is not None else None
 
     @property
     def excluded_indices(self) -> IntArray | None:
         """int64[k], rising: what the source's exclude list takes out of the range; None without a list."""
         found = excluded_of(self.source)
         return None if found is None else found[(found >= self.start) & (found < self.stop)] - self.start
+
+    @property
+    def costs(self) -> IntArray | None:
+        """int64[n]: the work that each sample takes; None if unknown."""
+        found: IntArray | None = getattr(self.source, "costs", None)
+        return None if found is None else found[self.start : self.stop]
+
+    @property
+    def path(self) -> Any:
+        """Path of the dataset; None if the source has none."""
+        return getattr(self.source, "path", None)
 
     @property
     def schema(self) -> Schema:
@@ -160,6 +175,19 @@ class TakenSource(Generic[T]):
         if (prefetch := prefetch_of(self.source)) is not None:
             prefetch(batches + self.start, whole=whole)
 
+    def _expect_parts(self, first: IntArray, stop: IntArray, /) -> None:
+        source: Any = self.source
+        source.expect_parts(first + self.start, stop + self.start)
+
+    def _block_files(self, block: int, /) -> list[tuple[str, int, dict[str, str]]]:
+        source: Any = self.source
+        return source.block_files(int(self._source_blocks[block]))
+
+    @cached_property
+    def _source_blocks(self) -> IntArray:
+        """int64[n_blocks]: number of the source's block that each block is a part of."""
+        return blocks_of(self.source).block_of(self.block_starts[:-1] + self.start)
+
     __repr__ = brief
     __str__ = tree
     _repr_html_ = html
@@ -179,6 +207,8 @@ class TakenTokens:
         self.start, self.stop = rows.start, rows.stop
         self._rows = rows
         self._range: tuple[int, int] | None = None
+        self.index_of, self.key_of, self.key_run = rows.index_of, rows.key_of, rows.key_run
+        self.prefetch, self.expect_parts, self.block_files = rows.prefetch, rows.expect_parts, rows.block_files
         # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
         self.token_extent = None if extents_of_tokens(source) is None else self._token_extent
         self.stored_tokens = self._stored_tokens if getattr(source, "stored_tokens", None) else None

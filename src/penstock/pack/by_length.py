@@ -18,7 +18,7 @@ from penstock._digest import array_digest, digest, kept_key
 from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
 from penstock._naming import function_name
-from penstock._resolved import excluded_of, samples_of
+from penstock._resolved import excluded_of, prefetch_of, samples_of
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source
 from penstock.errors import ConfigError
@@ -80,6 +80,7 @@ class PackByLength:
         self._lengths = lengths if callable(lengths) else _checked(np.asarray(lengths), len(source))
         self._derived: Derived | None = derived or getattr(source, "derived", None)
         self._plan: tuple[IntArray, IntArray, IntArray] | None = None
+        self.prefetch = self._prefetch if prefetch_of(source) is not None else None
 
     @property
     def costs(self) -> IntArray:
@@ -133,6 +134,11 @@ class PackByLength:
         """int64[k]: the samples of group `index`, in the order of the source."""
         starts, order, _ = self._found()
         return np.sort(np.asarray(order[int(starts[index]) : int(starts[index + 1])]))
+
+    def _prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:  # groups never read blocks whole
+        if (prefetch := prefetch_of(self.source)) is not None:
+            for batch in batches.tolist():
+                prefetch(np.concatenate([self._left(index) for index in batch])[None])
 
     def _left(self, index: int) -> IntArray:
         """The members of a group without those that are taken out; all of them where nothing else is left."""

@@ -10,17 +10,16 @@ import numpy as np
 from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
-from penstock._places import by_name, place_of
 from penstock._resolved import samples_of
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source
-from penstock.order.borders import Blocks, blocks_of
-from penstock.types import Batch, IntArray, Place, Sample, Schema
+from penstock.order.wrapped import WrappedSource
+from penstock.types import Batch, IntArray, Sample, Schema
 
 FIELD = "__subflavors__"
 
 
-class Flavored:
+class Flavored(WrappedSource):
     """A source whose samples carry `subflavors` besides their own; where both name a key, these win.
 
     Attributes:
@@ -29,10 +28,9 @@ class Flavored:
     """
 
     def __init__(self, source: Source[Sample], subflavors: Mapping[str, Any]) -> None:
-        self.source = source
+        super().__init__(source)
         self.subflavors = dict(subflavors)
         self._fingerprint: str | None = None
-        self.index_of, self.key_of, self.get, self.get_media_metadata = by_name(source)
 
     @property
     def schema(self) -> Schema:
@@ -46,23 +44,6 @@ class Flavored:
             self._fingerprint = digest("subflavors", self.subflavors, self.source.fingerprint)
         return self._fingerprint
 
-    @property
-    def preferred_mode(self) -> str:
-        """How `Shuffle` orders it by default: as the source."""
-        return getattr(self.source, "preferred_mode", "global")
-
-    @property
-    def block_starts(self) -> IntArray:
-        """int64[n_blocks + 1]: the source's storage blocks."""
-        return self.storage_blocks().starts()
-
-    def storage_blocks(self) -> Blocks:
-        """The source's storage blocks; see `penstock.order.borders`."""
-        return blocks_of(self.source)
-
-    def __len__(self) -> int:
-        return len(self.source)
-
     def __getitem__(self, index: int, /) -> Sample:
         return self._flavored(self.source[as_index(index, len(self))])
 
@@ -73,14 +54,6 @@ class Flavored:
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
         """The samples at `indices`: int64[k], in that order."""
         return [self._flavored(sample) for sample in samples_of(self.source, np.asarray(indices))]
-
-    def place_of(self, index: int, /) -> Place:
-        """What the source knows of the sample."""
-        return place_of(self.source, as_index(index, len(self)))
-
-    def children(self) -> Mapping[str, Source[Any]]:
-        """The source, under the name `source`."""
-        return {"source": self.source}
 
     def recipe(self) -> dict[str, Any]:
         """Plain JSON from which it can be made again."""

@@ -166,8 +166,8 @@ class SourceLaws:
                 source.get("no such file")
         asked = np.array([2, 0, 2])
         assert same_samples(samples_of(source, asked), [expected[2], expected[0], expected[2]])
-        if hasattr(source, "kept_before"):
-            whole: Any = source
+        whole: Any = source
+        if getattr(whole, "kept_before", None) is not None:
             kept = [whole.kept_before(place) for place in range(whole.split_size + 1)]
             assert (kept[0], kept[-1]) == (0, count)
             assert set(np.diff(kept).tolist()) <= {0, 1}

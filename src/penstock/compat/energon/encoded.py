@@ -36,6 +36,7 @@ class Encoded:
         self._cooked = CookedStream(stream, work)
         self._raw = CookedStream(stream, Uncooked())
         self.prefetch = self._cooked.prefetch
+        self.expect_lanes = self._cooked.expect_lanes
 
     def __reduce__(self) -> tuple[object, ...]:
         return (Encoded, (self.stream, self.work))

@@ -8,14 +8,13 @@ from typing import Any
 from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_indices
-from penstock._places import place_of
 from penstock._tree import brief, html, line, tree
-from penstock.abc import Source
 from penstock.errors import ConfigError
-from penstock.types import Batch, IntArray, Place, Sample, Schema
+from penstock.order.wrapped import WrappedSource
+from penstock.types import Batch, IntArray, Sample, Schema
 
 
-class OwnSamples:
+class OwnSamples(WrappedSource):
     """One stream's samples as the subclass makes them, as a source.
 
     Args:
@@ -26,11 +25,10 @@ class OwnSamples:
     """
 
     def __init__(self, source: Any, first: int, name: str, made: Callable[[IntArray], Iterator[Any]]) -> None:
-        self.source = source
+        super().__init__(source)
         self._first = first
         self._name = name
         self._made = made
-        self.block_starts = source.block_starts
 
     @property
     def schema(self) -> Schema:
@@ -41,9 +39,6 @@ class OwnSamples:
     def fingerprint(self) -> str:
         """Digest of the source's fingerprint and the name of the subclass."""
         return digest("streaming-subclass", self._name, self.source.fingerprint)
-
-    def __len__(self) -> int:
-        return len(self.source)
 
     def __getitem__(self, index: int, /) -> Sample:
         return self.get_samples(as_indices([range(len(self))[index]], len(self)))[0]
@@ -64,14 +59,6 @@ class OwnSamples:
                     hint="Use StreamingDataLoader, or give dicts",
                 )
         return samples
-
-    def place_of(self, index: int, /) -> Place:
-        """What the source knows of it."""
-        return place_of(self.source, index)
-
-    def children(self) -> Mapping[str, Source[Any]]:
-        """The source as stored, under the name `source`."""
-        return {"source": self.source}
 
     def recipe(self) -> dict[str, Any]:
         """Plain JSON: the name of the subclass, and the source."""

@@ -28,6 +28,7 @@ from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
 from penstock._places import place_of
+from penstock._resolved import excluded_of, prefetch_of, samples_of
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source
 from penstock.errors import ConfigError
@@ -164,10 +165,17 @@ class SeqaxPass(Generic[T]):
         self._steps = params.steps(self._size)
         self._fingerprint: str | None = None
         self._sequences: NDArray[Any] | None = None
+        self.prefetch = self._prefetch if prefetch_of(source) is not None else None
         if not self._steps:
             found = f"{self._size} sequences"
             expected = f"a batch of {params.batch}, and a read block for each stream"
             raise ConfigError("there are too few sequences for one step", found=found, expected=expected)
+
+    @property
+    def excluded_indices(self) -> IntArray | None:
+        """int64[k], rising: rows whose sample the source's exclude list removes; None without a list."""
+        found = excluded_of(self.source)
+        return None if found is None else np.flatnonzero(np.isin(self._order(), found))
 
     @property
     def steps(self) -> int:
@@ -202,6 +210,10 @@ class SeqaxPass(Generic[T]):
         """Columns of the samples at `indices`: int64[k], in that order."""
         return self.source.get_batch(self._order()[as_indices(indices, len(self))].astype(np.int64))
 
+    def get_samples(self, indices: IntArray, /) -> list[T]:
+        """Return the samples at `indices`: int64[k], in that order."""
+        return samples_of(self.source, self._order()[as_indices(indices, len(self))].astype(np.int64))
+
     def place_of(self, index: int, /) -> Place:
         """Where sample `index` comes from, according to the source."""
         return place_of(self.source, self._index(index))
@@ -224,6 +236,10 @@ class SeqaxPass(Generic[T]):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (SeqaxPass, (self.source, self.params, self._derived))
+
+    def _prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:  # a pass never reads blocks whole
+        if (prefetch := prefetch_of(self.source)) is not None:
+            prefetch(self._order()[batches].astype(np.int64))
 
     def _index(self, index: int) -> int:
         return int(self._order()[as_index(index, len(self))])
