@@ -1,8 +1,9 @@
 """Wrappers of sources and streams pass on every optional capability, or the table below says why not.
 
 Wrappers are the classes of the package with `children()` and `recipe()`, apart from those without children.
-Capabilities are the names that the package looks up by `getattr`, `hasattr` or a runtime-checkable Protocol, if one of these classes
-has them. Expected answers are computed from plain lists: which sample of which source each sample of a wrapper is.
+Capabilities are the names that the package looks up by `getattr`, `hasattr` or a runtime-checkable Protocol, if one of
+these classes has them. Expected answers are computed from plain lists: which sample of which source each sample of a
+wrapper is.
 """
 
 from __future__ import annotations
@@ -637,6 +638,7 @@ def provided() -> set[str]:
     """The attributes of all sources and streams."""
     found: set[str] = set()
     for _, node in classes():
+        found |= {ast.unparse(one.target) for one in node.body if isinstance(one, ast.AnnAssign)}
         for one in ast.walk(node):
             if isinstance(one, ast.FunctionDef):
                 found.add(one.name)

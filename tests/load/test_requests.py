@@ -17,6 +17,7 @@ from tests.store.objects import counted_requests
 
 import penstock as ps
 from penstock.formats import get_format
+from penstock.recipe.flavored import Flavored
 from penstock.store import _objects
 from penstock.store.cache import CachedStore
 from penstock.store.place import place_of
@@ -111,6 +112,31 @@ def test_requests_of_two_ranks_of_a_host(what: str, serve: Any, tmp_path: Path) 
     assert first["HEAD"] == 0, first
     assert first["GET"] == shards, first  # the fingerprint is that of the side file
     assert again == {}
+
+
+WRAPPED: dict[str, Callable[[Any], Any]] = {
+    "subflavors": lambda source: Flavored(source, {"a": 1}),
+    "epochs": lambda source: ps.Epochs({"a": (source, 1)}),
+    "epochs of a stream": lambda source: ps.Epochs({"a": (ps.Sequential(source), 1)}),
+    "groups": lambda source: ps.PackByLength(source, 1, np.ones(len(source), np.int64), name="x"),
+    "take": lambda source: ps.Take(source, 0, len(source)),
+}
+
+
+@pytest.mark.parametrize("wrapper", WRAPPED)
+def test_wrappers_ask_for_no_more(wrapper: str, serve: Any, tmp_path: Path) -> None:
+    """Reading all samples through a wrapper takes the requests that the dataset alone takes, one for each shard."""
+    for shards in (4, 40):
+        server, format = serve("mds", shards)
+        counts: list[int] = []
+        for name, wrapped in (("plain", ps.Sequential), ("wrapped", lambda one: ps.Sequential(WRAPPED[wrapper](one)))):
+            source = opened(server, format, tmp_path / f"{name}-{shards}")
+            server.log.clear()
+            loader = ps.Loader(wrapped(source), 8, rank=0, world=1, workers=0)
+            for _, _batch in zip(range(len(source) // 8), loader, strict=False):
+                pass
+            counts.append(sum(is_data(path) for _, path, _ in server.log))
+        assert counts == [counts[0], counts[0]], counts
 
 
 @pytest.mark.parametrize("what", ["webdataset", "flat-tokens", "mds"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import penstock as ps
 from penstock.abc import SupportsFiles, SupportsKeys
+from penstock.load.explain import explain_step, run_of
 from penstock.recipe.flavored import Flavored
 from penstock.testing import MemorySource, SourceLaws
 from penstock.types import Sample
@@ -44,3 +46,21 @@ def test_powers_pass_through() -> None:
     assert source.key_of(source.index_of("img_003")) == "img_003"
     assert source.get("img_003.png")
     assert not isinstance(Flavored(MemorySource([{}]), {}), SupportsKeys)
+
+
+def test_excluded_samples_are_replaced_below_subflavors(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(f'{{"id": {number}}}\n' for number in range(20)))
+    ps.exclude(path, indices=[5, 11], reason="license")
+    recipe = {
+        "kind": "shuffle", "seed": 3,
+        "source": {"kind": "subflavors", "subflavors": {"a": 1}, "source": {"kind": "open", "path": str(path)}},
+    }  # fmt: skip
+    stream = ps.open_recipe(recipe)
+    batches = iter(ps.Loader(stream, 4, rank=0, world=1, workers=0))
+    read = [batch["id"].tolist() for _, batch in zip(range(10), batches, strict=False)]
+    assert {5, 11} & {one for ids in read for one in ids} == set()
+    run = run_of(stream, 4, 1, None)
+    explained = [explain_step(run, step)["samples"] for step in range(10)]
+    assert [[row["index"] for row in rows] for rows in explained] == read
+    assert sorted(row["instead_of"] for rows in explained for row in rows if "instead_of" in row) == [5, 5, 11, 11]
