@@ -62,6 +62,7 @@ def check_in_shares(
     plan: Plan,
     part: tuple[int, int] | None,
     *,
+    reads: Place,
     no_work: bool,
     restart: bool,
 ) -> SharedReport:
@@ -73,17 +74,22 @@ def check_in_shares(
         place: the folder of the marks.
         plan: what is checked, and how.
         part: `(i, n)`: the share; None: finish.
+        reads: the dataset.
         no_work: finish only where no share is missing.
         restart: throw away what marks there are.
 
     Raises:
-        ConfigError: the folder holds marks of another check, or shares disagree on how many they are.
-        Corrupt: a mark is damaged, or the dataset changed between two shares.
+        ConfigError: the folder holds marks of another check, shares disagree on how many they are, or the dataset
+            changed between two shares.
+        Corrupt: a mark is damaged, or the dataset changed while it was read.
     """
     with open_shared(place, work_folder(place, inside=True), restart=restart, shared=True) as work:
+        work.reads = (reads,)
+        work.require_recorded_inputs()
         require_same(work.plan, plan, place.path)
         if part is not None:
             work.begin(plan, part[1])
+            work.record_inputs()
             work.share_among(part[1])
             work.tell_begin(part)
         count = (work.shares() if work.head is not None else None) or 1
@@ -96,6 +102,8 @@ def check_in_shares(
         marks = {share: _read_mark(work, name) for share, name in there.items()}
         tasks = _Tasks(run, count, set(missing), {share: iter(mark.results) for share, mark in marks.items()})
         findings = list(check(tasks))
+        if work.head is not None:
+            work.require_unchanged_inputs()
         for share, mark in marks.items():
             if (mark.tasks, mark.digest) != (tasks.total, tasks.digest()):
                 what = f"the dataset changed after share {share} had looked at it"
@@ -117,6 +125,7 @@ def _do_share(
     tasks = _Tasks(run, count, {index}, {})
     for _ in check(tasks):
         pass  # they are told by the finisher, who knows the results of all
+    work.require_unchanged_inputs()
     data = msgspec.json.encode(_Mark(tasks.total, tasks.digest(), tasks.results))
     name = PartName(index, 0, True, tasks.done, tasks.total, 0, xxhash.xxh3_64_hexdigest(data))
     put_new(work.folder.store, work.parts.child(name.path).path, data)

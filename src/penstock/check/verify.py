@@ -187,8 +187,9 @@ def verify_shared(
         restart: throw away what marks there are, when finishing.
 
     Raises:
-        ConfigError: the check of this format has no tasks to share, or `work` holds marks of another check.
-        Corrupt: the dataset changed between two shares.
+        ConfigError: the check of this format has no tasks to share, `work` holds marks of another check, or the dataset
+            changed between two shares.
+        Corrupt: the dataset changed while it was read.
     """
     Sharing(part, part is None, no_work, restart).require_sense()
     given, marks = _asked(depth, options), place_of(work).bare()
@@ -211,7 +212,7 @@ def verify_shared(
             by_tasks = functools.partial(chosen.check_by_tasks, place.store, place.path, given, depth, run)
             return _told(chosen, place, given, depth, by_tasks)
 
-        return check_in_shares(check, pool.map, marks, plan, part, no_work=no_work, restart=restart)
+        return check_in_shares(check, pool.map, marks, plan, part, reads=place, no_work=no_work, restart=restart)
 
 
 def _asked(depth: str, options: Mapping[str, Any]) -> OpenOptions:

@@ -115,7 +115,8 @@ def _write(
     with plain_errors(place, folder), opened as work:
         if work.head is None:
             require_no_object(place, _last(plan), left=had)
-        join(work, plan.shared, 0 if rows is None else -(-len(rows) // plan.group_rows), sharing)
+        tasks = 0 if rows is None else -(-len(rows) // plan.group_rows)
+        join(work, plan.shared, tasks, sharing, plan.given.reads)
         with kept_or_not(work, joins=sharing.joins):
             return _Pass(plan, place, work, advance).run(verify)
 
@@ -198,6 +199,7 @@ class _Pass:
             if sharing.no_work and (missing := work.missing()):
                 return self._told({}, missing)
             names, reused = self._groups(pool)
+            work.require_unchanged_inputs()
             if sharing.part is not None and work.missing():
                 return self._told(names, reused=reused)
             # Others may have written groups since, or sweep them: what follows goes by all that there are or were.

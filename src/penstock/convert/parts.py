@@ -103,7 +103,7 @@ def _write(plan: TokenPlan, advance: Advance, verify: Callable[[Written], None])
     opened = open_shared(place, folder, restart=sharing.restart, shared=sharing.joins)
     with plain_errors(place, folder), held, opened as work:
         tasks = cut_documents(plan)
-        join(work, plan.shared, len(tasks), sharing)
+        join(work, plan.shared, len(tasks), sharing, [plan.dataset.place])
         with kept_or_not(work, joins=sharing.joins), _executor(plan, len(tasks)) as pool:
             written = _Pass(plan, work, tasks, advance, pool).run()
             if written.manifest is not None:
@@ -336,6 +336,7 @@ class _Pass:
             self.advance(done, f"of {len(plan.source):,}")
             yield name
         self.work.listed()  # raises where a task ran twice, and two things came out
+        self.work.require_unchanged_inputs()
 
     def _into_files(self, listed: dict[int, PartName]) -> Written:
         """Token files side by side, where all parts are there; then the index, which makes them one dataset."""

@@ -292,6 +292,12 @@ class Input:
     carried: Sequence[Entry] = ()
     skipped: int = 0
 
+    @property
+    def reads(self) -> list[Place]:
+        """The dataset's place; empty for a source that is open already."""
+        dataset = self.dataset.dataset if isinstance(self.dataset, Selected) else self.dataset
+        return [dataset.place] if isinstance(dataset, Dataset) else []
+
     def groups(self, group_rows: int) -> Iterator[Group]:
         """The cut: by position alone."""
         if self.rows is not None:

@@ -246,7 +246,7 @@ def _run(asked: Asked, folder: WorkFolder, plan: Plan) -> tuple[Written, ...]:
         work = stack.enter_context(open_shared(asked.beside, folder, restart=sharing.restart, shared=sharing.joins))
         if work.head is None:
             asked.require_beginning(left=had)
-        join(work, plan, len(tasks), sharing)
+        join(work, plan, len(tasks), sharing, asked.reads)
         stack.enter_context(kept_or_not(work, joins=sharing.joins))
         if sharing.no_work and (missing := work.missing()):
             return _told(asked, work, work.shares_of(missing))
@@ -256,10 +256,12 @@ def _run(asked: Asked, folder: WorkFolder, plan: Plan) -> tuple[Written, ...]:
         known: dict[str, Any] = {"most": most, "reads": asked.reads, "writes": [folder.place]}
         pool = stack.enter_context(make_executor(executor, None if alone else how.workers.workers, _PRELOAD, **known))
         _make_parts(asked, work, pool)
+        work.require_unchanged_inputs()
         if sharing.part is not None and work.missing():
             return _told(asked, work)
         wave = asked.wave(work)
         missing = _second(wave, sharing, pool)
+        work.require_unchanged_inputs()
         if sharing.part is not None or missing:
             return _told(asked, work, work.shares_of(missing))
         return _commit(asked, work, wave, plan)

@@ -6,6 +6,7 @@ The folder is `.work` in an output that is a folder, `.<name>.work` beside one t
 |---|---|
 | `plan` | `Head`: the digest of the plan. Put once; who finds another digest there does other work |
 | `<digest>/plan-00000` … | the plan |
+| `<digest>/inputs` | the state of each input file when the work began; see `penstock.work.inputs` |
 | `<digest>/shares` | into how many shares an array divides it |
 | `<digest>/parts/<hh>/…` | what tasks made, under names that tell their content |
 | `<digest>/files/…` | a mark of each file of the output that is there |
@@ -40,6 +41,13 @@ from penstock.store.place import Place
 from penstock.store.put import put, put_new
 from penstock.work import log
 from penstock.work.folder import WorkFolder, name_beside
+from penstock.work.inputs import (
+    InputState,
+    decode_input_states,
+    encode_input_states,
+    find_changed,
+    read_input_states,
+)
 from penstock.work.parts import PartName, parse_part_name
 from penstock.work.plan import RESTART, Plan, decode_plan, encode_plan
 
@@ -88,6 +96,7 @@ class SharedWork:
         head: of the plan in it; None for new work.
         plan: the plan.
         entry: what is told of this share or finisher; None of a run that nobody joins.
+        reads: the datasets that the work reads.
     """
 
     folder: WorkFolder
@@ -95,6 +104,7 @@ class SharedWork:
     head: Head | None = None
     plan: Plan | None = None
     entry: log.Entry | None = None
+    reads: tuple[Place, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -134,6 +144,65 @@ class SharedWork:
                 raise PrepareError("another run is writing this output", path=self.output.path, hint="Wait for it")
             head = found
         self.head, self.plan = head, plan
+
+    def require_recorded_inputs(self) -> None:
+        """Raise `ConfigError` if an input file is not in the state that unfinished work recorded."""
+        before, now = self._recorded_inputs(), self._input_states()
+        if before is not None:
+            self._require_inputs(before, now)
+
+    def record_inputs(self) -> None:
+        """Record the state of the input files, or compare it with the one that an earlier part recorded.
+
+        Raises:
+            ConfigError: an input file changed after the work began, or work of an earlier version has no record.
+        """
+        if not self.reads:
+            return
+        if self._recorded_inputs() is None and self.has_parts():
+            what = "an earlier version of Penstock began this work, and recorded no state of its inputs"
+            raise ConfigError(what, path=self.output.path, hint=RESTART)
+        now, place = self._input_states(), self._inputs
+        if not put_new(place.store, place.path, encode_input_states(now)):
+            self._require_inputs(self._recorded_inputs() or {}, now)
+
+    def require_unchanged_inputs(self) -> None:
+        """Raise `Corrupt` if an input file changed while it was read; its parts are never used then."""
+        before, now = self._recorded_inputs(), self._input_states()
+        path = find_changed(before or {}, now)
+        if before is not None and path is not None:
+            # It may be put back later, with its old time of change: the parts that were made of it stay invalid.
+            before[path] = InputState(-1, 0, 0, "a file that changed while it was read")
+            put(self.folder.store, self._inputs.path, encode_input_states(before))
+            hint = "Throw the finished parts away: restart (--restart)"
+            raise Corrupt("the input changed while it was read", path=path, hint=hint)
+
+    @property
+    def _inputs(self) -> Place:
+        return self.place.child("inputs")
+
+    def _input_states(self) -> dict[str, InputState]:
+        return read_input_states(self.reads, [self.output, self.folder.place])
+
+    def _recorded_inputs(self) -> dict[str, InputState] | None:
+        if self.head is None:
+            return None
+        try:
+            data = self.folder.store.get(self._inputs.path)
+        except NotFound:
+            return None
+        found = decode_input_states(data)
+        if found is None:
+            raise Corrupt("the record of inputs of unfinished work is damaged", path=self._inputs.path, hint=RESTART)
+        return found
+
+    def _require_inputs(self, before: dict[str, InputState], now: dict[str, InputState]) -> None:
+        path = find_changed(before, now)
+        if path is not None:
+            what = f"the input {path} changed after this work began"
+            raise ConfigError(
+                what, path=self.output.path, found=now[path].shown, expected=before[path].shown, hint=RESTART
+            )
 
     def tell_begin(self, part: tuple[int, int] | None) -> None:
         """Note for others that this share, or with None a finisher, is at work."""

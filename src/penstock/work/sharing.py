@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 
 from penstock._ending import sleep
@@ -63,21 +63,31 @@ class Sharing:
             raise ConfigError("a dry run is one of all the work", hint="Leave part and finish (--part, --finish) out")
 
 
-def join(work: SharedWork, plan: Plan, tasks: int, sharing: Sharing) -> None:
+def join(work: SharedWork, plan: Plan, tasks: int, sharing: Sharing, reads: Iterable[Place] = ()) -> None:
     """Take part in the work of a plan, which is cut into so many tasks, or begin it.
 
+    Args:
+        work: open.
+        plan: what to do.
+        tasks: how many there are.
+        sharing: what this run does of them.
+        reads: the datasets that are read, where plans record no state of their files.
+
     Raises:
-        ConfigError: what is there was asked for otherwise, or is shared by another number.
+        ConfigError: what is there was asked for otherwise, or is shared by another number; or an input changed since.
         Corrupt: what is there says another number of tasks.
         PrepareError: other work began meanwhile.
         Unsupported: the store can't tell whether a file is new.
     """
+    work.reads = tuple(reads)
+    work.require_recorded_inputs()
     require_same(work.plan, plan, work.output.path)
     if work.head is not None and work.head.tasks != tasks:
         found, expected = f"{work.head.tasks} tasks", f"{tasks}"
         path = work.folder.file(HEAD_NAME).path
         raise Corrupt("the plan of unfinished work is damaged", path=path, found=found, expected=expected, hint=RESTART)
     work.begin(plan, tasks)
+    work.record_inputs()
     if sharing.part is not None:
         work.share_among(sharing.part[1])
     if sharing.joins:
@@ -132,7 +142,7 @@ def plain_errors(output: Place, folder: WorkFolder) -> Generator[None]:
     try:
         yield
     except PrepareError as error:
-        if folder.is_there():
+        if folder.is_there() and "--restart" not in (error.hint or ""):
             error.hint = f"{error.hint}. {_KEPT}" if error.hint else _KEPT
         raise
     except PenstockError:

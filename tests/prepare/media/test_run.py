@@ -378,7 +378,7 @@ def test_alone_goes_on_but_with_other_files(folder: Path, monkeypatch: pytest.Mo
     prepare_media(folder, part=(0, 2), executor="inline")
     assert read == []
     os.utime(folder / "a.jpg", (5, 5))
-    with pytest.raises(PrepareError, match="files changed after the work began"):
+    with pytest.raises(PrepareError, match=r"the input a\.jpg changed after the work began"):
         prepare_media(folder, part=(1, 2), executor="inline")
     assert prepare_media(folder, executor="inline").num_rows == 5
     assert rows(folder) == sorted(ROWS["filesystem"])

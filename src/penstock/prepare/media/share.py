@@ -36,5 +36,10 @@ def take_part(work: SharedWork, plan: Plan, tasks: int, sharing: Sharing) -> Non
         work.clear()
     join(work, plan, tasks, sharing)
     if work.plan is not None and work.plan.inputs != plan.inputs:
-        what, hint = "files changed after the work began", "Throw the finished work away: restart (--restart)"
+        known = set(work.plan.inputs)
+        changed = next((one.name for one in plan.inputs if one not in known), work.plan.inputs[0].name)
+        what, hint = (
+            f"the input {changed} changed after the work began",
+            "Throw the finished parts away: restart (--restart)",
+        )
         raise PrepareError(what, path=work.output.path, hint=hint)
