@@ -86,6 +86,18 @@ def test_open_sockets_lock_nobody_out(server: Server) -> None:
             assert httpx.get(server.url, timeout=PATIENCE_S).status_code == 200
 
 
+def test_half_sent_forms_lock_nobody_out(server: Server) -> None:
+    """A client that knows the token announces bodies and never sends them whole."""
+    path = server.url.partition(str(server.port))[2]
+    head = f"POST {path}d/a.jsonl/health/start HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
+    with ExitStack() as held:
+        for number in range(2 * MOST_WAITING + 8):
+            kind = "Content-Length: 100\r\n\r\ntoken=" if number % 2 else "Transfer-Encoding: chunked\r\n\r\n5\r\ntok"
+            held.enter_context(server.raw((head + kind).encode()))
+        for _ in range(3):
+            assert httpx.get(server.url, timeout=PATIENCE_S).status_code == 200
+
+
 def test_a_flood_of_refused_requests(server: Server) -> None:
     """Each is answered once and its connection closed, whoever does not read the answer."""
     many = b"GET /wrong/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 200
@@ -189,6 +201,29 @@ def test_a_request_that_never_ends_is_ended() -> None:
     with serving(Limits(request_seconds=0.3), pours) as port, socket.create_connection(("127.0.0.1", port)) as opened:
         opened.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
         assert drips(opened) >= 0
+
+
+async def echoes(scope: Any, receive: Any, send: Any) -> None:
+    """Answer with the body that was sent."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        body, more = body + message.get("body", b""), message.get("more_body", False)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send({"type": "http.response.body", "body": body})
+
+
+def test_a_body_that_never_ends_is_ended() -> None:
+    with serving(Limits(request_seconds=0.3), echoes) as port:
+        with socket.create_connection(("127.0.0.1", port)) as opened:
+            opened.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n")
+            assert drips(opened) >= 0
+        with httpx.Client() as client:  # whole bodies are answered, several on a connection
+            for length in (0, 5, 1 << 17):
+                answered = client.post(f"http://127.0.0.1:{port}/", content=b"x" * length, timeout=PATIENCE_S)
+                assert answered.content == b"x" * length
 
 
 def test_who_reads_nothing_is_let_go() -> None:

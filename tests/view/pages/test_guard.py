@@ -35,7 +35,7 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
 
 
 def paths() -> list[str]:
-    named = {"{name}": "a.jsonl", "{index:int}": "0", "{part:path}": "text", "{position:int}": "0"}
+    named = {"{name}": "a.jsonl", "{index}": "0", "{part:path}": "text", "{position}": "0"}
     found = [*PAGES, *FORMS, "/static/colours.css", "/static/style.css", "/static/htmx.js", "/nothing"]
     return [re.sub(r"\{[^}]+\}", lambda one: named[one[0]], path) for path in found]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import re
 import struct
 import tarfile
@@ -54,6 +55,35 @@ def test_a_broken_sample_stands_in_its_place(tmp_path: Path, pages: Ask) -> None
     page = pages(path).get("/d/a.jsonl/samples?n=20").text
     assert page.count("not valid JSON") == 1
     assert {f"line {n}" for n in range(20)} <= set(re.findall(r"line \d+", page))
+
+
+RIGHT_TO_LEFT, ESCAPE = "\u202e", "\x1b"
+
+
+@pytest.mark.parametrize("name", [b"b\xffad.jsonl", "\u202e\u2066a\x1b]0;b\x07.jsonl".encode(), b"a\nb.jsonl"])
+def test_names_of_any_bytes(tmp_path: Path, pages: Ask, name: bytes) -> None:
+    """Names that aren't UTF-8, or hold control characters, are escaped wherever a page has them, titles included."""
+    other = lines(tmp_path / "plain.jsonl")
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
+    path.write_bytes(other.read_bytes())
+    ps.index(path)
+    client = pages(path, other)
+    target = next(one.name for one in client.app.state.site.targets if one.name != "plain.jsonl")  # type: ignore[attr-defined]
+    ways = ("", "samples", "samples?as=table", "sample/0", "tokens", "find?text=line", "health", "compare", "sample/99")
+    ways = (*ways, "lengths.csv", "shards.csv", "part/0/no", "samples?split=no", "samples?at=nothing")
+    for way in ("/", "/shelf", *(f"/d/{target}/{one}" for one in ways)):
+        answered = client.get(way)
+        assert answered.status_code < 500, way
+        assert not set(answered.text) & {*map(chr, range(9)), ESCAPE, RIGHT_TO_LEFT, "\u2066", "\ufffd"}, way
+    titles = re.findall("<title>(.*?)</title>", client.get(f"/d/{target}/").text)
+    assert len(titles) == 1
+
+
+@pytest.mark.parametrize("number", ["9" * 4301, "9" * 30, "٣", "x", "-1"])
+@pytest.mark.parametrize("page", ["sample/{}", "part/{}/text", "small/{}/text", "tokens?index={}", "samples?start={}"])
+def test_numbers_of_any_length(tmp_path: Path, pages: Ask, page: str, number: str) -> None:
+    client = pages(lines(tmp_path / "a.jsonl"))
+    assert client.get(f"/d/a.jsonl/{page.format(number)}").status_code in (400, 404)
 
 
 def test_a_missing_shard(tmp_path: Path, pages: Ask) -> None:

@@ -34,7 +34,7 @@ PAGES: dict[str, Handler] = {
     "/shelf": datasets.shelf,
     "/d/{name}/": datasets.overview,
     "/d/{name}/samples": datasets.samples,
-    "/d/{name}/sample/{index:int}": datasets.sample,
+    "/d/{name}/sample/{index}": datasets.sample,
     "/d/{name}/tokens": datasets.tokens,
     "/d/{name}/find": work.find,
     "/d/{name}/health": work.health,
@@ -47,9 +47,9 @@ PAGES: dict[str, Handler] = {
     "/d/{name}/lengths.csv": parts.lengths,
     "/d/{name}/shards.csv": parts.shards,
     "/r/{name}/curves.csv": parts.curves,
-    "/d/{name}/part/{index:int}/{part:path}": parts.part,
-    "/d/{name}/small/{index:int}/{part:path}": parts.small,
-    "/r/{name}/small/{position:int}/{part:path}": parts.decoded,
+    "/d/{name}/part/{index}/{part:path}": parts.part,
+    "/d/{name}/small/{index}/{part:path}": parts.small,
+    "/r/{name}/small/{position}/{part:path}": parts.decoded,
 }
 """Path → page; nothing in it is a path of a file: a name of the server's own, an index, a part of a sample."""
 

@@ -19,7 +19,7 @@ MOST_WAITING = 64
 """Connections without a request under way; each may hold 64 KiB of one that is not whole."""
 
 REQUEST_SECONDS = 20.0
-"""So long a connection may be open without a whole request."""
+"""So long a connection may be open without a whole request: headers and body."""
 
 TURNS_TO_BEGIN = 3
 """Turns of the event loop from a connection's opening until a request that is there was read and begun."""
@@ -61,7 +61,7 @@ class Connections:
         return make
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer; afterwards the connection waits again."""
+        """Answer; the connection waits until the whole body has arrived, and again after the answer."""
         key = (_address(scope.get("client")), _address(scope.get("server")))
         transport = self._open.get(key)
         if transport is None:
@@ -76,9 +76,16 @@ class Connections:
             finally:
                 late.cancel()
 
-        self._waits_no_more(key)
+        async def receiving() -> Message:
+            message = await receive()
+            if not message.get("more_body", False):
+                self._waits_no_more(key)
+            return message
+
+        if not _has_body(scope):
+            self._waits_no_more(key)
         try:
-            await self._app(scope, receive, sending)
+            await self._app(scope, receiving, sending)
         finally:
             if key in self._open and not transport.is_closing():
                 self._waits(key, transport)
@@ -96,6 +103,7 @@ class Connections:
         self._waits_no_more(key)
 
     def _waits(self, key: Key, transport: asyncio.Transport) -> None:
+        self._waits_no_more(key)
         late = asyncio.get_running_loop().call_later(self._limits.request_seconds, transport.abort)
         self._waits_so_far += 1
         self._waiting[key] = _Wait(self._waits_so_far, late)
@@ -156,6 +164,12 @@ class _Known(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._inner.resume_writing()
+
+
+def _has_body(scope: Message) -> bool:
+    """Whether a request announces a body: until all of it has arrived, the request isn't whole."""
+    headers = dict(scope.get("headers", ()))
+    return b"transfer-encoding" in headers or headers.get(b"content-length", b"0").strip(b"0") != b""
 
 
 def _key(transport: asyncio.Transport) -> Key:

@@ -23,6 +23,7 @@ from penstock.view.pages.site import (
     answer,
     chosen_of,
     number_of,
+    path_number_of,
     site_of,
     target_of,
     text_of,
@@ -161,7 +162,7 @@ async def _meanwhile(request: Request, asked: str | None, byte: int | None, most
 async def sample(request: Request) -> Response:
     """One sample in full, where it lies, and when it is read."""
     target, split = target_of(request), text_of(request, "split")
-    index, site = int(request.path_params["index"]), site_of(request)
+    index, site = path_number_of(request, "index"), site_of(request)
     show_all = text_of(request, "all") is not None
 
     def ask() -> tuple[Any, ...]:

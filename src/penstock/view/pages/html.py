@@ -31,6 +31,7 @@ def _templates() -> Any:
         loader=jinja2.FunctionLoader(read),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        finalize=_escape_controls,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -49,6 +50,11 @@ def _templates() -> Any:
     }
     made.globals["version"] = __version__
     return made
+
+
+def _escape_controls(value: Any) -> Any:
+    """Escape control characters and lone surrogates of every text on a page, in titles and attributes too."""
+    return printable_lines(value) if type(value) is str else value  # markup is a class of its own
 
 
 def render(template: str, facts: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ from penstock.view.facts.samples import file_name
 from penstock.view.pages.in_hand import Busy, Held
 from penstock.view.pages.patience import WAIT_SECONDS
 from penstock.view.pages.runs import asked_of, opened_as
-from penstock.view.pages.site import number_of, site_of, target_of, text_of
+from penstock.view.pages.site import number_of, path_number_of, site_of, target_of, text_of
 
 _CHUNK_BYTES = 1 << 18
 _SMALL_BYTES = 1 << 26
@@ -45,7 +45,7 @@ _BUSY = "Other readers hold too many large parts. Ask again.\n"
 
 async def part(request: Request) -> Response:
     """A part of a sample, by its sniffed type; what a browser must not show under it is saved instead."""
-    target, name, index = target_of(request), request.path_params["part"], int(request.path_params["index"])
+    target, name, index = target_of(request), request.path_params["part"], path_number_of(request, "index")
     split = text_of(request, "split")
     site = site_of(request)
     ask = lambda: site.in_hand.take(lambda: facts.media_of(site.targets.dataset(target, split), index, name))  # noqa: E731
@@ -74,7 +74,7 @@ async def part(request: Request) -> Response:
 
 async def small(request: Request) -> Response:
     """A small picture of a part; a sign where there is none."""
-    target, name, index = target_of(request), request.path_params["part"], int(request.path_params["index"])
+    target, name, index = target_of(request), request.path_params["part"], path_number_of(request, "index")
     split, side = text_of(request, "split"), _SIDES[bool(number_of(request, "large", 0))]
     site = site_of(request)
 
@@ -95,7 +95,7 @@ async def small(request: Request) -> Response:
 
 async def decoded(request: Request) -> Response:
     """A small picture of what a run makes of a part; a sign where there is none."""
-    target, name, position = target_of(request), request.path_params["part"], int(request.path_params["position"])
+    target, name, position = target_of(request), request.path_params["part"], path_number_of(request, "position")
     site = site_of(request)
 
     def ask() -> bytes | None:

@@ -88,8 +88,15 @@ def text_of(request: Request, name: str) -> str | None:
 def number_of(request: Request, name: str, default: int | None = None, least: int = 0) -> int | None:
     """A whole number of the query; raises `ConfigError`."""
     value = text_of(request, name)
-    if value is None:
-        return default
+    return default if value is None else _number(name, value, least)
+
+
+def path_number_of(request: Request, name: str) -> int:
+    """Return a whole number of the path; raises `ConfigError`."""
+    return _number(name, request.path_params[name], 0)
+
+
+def _number(name: str, value: str, least: int) -> int:
     plain = value.replace(",", "").replace("_", "")
     number = count_in(plain, _MOST_NUMBER)
     if number is None or number < least:
