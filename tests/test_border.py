@@ -137,6 +137,18 @@ NAMES_OF_RECIPES = (
 """Of the file that a value stands in, for errors."""
 
 ALLOWED: dict[str, str] = {
+    "check/lint:decoding_findings": "hands what `verify` was given on to `lint`, and names it in findings",
+    "check/verify:_planes_to_record": "formats are called with store and path",
+    "convert/media:_suffix_of": "a name that a row of data states; nothing is opened",
+    "convert/tables:_suffixes_of": "the name of a file",
+    "convert/tables:_bounded_lines": "names a file in an error",
+    **dict.fromkeys(
+        ("convert/tables:_Pieces.__init__", "convert/tables:_open_plain"), "a file of this machine, or a local copy"
+    ),
+    **dict.fromkeys(("mix/repeats:_location", "mix/repeats:_listed"), "compares paths of recipes with links resolved"),
+    "prepare/tokens/chat/normalize:NullFields._without": "the names of nested fields of a row",
+    "prepare/tokens/engines:_typed_errors": "names the tokenizer in an error",
+    "view/mount:_serve_detached": "opens the null device",
     "check/verify:_ChecksByTasks.check_by_tasks": "what a format implements: formats are called with store and path",
     "cli/_output:LocalPath.convert": "looks whether a file that must be there is",
     "cli/main:_open_what_is_closed": "opens the null device",

@@ -51,7 +51,7 @@ USES: dict[str, Use] = {
     "exclude": Use(
         "lines/a.jsonl --where id==2 --reason asked", makes="lines/a.jsonl.penstock.exclude.jsonl", says="1 added"
     ),
-    "purge": Use("listed/a.jsonl -o new.jsonl", makes="new.jsonl.certificate.json", says="1 left"),
+    "purge": Use("listed/a.jsonl -o new.jsonl", makes="new.jsonl.certificate.json", says="1 removed"),
     "report": Use("tokens/a.pbin -o new.html", makes="new.html", says="4 examples"),
     "diff": Use("tokens/a.pbin tokens/a.pbin", says="equal"),
     "verify": Use("tokens/a.pbin --depth full", says="clean"),

@@ -107,6 +107,7 @@ class WorkerConfig:
     restore_error_handler: Handler = reraise_exception
 
     def __post_init__(self) -> None:
+        debug = {"worker_debug_path": self.worker_debug_path, "worker_log_level": self.worker_log_level}
         if self.worker_debug_path is not None:
             self.worker_debug_path = fixed_path(str(self.worker_debug_path))
         if not 0 <= self.rank < self.world_size or self.num_workers < 0:
@@ -114,7 +115,6 @@ class WorkerConfig:
                 "no such rank or number of workers",
                 found=f"rank {self.rank} of {self.world_size}, {self.num_workers} workers",
             )
-        debug = {"worker_debug_path": self.worker_debug_path, "worker_log_level": self.worker_log_level}
         because = "the loader's metrics and `penstock explain` tell what is read"
         say_unused("WorkerConfig", because, debug, {"worker_log_level": 0})
         handler = {"restore_error_handler": self.restore_error_handler}
