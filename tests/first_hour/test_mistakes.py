@@ -80,7 +80,7 @@ MISTAKES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("head corpus.jsonl --index 20", 10, ("no such sample", "0 to 19")),
     ("head corpus.jsonl --index 1 --start 2", 2, ("leave out --start",)),
     ("preview corpus.jsonl --key k99", 9, ("no sample with the key 'k99'",)),
-    ("head mixed/mds --key k1", 10, ("no index of keys", "`penstock find --key`")),
+    ("head mixed/mds --key nokey", 9, ("no sample with the key 'nokey'", "--key-field")),
     ("head c.pbin --tokenizer org/model", 9, ("local cache of the Hub", "hf download org/model")),
     ("repair c.pbin --depth deep", 2, ("quick", "full")),
     ("convert comma.jsonl o --to csv", 10, ("sample 0: the column 'text' holds ','", "--to json-shards")),

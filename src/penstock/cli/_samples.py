@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import click
 
-from penstock._numbers import count_in
 from penstock.cli._energon import refuse_given
 from penstock.cli._output import note
 
@@ -51,21 +50,20 @@ def first_of(source: Any, start: int | None, index: int | None, key: str | None)
 
     Raises:
         NotFound: no sample has this key.
-        ConfigError: no sample has this index, or samples have no keys.
+        ConfigError: no sample has this index.
     """
     from penstock.abc import SupportsKeys
     from penstock.errors import ConfigError, NotFound
+    from penstock.formats._sample_keys import KEY_FIELDS, indices_with_key
 
     if key is not None:
-        if source.recipe().get("format") == "jsonl":  # as Energon has it, the key of a line is its number
-            if (number := count_in(key, len(source))) is not None:
-                return number
-            hint = "Lines have their numbers for keys; `penstock find --key` looks for it in a field"
-            raise NotFound(f"no sample with the key {key!r}", hint=hint)
-        if not isinstance(source, SupportsKeys):
-            hint = "`penstock find --key` looks for it in a field; --index takes the index that it says"
-            raise ConfigError("these samples have no index of keys", found=f"--key {key}", hint=hint)
-        return source.index_of(key)
+        if isinstance(source, SupportsKeys):
+            return source.index_of(key)
+        found = indices_with_key(source, key)
+        if len(found):
+            return int(found[0])
+        hint = f"Keys are read from {', '.join(KEY_FIELDS)}; use `penstock find --key-field` for another field"
+        raise NotFound(f"no sample with the key {key!r}", hint=hint)
     chosen = index if index is not None else start or 0
     if index is not None and index >= len(source):
         raise ConfigError("no such sample", found=f"--index {index}", expected=f"0 to {len(source) - 1}")

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from penstock._kinds import is_lane_stream
 from penstock._resolved import excluded_of
 from penstock.errors import ConfigError, NotFound, ResumeMismatch
-from penstock.load.inverse import positions_of
+from penstock.load.inverse import OneOf, positions_of
 
 Rows: TypeAlias = "tuple[tuple[int, Mapping[str, str]], ...]"
 """(samples consumed, place in the tree → digest of the list from there on)."""
@@ -111,7 +111,8 @@ def _read_before(run: Any, found: Sequence[tuple[str, Any]]) -> Iterator[dict[st
             if entry.index not in source.exclusions.indices:
                 continue
             key = entry.key if entry.key is not None and hasattr(source, "key_of") and source.key_of else None
-            for position in positions_of(run.data, str(entry.index) if key is None else key, run.consumed):
+            wanted = _sample_in(source, entry.index) if key is None else key
+            for position in positions_of(run.data, wanted, run.consumed):
                 at = run.data.locate(position) if hasattr(run.data, "locate") else None
                 if at is not None and at.path and not f"{place}/".startswith("/".join(at.path) + "/"):
                     continue
@@ -123,6 +124,10 @@ def _read_before(run: Any, found: Sequence[tuple[str, Any]]) -> Iterator[dict[st
                 rank = position % stretch.world
                 yield {"step": step, "rank": rank, "position": position, "source": place, "index": entry.index,
                        "key": entry.key, "reason": entry.reason, "time": entry.time}  # fmt: skip
+
+
+def _sample_in(source: Any, index: int) -> OneOf:
+    return OneOf(str(index), lambda node: index if node is source else None)
 
 
 def was_read_then(run: Any, position: int, index: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -10,14 +10,17 @@ from typing import Any
 from penstock._kinds import is_lane_stream, is_stream
 from penstock._places import place_of
 from penstock.errors import ConfigError, NotFound, ResumeMismatch
+from penstock.formats._sample_keys import key_at
 from penstock.load import excluded, lanes
 from penstock.load import history as runs
 from penstock.load import state as states
 from penstock.load.describe import describe
 from penstock.load.explain_lanes import Output, outputs_at, outputs_of
-from penstock.load.inverse import OneOf, Wanted, has_document, positions_of
+from penstock.load.inverse import Key, OneOf, Wanted, has_document, positions_of
 from penstock.load.lanes import Places
 from penstock.load.origins import Origins
+from penstock.mix import Epochs
+from penstock.mix.mapped import MappedSource
 from penstock.types import Location
 
 
@@ -128,6 +131,7 @@ def explain_document(run: Run, key: Wanted, stop_step: int, limit: int, world: i
     Raises:
         NotFound: no source of the stream has this document.
     """
+    key = Key.of(key)
     stop = _end(run.data, runs.stretch_of(run.history, stop_step).consumed_at(stop_step))
     first = max(run.exact_from, run.history[0].consumed)
     if is_lane_stream(run.data):
@@ -144,13 +148,13 @@ def explain_document(run: Run, key: Wanted, stop_step: int, limit: int, world: i
 
 
 def _name(key: Wanted) -> str:
-    return key.name if isinstance(key, OneOf) else key
+    return key.name if isinstance(key, OneOf) else str(key)
 
 
 def _require_known(run: Run, key: Wanted, rows: Sized) -> None:
     """Refuse a document that no source has: one that is misspelt must not look like one that was never read."""
     if isinstance(key, str) and not rows and not has_document(run.data, key):
-        hint = "Documents of tokens go by number, samples without keys by index: `penstock find` tells it"
+        hint = "Use the number of a document of tokens, or the index of a sample without a key (see `penstock find`)"
         raise NotFound("no source of this run has such a document", found=key, hint=hint)
 
 
@@ -174,9 +178,31 @@ def row_of(at: Location) -> dict[str, Any]:
 
 def _row(data: Any, position: int, origins: Origins) -> dict[str, Any]:
     at = _located(data, position)
-    row = row_of(at)
+    row = _with_key(data, row_of(at))
     made_of = origins.of(at.path, [number for number, _, _ in at.documents]) if at.documents else None
     return row if made_of is None else {**row, "origins": made_of}
+
+
+def _with_key(data: Any, row: dict[str, Any]) -> dict[str, Any]:
+    """Add the key that is stored in a field of the sample, if its source has no index of keys."""
+    if row["key"] is None and "documents" not in row:
+        source = _source_at(data, row["path"])
+        row["key"] = None if source is None else key_at(source, row["index"])
+    return row
+
+
+def _source_at(data: Any, path: Sequence[str]) -> Any:
+    """Return the source of a stream's samples that a path leads to, or None if it can't be told."""
+    node, names = data, list(path)
+    while names or is_stream(node) or isinstance(node, MappedSource):
+        children = node.children()
+        if names and names[0] in children:
+            node = children[names.pop(0)]
+        elif len(children) == 1:
+            [node] = children.values()
+        else:
+            return None
+    return None if isinstance(node, Epochs) else node
 
 
 def _located(data: Any, position: int) -> Location:
@@ -200,7 +226,7 @@ def _row_then(run: Run, position: int, origins: Origins) -> dict[str, Any]:
 
 def _output_row(data: Any, output: Output) -> dict[str, Any]:
     """An output of a lane stream as plain JSON: its place, and the samples that it was made of."""
-    inputs = [row_of(data.stream.locate(position)) for position in output.inputs]
+    inputs = [_with_key(data.stream, row_of(data.stream.locate(position))) for position in output.inputs]
     return {
         "position": output.position,
         "lane": output.lane,

@@ -18,8 +18,9 @@ import numpy as np
 from penstock._kinds import is_lane_stream, is_stream, is_token_source
 from penstock._numbers import count_in
 from penstock._places import place_of
-from penstock.abc import Source, SupportsKeys
-from penstock.errors import ConfigError, NotFound
+from penstock.abc import Source
+from penstock.errors import ConfigError
+from penstock.formats._sample_keys import indices_with_key, key_at
 from penstock.load.origins import documents_of
 from penstock.mix import Balance, Blend, ConcatSource, ConcatTokens, Epochs, Stages
 from penstock.order import OrderedStream, Sequential, Skip
@@ -50,6 +51,25 @@ class OneOf:
     index_in: Callable[[Any], int | None]
 
 
+class Key(str):
+    """A key with the samples that have it in each source: a source without an index of keys is read only once.
+
+    Attributes:
+        indices: id of a source → its samples.
+    """
+
+    indices: dict[int, IntArray]
+
+    @classmethod
+    def of(cls, key: Wanted) -> Wanted:
+        """Return `key`, if it is text, as a `Key`."""
+        if isinstance(key, OneOf | cls):
+            return key
+        new = cls(key)
+        new.indices = {}
+        return new
+
+
 Wanted: TypeAlias = str | OneOf
 """A document or sample: key, number or row, as any source has it; or that of one dataset."""
 
@@ -67,7 +87,7 @@ def positions_of(data: Any, key: Wanted, stop: int) -> Positions:
     """
     if is_lane_stream(data):
         raise ConfigError("a stream that packs on the fly has no positions", hint="Ask its `stream` instead")
-    return _of_stream(data if is_stream(data) else Sequential(data), key, stop)
+    return _of_stream(data if is_stream(data) else Sequential(data), Key.of(key), stop)
 
 
 def has_document(node: Any, key: Wanted) -> bool:
@@ -186,9 +206,7 @@ def indices_of(source: Any, key: Wanted) -> IntArray:
     children = source.children()
     if "source" in children and len(children["source"]) == len(source):
         return _through(source, indices_of(children["source"], key), key)
-    if isinstance(source, SupportsKeys):
-        return _by_key(source, key)
-    return _by_number(source, key)
+    return _by_key(source, key)
 
 
 def _by_its_own_numbers(source: Any, key: Wanted) -> bool:
@@ -206,7 +224,9 @@ def _through(source: Any, below: IntArray, key: Wanted) -> IntArray:
     if _holds(place, key):
         return below
     if place.key is None and place.documents is None:
-        return _by_number(source, key)
+        if key_at(source, int(below[0])) == key:
+            return below
+        return _by_key(source, key)
     found = [index for index in range(len(source)) if _holds(place_of(source, index), key)]
     return np.array(found, dtype=np.int64)
 
@@ -249,10 +269,11 @@ def _in_pass(source: Epochs, key: Wanted, number: int) -> IntArray:
 def _by_key(source: Any, key: Wanted) -> IntArray:
     if isinstance(key, OneOf):
         return np.empty(0, dtype=np.int64)
-    try:
-        return np.array([source.index_of(key)], dtype=np.int64)
-    except NotFound:
-        return np.empty(0, dtype=np.int64)
+    if not isinstance(key, Key):
+        return indices_with_key(source, key)
+    if id(source) not in key.indices:
+        key.indices[id(source)] = indices_with_key(source, key)
+    return key.indices[id(source)]
 
 
 def _by_number(source: Any, key: Wanted) -> IntArray:

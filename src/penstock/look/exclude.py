@@ -151,7 +151,8 @@ def exclude(
         listed = open_listed(target, list, options)
         found = _chosen(listed, target, keys, indices, where, key_field, options)
         parts = _by_file(listed, found, options)
-        others = [_packed_from(one, parts if parts[0][0] is listed else [(listed, found), *parts]) for one in also]
+        sources = parts if parts[0][0] is listed else [(listed, found), *parts]
+        others = [_made_from(one, sources, key_field) for one in also]
         said = (str(reason), now(), who or user())
         reports = [_add(*one, said, dry_run=dry_run) for one in others]
         own = [_add(*one, said, dry_run=dry_run) for one in parts]
@@ -404,14 +405,31 @@ def user() -> str:
 # --- what was made of it -------------------------------------------------------------------------------------------
 
 
-def _packed_from(tokens: str | os.PathLike[str], parts: Sequence[tuple[Listed, Found]]) -> tuple[Listed, Found]:
-    """The documents of a token dataset that were made of samples of the target, or of its files.
+def _made_from(
+    made: str | os.PathLike[str], parts: Sequence[tuple[Listed, Found]], key_field: str | None
+) -> tuple[Listed, Found]:
+    """Find the samples of another dataset that were made of samples of the target, or of its files.
+
+    If its lineage doesn't record them, samples with the same keys are used.
 
     Raises:
-        ConfigError: its lineage does not say which they are.
+        ConfigError: neither lineage nor keys tell which they are.
     """
     from penstock.look.lineage import documents_made_of
 
-    other = open_listed(tokens, None, {})
+    other = open_listed(made, None, {})
     sources = [(listed.dataset, np.array([*here], np.int64)) for listed, here in parts]
-    return other, documents_made_of(other.dataset, sources)
+    try:
+        return other, documents_made_of(other.dataset, sources)
+    except ConfigError:
+        listed, chosen = parts[0]
+        keys = [key for _, (key, _) in _seen(listed.dataset, chosen) if key is not None]
+        if other.dataset.tokens is not None or len(keys) < len(chosen):
+            raise
+        try:
+            same = dict(_by_keys(other.dataset, made, keys, key_field, {}))
+        except ConfigError:  # its samples have no keys
+            same = {}
+        if not same:  # keys of another kind can't be told from samples that were filtered out
+            raise
+        return other, same

@@ -16,6 +16,7 @@ from penstock._secrets import redacted_repr
 from penstock.abc import SupportsKeys
 from penstock.errors import ConfigError, NotFound
 from penstock.executors import AnyExecutor, make_executor
+from penstock.formats._sample_keys import KEY_FIELDS, key_in
 from penstock.formats.jsonl.text import Text
 from penstock.look.samples import Dataset, Stretch, Target, documents_of, open_dataset, readable, samples_of, stretches
 from penstock.reshape.expression import compile_expression
@@ -27,9 +28,6 @@ from penstock.reshape.time_limit import Clock, each_at_most
 from penstock.store.exclude_list import ExcludeList
 from penstock.store.place import Given
 from penstock.types import Extent
-
-KEY_FIELDS = ("__key__", "key", "id", "doc_id", "url")
-"""Where the key of a sample stands, the first of them that it has, unless `key_field` is given."""
 
 _PRELOAD = ("penstock.look.find",)
 
@@ -175,14 +173,8 @@ class Wanted:
         return None if self.where is None else compile_expression(self.where)
 
     def key_of(self, sample: Mapping[str, Any]) -> str | None:
-        """The key of a sample, as text."""
-        for name in KEY_FIELDS if self.key_field is None else (self.key_field,):
-            value: Any = sample
-            for one in [name] if self.key_field is None else name.split("."):
-                value = value.get(one) if isinstance(value, Mapping) else None
-            if isinstance(value, str | int | np.integer):
-                return str(value)
-        return None
+        """Return the key of a sample as text."""
+        return key_in(sample, self.key_field)
 
 
 def _by_index(dataset: Dataset, source: SupportsKeys, key: str) -> FindReport:
