@@ -29,6 +29,15 @@ SQLITE_STEPS, SQLITE_STEPS_PER_BYTE, MOST_SQLITE_VALUE_BYTES = 1_000_000, 8, 1 <
 UNPACKED_RATIO, LEAST_UNPACKED_BYTES, MOST_UNPACKED_BYTES = 64, 1 << 24, 1 << 31
 """A compressed part of a sample may hold so many times its own bytes, so much in any case, and never more than that."""
 
+LEAST_GROUP_BYTES, GROUP_BATCH_BYTES = 1 << 28, 1 << 27
+"""Bytes that any Parquet row group may expand to (more: `UNPACKED_RATIO` times its stored bytes); one batch of it."""
+
+LEAST_LINE_BYTES = 1 << 26
+"""Bytes that any line of a compressed file may have (more: `UNPACKED_RATIO` times the stored bytes read for it)."""
+
+MOST_WINDOW_TOKENS = (1 << 31) - 1
+"""Tokens of one window."""
+
 FRAMES, BYTES_PER_FRAME = 1024, 64
 """Frames or members of one compressed file, and one more for so many bytes that they hold: empty ones take time."""
 

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
 from penstock.errors import Corrupt, TooLarge
+from penstock.formats.tables import parquet
 from penstock.formats.tables.hf import HfBlocks
 from penstock.formats.tables.parquet import ParquetBlocks
 from penstock.prepare.tokens.tables import groups_in, open_table
@@ -65,3 +67,45 @@ def test_more_than_memory_holds_is_no_damage(
     for look in (lambda: ps.open(path)[0], lambda: ps.verify(path, depth="full")):
         with pytest.raises(TooLarge, match="malloc of size 480000000"):
             look()
+
+
+def _repeated(value: str, n_rows: int) -> pa.Table:
+    places = pa.array(np.zeros(n_rows, np.int32))
+    return pa.table({"text": pa.DictionaryArray.from_arrays(places, pa.array([value]))})
+
+
+def test_one_long_value_in_many_rows_is_refused(tmp_path: Path, confined: Callable[..., Any]) -> None:
+    """4 GB of text in a file of a few hundred bytes: no verb takes more than the limit of a row group."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(_repeated("x" * 200_000, 20_000), path, compression="zstd", store_schema=False)
+    assert path.stat().st_size < 1000
+    for look in (lambda: ps.open(path)[0], lambda: ps.verify(path)):
+        found = confined(look, 700 << 20)
+        assert isinstance(found, TooLarge), found
+        assert "at most 268,435,456 bytes" in str(found)
+    # Packing and scans read in batches, and those fit.
+    assert confined(lambda: next(ps.open(path).tables(0, 20_000))[1]["text"][0].as_py()[:3], 500 << 20) == "xxx"  # type: ignore[attr-defined]
+
+
+def test_rows_of_fixed_width_are_counted_before_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"a": np.zeros(100_000, np.int64), "b": np.zeros(100_000, np.int8)}), path)
+    assert len(ps.open(path)) == 100_000
+    monkeypatch.setattr(parquet, "LEAST_GROUP_BYTES", 1 << 16)
+    with pytest.raises(TooLarge, match="found at least 1,200,000 bytes"):
+        ps.open(path)[0]
+
+
+@pytest.mark.parametrize("use_dictionary", [True, False])
+def test_groups_read_in_batches_hold_the_same_rows(
+    use_dictionary: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.parquet"
+    rows = [{"text": "long " * (n % 7), "n": n, "more": [{"x": "y" * (n % 3)}, {"x": None}]} for n in range(2000)]
+    pq.write_table(pa.Table.from_pylist(rows), path, use_dictionary=use_dictionary, row_group_size=700)
+    monkeypatch.setattr(parquet, "GROUP_BATCH_BYTES", 100)
+    monkeypatch.setattr(parquet, "LEAST_GROUP_BYTES", 1 << 20)
+    monkeypatch.setattr(parquet, "UNPACKED_RATIO", 0)
+    source = ps.open(path)
+    assert list(source) == rows
+    assert source[1234] == rows[1234]

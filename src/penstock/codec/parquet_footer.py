@@ -9,7 +9,11 @@ come from here.
 | FileMetaData | 4 | list of RowGroup |
 | RowGroup | 1 | list of ColumnChunk |
 | ColumnChunk | 3 | ColumnMetaData |
+| ColumnMetaData | 1 | i32: physical type |
+| ColumnMetaData | 2, 3 | lists: encodings, path in the schema |
+| ColumnMetaData | 5, 6 | i64: number of values, uncompressed bytes |
 | ColumnMetaData | 7, 9, 11 | i64: compressed bytes, offset of the first data page, offset of the dictionary, if any |
+| PageHeader | 2 | i32: uncompressed bytes |
 """
 
 from __future__ import annotations
@@ -26,7 +30,34 @@ _BOOLEANS, _BYTE, _INTEGERS, _DOUBLE, _BINARY = (1, 2), 3, (4, 5, 6), 7, 8
 _LISTS, _MAP, _STRUCT, _UUID = (9, 10), 11, 12, 13
 _FIXED_BYTES = {_BYTE: 1, _DOUBLE: 8, _UUID: 16}
 _ROW_GROUPS, _COLUMNS, _META = 4, 1, 3
-_SIZE, _DATA, _DICTIONARY = 7, 9, 11
+_TYPE, _ENCODINGS, _PATH, _VALUES, _UNCOMPRESSED, _SIZE, _DATA, _DICTIONARY = 1, 2, 3, 5, 6, 7, 9, 11
+_PAGE_BYTES = 2
+_DELTA_BYTE_ARRAY = 7
+
+BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY = 6, 7
+"""Physical types whose width the type does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChunk:
+    """One column of a row group.
+
+    Attributes:
+        column: name of the top-level column.
+        type: physical type.
+        num_values: values, nulls included.
+        stored_bytes, uncompressed_bytes: size in the file, and decompressed.
+        dictionary_offset_bytes: of the dictionary page; None without one.
+        shares_prefixes: values may repeat the beginnings of earlier ones (`DELTA_BYTE_ARRAY`).
+    """
+
+    column: str
+    type: int
+    num_values: int
+    stored_bytes: int
+    uncompressed_bytes: int
+    dictionary_offset_bytes: int | None
+    shares_prefixes: bool
 
 
 def row_group_extents(footer: bytes) -> list[tuple[int, int]]:
@@ -46,6 +77,77 @@ def row_group_extents(footer: bytes) -> list[tuple[int, int]]:
     except IndexError:
         raise ValueError("the footer ends inside a value") from None
     return found
+
+
+def row_group_columns(footer: bytes) -> list[list[ColumnChunk]]:
+    """Return the columns of each row group; encrypted ones are left out.
+
+    Raises:
+        ValueError: the footer is damaged.
+    """
+    reader = _Reader(footer)
+    groups: list[list[ColumnChunk]] = []
+    try:
+        for number, kind in reader.fields():
+            if number == _ROW_GROUPS:
+                groups += [_chunks(reader) for _ in reader.items(kind)]
+            else:
+                reader.skip(kind)
+    except IndexError:
+        raise ValueError("the footer ends inside a value") from None
+    return groups
+
+
+def page_bytes(header: bytes) -> int | None:
+    """Return the uncompressed bytes of a page by its header; None if the header is damaged."""
+    reader = _Reader(header)
+    try:
+        for number, kind in reader.fields():
+            if number == _PAGE_BYTES and kind in _INTEGERS:
+                return reader.integer()
+            reader.skip(kind)
+    except (IndexError, ValueError):
+        pass
+    return None
+
+
+def _chunks(reader: _Reader) -> list[ColumnChunk]:
+    chunks: list[ColumnChunk] = []
+    for number, kind in reader.fields():
+        if number != _COLUMNS:
+            reader.skip(kind)
+            continue
+        for _ in reader.items(kind):
+            for inner, inner_kind in reader.fields():
+                if inner == _META and inner_kind == _STRUCT:
+                    chunks.append(_chunk(reader))
+                else:
+                    reader.skip(inner_kind)
+    return chunks
+
+
+def _chunk(reader: _Reader) -> ColumnChunk:
+    numbers: dict[int, int] = {}
+    encodings: list[int] = []
+    path: list[bytes] = []
+    for number, kind in reader.fields():
+        if number == _ENCODINGS and kind in _LISTS:
+            encodings = reader.integers()
+        elif number == _PATH and kind in _LISTS:
+            path = reader.strings()
+        elif kind in _INTEGERS:
+            numbers[number] = reader.integer()
+        else:
+            reader.skip(kind)
+    return ColumnChunk(
+        path[0].decode(errors="replace") if path else "",
+        numbers.get(_TYPE, 0),
+        numbers.get(_VALUES, 0),
+        numbers.get(_SIZE, 0),
+        numbers.get(_UNCOMPRESSED, 0),
+        numbers.get(_DICTIONARY),
+        _DELTA_BYTE_ARRAY in encodings,
+    )
 
 
 def _extent(reader: _Reader) -> tuple[int, int]:
@@ -106,6 +208,21 @@ class _Reader:
         """A signed number."""
         value = self._unsigned()
         return (value >> 1) ^ -(value & 1)
+
+    def integers(self) -> list[int]:
+        """A list of signed numbers."""
+        return [self.integer() for _ in range(self._list()[0])]
+
+    def strings(self) -> list[bytes]:
+        """A list of byte strings."""
+        strings: list[bytes] = []
+        for _ in range(self._list()[0]):
+            length_bytes = self._unsigned()
+            self.at += length_bytes
+            if self.at > len(self.data):
+                raise IndexError
+            strings.append(self.data[self.at - length_bytes : self.at])
+        return strings
 
     def skip(self, kind: int, depth: int = 0, *, is_item: bool = False) -> None:
         """Go past a value of this type."""

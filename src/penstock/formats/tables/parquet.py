@@ -12,14 +12,23 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+from penstock._limits import GROUP_BATCH_BYTES, LEAST_GROUP_BYTES, UNPACKED_RATIO
 from penstock._optional import require
 from penstock.abc import Store
-from penstock.codec.parquet_footer import TAIL_BYTES, row_group_extents
-from penstock.errors import ConfigError, Corrupt, NotFound
+from penstock.codec.parquet_footer import (
+    BYTE_ARRAY,
+    FIXED_LEN_BYTE_ARRAY,
+    TAIL_BYTES,
+    ColumnChunk,
+    page_bytes,
+    row_group_columns,
+    row_group_extents,
+)
+from penstock.errors import ConfigError, Corrupt, NotFound, TooLarge
 from penstock.formats._read_only import refuse_to_create, repair_nothing
 from penstock.formats.tables.arrow import (
     EXTRA,
@@ -39,11 +48,16 @@ from penstock.store.powers import PeekingStore
 from penstock.store.resolve import absolute
 from penstock.types import Depth, Extent, Finding, IntArray, OpenOptions, Sniff, Traits
 
+T = TypeVar("T")
+
 MAGIC = b"PAR1"
 SUFFIXES = (".parquet", ".pq")
 _MOST_LOOKED_AT = 1000
 _BATCH_VALUES = 1 << 22
 _MOST_FOOTERS = 8
+_PAGE_HEADER_BYTES = 64
+_WIDTHS = {0: 0.125, 1: 4, 2: 8, 3: 8, 4: 4, 5: 8, BYTE_ARRAY: 4}
+"""Bytes of a value in memory, by its physical type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +69,7 @@ class ParquetBlocks:
         mapped: they are mapped.
         groups: file, and number in it, of each row group.
         extents: of the row groups of a file, once they were asked for.
+        shapes: sizes of the row groups of a file, once one of them is read.
         footers: of the files that were read last.
     """
 
@@ -64,13 +79,18 @@ class ParquetBlocks:
     starts: IntArray
     groups: tuple[tuple[str, int], ...]
     extents: dict[str, list[tuple[int, int]]] = field(default_factory=dict[str, list[tuple[int, int]]])
+    shapes: dict[str, GroupSizes] = field(default_factory=dict[str, "GroupSizes"])
     footers: _Footers = field(default_factory=lambda: _Footers())
 
     def read(self, block: int, columns: list[str] | None, /) -> Any:
         """One row group, decoded by this thread alone."""
         path, group = self.groups[block]
         with self.footers.opened(self.store, path, mapped=self.mapped) as file:
-            table = file.read_row_group(group, columns=columns, use_threads=False)
+            rows = self._sizes(path).batch_rows(group, columns, whole=True)
+            if rows is None:
+                table = file.read_row_group(group, columns=columns, use_threads=False)
+            else:
+                table = _read_in_batches(file, path, group, columns, rows, self._sizes(path))
         expected = int(self.starts[block + 1] - self.starts[block])
         if table.num_rows != expected:
             raise Corrupt(
@@ -87,6 +107,7 @@ class ParquetBlocks:
             about = file.metadata.row_group(group)
             values = sum(about.column(one).num_values for one in range(about.num_columns))
             rows = max(1, min(_BATCH_VALUES * max(1, expected) // max(1, values), 1 << 20))
+            rows = min(rows, self._sizes(path).batch_rows(group, columns) or rows)
             for batch in file.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False):
                 found += batch.num_rows
                 yield pyarrow.Table.from_batches([batch])
@@ -94,12 +115,108 @@ class ParquetBlocks:
             what = f"row group {group} has another number of rows"
             raise Corrupt(what, path=path, found=found, expected=expected)
 
+    def _sizes(self, path: str) -> GroupSizes:
+        if path not in self.shapes:
+            self.shapes[path] = GroupSizes(self.store, path)
+        return self.shapes[path]
+
     def extent(self, block: int, /) -> Extent:
         """The bytes of a row group."""
         path, group = self.groups[block]
         if path not in self.extents:
             self.extents[path] = footer_extents(self.store, path)
         return Extent(path, *self.extents[path][group])
+
+
+class GroupSizes:
+    """What the row groups of a file may expand to, by its footer and the headers of dictionary pages.
+
+    A few bytes may stand for any number of equal values, so sizes are compared with limits before a group is read.
+    """
+
+    def __init__(self, store: Store, path: str) -> None:
+        self._store = store
+        self._path = path
+        self._groups = _from_footer(row_group_columns, store, path)
+        self._known: dict[tuple[int, tuple[str, ...] | None, bool], int | None] = {}
+
+    def most_bytes(self, group: int) -> int:
+        """Return the bytes that a row group may expand to."""
+        stored_bytes = sum(max(0, one.stored_bytes) for one in self._groups[group])
+        return max(LEAST_GROUP_BYTES, UNPACKED_RATIO * min(stored_bytes, self._store.size(self._path)))
+
+    def batch_rows(self, group: int, columns: Sequence[str] | None, *, whole: bool = False) -> int | None:
+        """Return the rows of a batch that memory is sure to hold; None if any number is fine.
+
+        Args:
+            group: the row group.
+            columns: those that are read; None for all.
+            whole: all batches are needed at once.
+
+        Raises:
+            TooLarge: `whole`, and values of fixed width alone pass the limit.
+        """
+        key = (group, None if columns is None else tuple(columns), whole)
+        if key not in self._known:
+            self._known[key] = self._batch_rows(group, columns, whole=whole)
+        return self._known[key]
+
+    def _batch_rows(self, group: int, columns: Sequence[str] | None, *, whole: bool) -> int | None:
+        fixed_bytes = repeated_bytes = longest_bytes = 0
+        for one in self._groups[group]:
+            if columns is not None and not any(f"{one.column}.".startswith(f"{name}.") for name in columns):
+                continue
+            plain_bytes = max(0, one.uncompressed_bytes)
+            if one.type == FIXED_LEN_BYTE_ARRAY:
+                fixed_bytes += one.num_values
+            else:
+                fixed_bytes += int(one.num_values * _WIDTHS.get(one.type, 8))
+            if one.type in (BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY):
+                value_bytes = self._longest_repeated(one, plain_bytes)
+                longest_bytes += value_bytes
+                repeated_bytes += value_bytes * one.num_values
+        most_bytes = self.most_bytes(group)
+        if whole and fixed_bytes > most_bytes:
+            raise self.too_large(group, f"at least {fixed_bytes:,} bytes")
+        if repeated_bytes <= (most_bytes if whole else GROUP_BATCH_BYTES):
+            return None
+        return max(1, GROUP_BATCH_BYTES // max(1, longest_bytes))
+
+    def _longest_repeated(self, chunk: ColumnChunk, plain_bytes: int) -> int:
+        """Return the most bytes of a value that can be written once and read many times."""
+        if chunk.shares_prefixes:
+            return plain_bytes
+        if not chunk.dictionary_offset_bytes:
+            return 0
+        if plain_bytes * chunk.num_values <= GROUP_BATCH_BYTES:
+            return plain_bytes
+        header = self._store.get(self._path, chunk.dictionary_offset_bytes, _PAGE_HEADER_BYTES)
+        size_bytes = page_bytes(header)
+        return plain_bytes if size_bytes is None or size_bytes < 0 else size_bytes
+
+    def too_large(self, group: int, found: str) -> TooLarge:
+        """Return the error for a row group that passes the limit."""
+        what = f"row group {group} expands to more than its stored bytes may hold"
+        hint = "Write the file again with smaller row groups"
+        return TooLarge(
+            what, path=self._path, found=found, expected=f"at most {self.most_bytes(group):,} bytes", hint=hint
+        )
+
+
+def _read_in_batches(file: Any, path: str, group: int, columns: list[str] | None, rows: int, sizes: GroupSizes) -> Any:
+    """Read a row group whose dictionaries may expand, and count its bytes on the way."""
+    pyarrow = require("pyarrow", extra=EXTRA)
+    batches: list[Any] = []
+    size_bytes, most_bytes = 0, sizes.most_bytes(group)
+    for batch in file.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False):
+        size_bytes += batch.nbytes
+        if size_bytes > most_bytes:
+            del batch, batches[:]  # an error keeps the variables of its frames
+            raise sizes.too_large(group, f"more than {size_bytes:,} bytes")
+        batches.append(batch)
+    if not batches:
+        return file.read_row_group(group, columns=columns, use_threads=False)
+    return pyarrow.Table.from_batches(batches).combine_chunks()
 
 
 def open_parquet(store: Store, path: str, options: OpenOptions) -> ArrowSource:
@@ -175,12 +292,16 @@ def footer_extents(store: Store, path: str) -> list[tuple[int, int]]:
 
     pyarrow is not asked: it ends the process where a column contradicts itself.
     """
+    return _from_footer(row_group_extents, store, path)
+
+
+def _from_footer(parse: Callable[[bytes], T], store: Store, path: str) -> T:
     end = store.size(path) - TAIL_BYTES
     size_bytes = int.from_bytes(store.get(path, max(0, end), 4), "little")
     if not 0 <= size_bytes <= end:
         raise Corrupt("the footer is longer than the file", path=path, found=f"{size_bytes} bytes")
     try:
-        return row_group_extents(store.get(path, end - size_bytes, size_bytes))
+        return parse(store.get(path, end - size_bytes, size_bytes))
     except ValueError as error:
         raise Corrupt("the footer is damaged", path=path, found=str(error), hint="Copy it again") from None
 

@@ -17,7 +17,7 @@ from penstock._optional import require
 from penstock.errors import ConfigError, Corrupt
 from penstock.formats.tables.arrow import EXTRA, arrow_faults, too_large
 from penstock.formats.tables.hf import HfBlocks, load_blocks
-from penstock.formats.tables.parquet import footer_extents
+from penstock.formats.tables.parquet import GroupSizes, footer_extents
 from penstock.prepare.tokens.chat.normalize import NullFields
 from penstock.prepare.tokens.inputs import Kind
 from penstock.prepare.tokens.select import Selection
@@ -124,6 +124,7 @@ def groups_in(table: Table, source: Place, start_bytes: int, stop_bytes: int) ->
 class _Parquet:
     source: Place
     file: Any
+    sizes: GroupSizes
 
     @property
     def schema(self) -> Any:
@@ -137,7 +138,8 @@ class _Parquet:
         return [first_bytes for first_bytes, _ in footer_extents(self.source.store, self.source.path)]
 
     def batches(self, group: int, keys: list[str], /) -> Iterator[Any]:
-        return self.file.iter_batches(batch_size=_BATCH_ROWS, row_groups=[group], columns=keys, use_threads=False)
+        rows = min(_BATCH_ROWS, self.sizes.batch_rows(group, keys) or _BATCH_ROWS)
+        return self.file.iter_batches(batch_size=rows, row_groups=[group], columns=keys, use_threads=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,7 @@ def open_table(source: Place, kind: Kind) -> Generator[Table]:
     """The file, while the block runs; what pyarrow refuses then becomes `Corrupt`."""
     if kind == "parquet":
         with _parquet(source) as file:
-            yield _Parquet(source, file)
+            yield _Parquet(source, file, GroupSizes(source.store, source.path))
         return
     with arrow_faults(source.path):
         yield _Arrow(load_blocks(source.store, [source.path], mapped=True), source.store.size(source.path))
