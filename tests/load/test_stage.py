@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import penstock as ps
 from penstock.cli.main import cli
 from penstock.errors import ConfigError
 from penstock.load.stage import stage
+from penstock.recipe.flavored import Flavored
 from penstock.testing import FileServer
 
 ROWS, LANES, BATCH = 1600, 8, 16
@@ -73,6 +74,23 @@ def test_afterwards_the_run_fetches_nothing(
     files = {path for path in server.files if path.startswith(f"{name}/shard.")}
     assert set.union(*seen) == files
     assert sum(map(len, seen)) <= 1.2 * len(files)  # at the borders of lanes
+
+
+WRAPPED: dict[str, Callable[[Any], Any]] = {
+    "subflavors": lambda source: Flavored(source, {"a": 1}),
+    "take": lambda source: ps.Take(source, 0, len(source)),
+    "concat": lambda source: ps.Concat([source, source]),
+    "map": lambda source: ps.Map(source, dict, "dict"),
+}
+
+
+@pytest.mark.parametrize("wrapper", WRAPPED)
+def test_compressed_shards_below_wrappers_are_staged(wrapper: str, server: FileServer) -> None:
+    stream = ps.Sequential(WRAPPED[wrapper](ps.open(f"{server.url}/zipped")))
+    found = stage(stream, hosts=1, host=0, steps=ROWS // BATCH, global_batch=BATCH)
+    files = [path for path in server.files if path.startswith("zipped/shard.")]
+    assert found["files"] == len(files)
+    assert found["bytes"] == sum(len(server.files[path]) for path in files)
 
 
 def test_steps_and_blends(server: FileServer) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from penstock._borders import borders_around, document_flags, ends_at, had_eos_borders
 from penstock._digest import digest
-from penstock._hidden import stored_tokens, without_loss
+from penstock._hidden import Hidden, stored_tokens, without_loss
 from penstock._index import as_index, as_indices
 from penstock._kinds import FormerRule, RuleChange, require_tokens
 from penstock._places import token_extents
@@ -133,6 +134,8 @@ class Windows:
         needs = packing.labels == "start-zero" and has_input_planes(source)
         self._needs_starts = packing.labels is not None and (needs or needs_starts(packing.names, packing.labels))
         self._eos_id = _checked_eos(source, packing.eos_id) if self._needs_starts else None
+        # Looked up once: a failed lookup of an attribute takes as long as reading a window.
+        self._is_plain = packing.labels is None and not planes_of(source)
 
     @property
     def schema(self) -> Schema:
@@ -172,11 +175,11 @@ class Windows:
 
     def __getitem__(self, index: int, /) -> Sample:
         index = as_index(index, self._len)
-        if self.packing.labels is None:
+        if self._is_plain:
             start = index * self._stride
-            stop = start + self._read_tokens
-            planes = {name: one.read(start, stop) for name, one in planes_of(self.source).items()}
-            return {"tokens": self.source.tokens(start, stop), **planes}
+            return {"tokens": self.source.tokens(start, start + self._read_tokens)}
+        if self.packing.labels is None:
+            return self._window_with_planes(index * self._stride)
         return first_row(self.get_batch(np.array([index], dtype=np.int64)))
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
@@ -262,6 +265,21 @@ class Windows:
         params |= {} if p.fields is None else {"fields": ", ".join(p.fields)}
         return line("Chunk", params, self._fingerprint)
 
+    def _window_with_planes(self, start: int) -> Sample:
+        stop = start + self._read_tokens
+        planes = {name: one.read(start, stop) for name, one in planes_of(self.source).items()}
+        return {"tokens": self.source.tokens(start, stop), **planes}
+
+    @cached_property
+    def _stored(self) -> tuple[TokenSource, Hidden | None, FlaggedGather | None]:
+        """Stored tokens, hidden tokens, and a reader of tokens with start flags, looked up once."""
+        source, hidden = stored_tokens(self.source)
+        by_index = self._needs_starts and self._eos_id is None
+        return source, hidden, getattr(source, "gather_flagged", None) if by_index else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_stored"}
+
     __repr__ = brief
     __str__ = tree
     _repr_html_ = html
@@ -274,13 +292,12 @@ class Windows:
         starts = indices * self._stride
         if self.packing.labels is None:
             batch = {"tokens": self.source.gather(starts, self._read_tokens, out)}
+            if self._is_plain:
+                return batch
             return add_planes(batch, self.source, lambda plane, _: plane.gather(starts, self._read_tokens))
         exact = None if self.packing.labels == "shift" else starts
-        source, hidden = stored_tokens(self.source)  # borders are those of all documents
+        source, hidden, flagged = self._stored
         begins: BoolArray | None = None
-        # For token sources whose tokens carry their start flags: windows and flags come for one read.
-        by_index = self._needs_starts and self._eos_id is None
-        flagged: FlaggedGather | None = getattr(source, "gather_flagged", None) if by_index else None
         if flagged is not None:
             blocks, begins = flagged(starts, self._read_tokens, out)
         else:

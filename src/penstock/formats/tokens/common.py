@@ -64,7 +64,7 @@ class TokenFile:
         Unsupported: `"mmap"` in a store whose files can't be mapped.
     """
 
-    __slots__ = ("_args", "_dtype", "_mapped", "_num_tokens", "_path", "_start_bytes", "_store", "_stored")
+    __slots__ = ("_args", "_dtype", "_is_view", "_mapped", "_num_tokens", "_path", "_start_bytes", "_store", "_stored")
 
     def __init__(
         self, store: Store, path: str, start_bytes: int, num_tokens: int, stored: np.dtype[Any], read: ReadMode = "auto"
@@ -77,6 +77,7 @@ class TokenFile:
         self._num_tokens = num_tokens
         self._stored = stored
         self._dtype = stored.newbyteorder("=")
+        self._is_view = read == "mmap" and stored.isnative
         start_bytes, stop_bytes = self._range(0, num_tokens)
         self._mapped = Held(functools.partial(_map_run, store, path, start_bytes, stop_bytes, stored))
 
@@ -101,6 +102,8 @@ class TokenFile:
         """
         if not 0 <= start <= stop <= self._num_tokens:
             raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self._num_tokens})")
+        if self._is_view:
+            return self._mapped.get().run[start:stop]
         if self._args[5] == "mmap":
             found = self._mapped.get().run[start:stop]
         else:
