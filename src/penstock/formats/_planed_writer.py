@@ -25,13 +25,17 @@ from penstock.formats._planes import (
     encode_planes,
     fits,
     is_visible,
+    lists_planes,
+    plane_digest,
     plane_path,
     record_planes,
+    recorded_planes,
     require_planes,
     waiting_index,
 )
 from penstock.formats._replacement import finish_replacement
 from penstock.formats._writers import leave, require_fields, require_open
+from penstock.store.local import LocalStore
 from penstock.store.outputs import Owned, output_path, sweep_output
 from penstock.store.powers import NamedLate
 from penstock.store.put import aborting, put
@@ -64,12 +68,18 @@ def create_planed(
     if base is None or options.get("split") is not None:
         what = f"{'a split' if base is not None else f'the format {chosen.name!r}'} has no place for planes"
         raise Unsupported(what, path=path, found=", ".join(planes), expected=_PLACES)
+    store = replacing_planes(store)
     writer = chosen.create(store, path, options, overwrite=overwrite)
     try:
         return PlanedWriter(PlaneFiles(chosen, store, path, planes), writer, planes, base)
     except BaseException:
         writer.abort()
         raise
+
+
+def replacing_planes(store: Store) -> Store:
+    """Return the store of an output with planes: its writers may replace tokens that have planes."""
+    return store.replacing_planes() if isinstance(store, LocalStore) else store
 
 
 def drop_unfinished(chosen: Format, store: Store, path: str, *, keep: Collection[str] = ()) -> None:
@@ -86,6 +96,7 @@ def drop_unfinished(chosen: Format, store: Store, path: str, *, keep: Collection
         return
     waiting = waiting_index(store, base)
     with contextlib.suppress(NotFound, FormatError):
+        keep = {*keep, *_replaced_files(store, base)}
         for entry in decode_planes(store.get(waiting), waiting).planes:
             if plane_path(base, entry) not in keep:
                 with contextlib.suppress(NotFound):
@@ -121,9 +132,26 @@ def settle_planes(chosen: Format, store: Store, path: str) -> None:
         return
     waiting = waiting_index(store, base)
     if store.exists(waiting) and _tokens_came(chosen, store, path, base):
-        record_planes(chosen.name, store, base, decode_planes(store.get(waiting), waiting).planes)
-        if waiting != base + INDEX:
-            promote(store, waiting)
+        _settle(chosen, store, base, decode_planes(store.get(waiting), waiting).planes)
+
+
+def _settle(chosen: Format, store: Store, base: str, entries: Sequence[PlaneEntry]) -> None:
+    """Record planes in the side file, remove those that they replace, and give their index its final name."""
+    record_planes(chosen.name, store, base, entries)
+    if waiting_index(store, base) == base + INDEX:
+        return
+    with contextlib.suppress(FormatError):
+        for path in set(_replaced_files(store, base)).difference(plane_path(base, entry) for entry in entries):
+            with contextlib.suppress(NotFound):
+                store.delete(path)
+    promote(store, waiting_index(store, base))
+
+
+def _replaced_files(store: Store, base: str) -> list[str]:
+    """Files of the planes that are replaced: another index waits to take the place of theirs."""
+    if waiting_index(store, base) == base + INDEX or not store.exists(base + INDEX):
+        return []
+    return [plane_path(base, entry) for entry in decode_planes(store.get(base + INDEX), base + INDEX).planes]
 
 
 def _waits(store: Store, base: str) -> bool:
@@ -144,7 +172,10 @@ def _tokens_came(chosen: Format, store: Store, path: str, base: str) -> bool:
         source: Any = chosen.open(store, path, OpenOptions(read="pread"))
     except (NotFound, FormatError):
         return False
-    return fits(found, source) and all_there(store, base, found)
+    if not fits(found, source) or not all_there(store, base, found):
+        return False
+    recorded = {name: digest for name, digest in recorded_planes(source).items() if digest is not None}
+    return not recorded or lists_planes(found.planes, recorded)  # else these are the tokens that are replaced
 
 
 class _PlaneWriter:
@@ -231,17 +262,22 @@ class PlaneFiles:
         self._entries = entries
         drop_unfinished(self._chosen, self._store, self._path, keep=paths)
         self._is_published = True
+        self._record_replaced()
         index = encode_planes(num_tokens, binding_of(num_tokens, first, last), entries)
         put(self._store, waiting_index(self._store, self._base), index)
         for entry, path in zip(entries, paths, strict=True):
-            self._publish(self._planes[entry.name].staged, path)
+            self._publish(self._planes[entry.name].staged, path, entry.digest)
 
     def settle(self) -> None:
         """The dataset is there: record its planes in its side file, and give their index its name."""
-        record_planes(self._chosen.name, self._store, self._base, self._entries)
-        waiting = waiting_index(self._store, self._base)
-        if waiting != self._base + INDEX:
-            promote(self._store, waiting)
+        _settle(self._chosen, self._store, self._base, self._entries)
+
+    def _record_replaced(self) -> None:
+        """Record the planes of the tokens that are replaced: these may look like the new ones until a commit."""
+        with contextlib.suppress(NotFound, FormatError):
+            if _replaced_files(self._store, self._base):
+                index = decode_planes(self._store.get(self._base + INDEX), self._base + INDEX)
+                record_planes(self._chosen.name, self._store, self._base, index.planes)
 
     @property
     def digests(self) -> dict[str, str]:
@@ -256,11 +292,13 @@ class PlaneFiles:
             with contextlib.suppress(PenstockError, OSError):
                 drop_unfinished(self._chosen, self._store, self._path)
 
-    def _publish(self, staged: Staged, path: str) -> None:
+    def _publish(self, staged: Staged, path: str, digest: str) -> None:
         if isinstance(staged, NamedLate):
-            if not staged.commit_as(path):  # a writer of the same values was killed: its file is as good
+            if staged.commit_as(path):
+                return
+            if plane_digest(self._store, path) == digest:  # replaced, or of a killed writer: as good
                 staged.abort()
-            return
+                return
         with aborting(self._store.stage(path, overwrite=True)) as copy:
             for start_bytes in range(0, staged.tell(), _COPY_BYTES):
                 copy.write(staged.read_at(start_bytes, min(_COPY_BYTES, staged.tell() - start_bytes)))

@@ -24,6 +24,7 @@ them is an error. A side file without them, of a writer that was killed just the
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -242,12 +243,13 @@ def listed_planes(store: Store, base: str, source: TokenSource) -> tuple[PlaneEn
     recorded = recorded_planes(source)
     final = _read_index(store, path)
     fitting = [final] if final is not None and fits(final, source) else []
-    if not (fitting and _lists(fitting[0].planes, recorded)) and waits != path:
+    is_recorded = None not in recorded.values() and bool(recorded)
+    if not (is_recorded and fitting and lists_planes(fitting[0].planes, recorded)) and waits != path:
         waiting = _read_index(store, waits)
         if waiting is not None and fits(waiting, source) and all_there(store, base, waiting):
-            fitting.append(waiting)
+            fitting.insert(0, waiting)  # whoever replaces planes records the old ones before: these are not recorded
     for index in fitting:
-        if _lists(index.planes, recorded):
+        if lists_planes(index.planes, recorded):
             return index.planes
     if fitting or final is None:  # without an index a writer may have been killed before its tokens came
         _require_listed(store, base, fitting[0].planes if fitting else (), recorded)
@@ -283,7 +285,8 @@ def side_path_of(format: str, base: str) -> str:
     return f"{base.removesuffix(f'/{_FOLDER_INDEX}')}/.penstock" if format == "token-files" else f"{base}.penstock"
 
 
-def _lists(planes: Iterable[PlaneEntry], recorded: Mapping[str, str | None]) -> bool:
+def lists_planes(planes: Iterable[PlaneEntry], recorded: Mapping[str, str | None]) -> bool:
+    """Return whether planes include all recorded ones, with their digests where these are known."""
     digests = {one.name: one.digest for one in planes}
     return all(name in digests and digest in (None, digests[name]) for name, digest in recorded.items())
 
@@ -515,20 +518,19 @@ def check_planes(store: Store, base: str, format: str, source: TokenSource, *, f
         elif full and (digest := plane_digest(store, path)) != entry.digest:
             what = f"the plane {entry.name} holds other bytes: {digest}"
             yield Finding(f"{format}.plane", "error", path, None, what, entry.digest, _RESTORE)
-    known = {plane_path(base, one) for one in (*entries, *_waiting_planes(store, base))}
+    known = {plane_path(base, one) for one in (*entries, *_indexed_planes(store, base))}
     for path in plane_files(store, base):
         if path not in known:
             fix = "Restore the index that lists it, or remove it"
             yield Finding(f"{format}.plane-unlisted", "error", path, None, "a plane that no index lists", None, fix)
 
 
-def _waiting_planes(store: Store, base: str) -> tuple[PlaneEntry, ...]:
-    """Those of a writer that is at work or was killed: the next one removes them."""
-    try:
-        waiting = _read_index(store, waiting_index(store, base))
-    except (Corrupt, Unsupported, UnsafeData):
-        return ()
-    return () if waiting is None else waiting.planes
+def _indexed_planes(store: Store, base: str) -> Iterator[PlaneEntry]:
+    """Yield the planes in both indexes: a writer at work or killed has left others, which the next one removes."""
+    for path in dict.fromkeys((base + INDEX, waiting_index(store, base))):
+        with contextlib.suppress(Corrupt, Unsupported, UnsafeData):
+            index = _read_index(store, path)
+            yield from () if index is None else index.planes
 
 
 def plane_files(store: Store, base: str) -> list[str]:

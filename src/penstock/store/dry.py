@@ -20,7 +20,9 @@ from penstock.store.place import Place
 def dry_place(place: Place) -> Place:
     """The same place in a store that writes nothing."""
     if isinstance(place.store, LocalStore):
-        return Place(LocalStore(DryOs(), guard=place.store.guard), place.path)
+        return Place(
+            LocalStore(DryOs(), guard=place.store.guard, replaces_planes=place.store.replaces_planes), place.path
+        )
     return Place(DryStore(place.store), place.path)
 
 

@@ -65,9 +65,10 @@ class LocalStore:
         kept: continue the files of killed writers, where bytes agree, and count these; by default they are removed.
         claim: an output that is held already: writers of this store join its claim.
         guard: refuses links out of a dataset's folder; None: they are followed.
+        replaces_planes: its writers replace tokens together with their planes; others refuse tokens with planes.
     """
 
-    __slots__ = ("_claim", "_kept", "_os", "guard")
+    __slots__ = ("_claim", "_kept", "_os", "guard", "replaces_planes")
 
     def __init__(
         self,
@@ -76,11 +77,13 @@ class LocalStore:
         kept: Kept | None = None,
         claim: LocalClaim | None = None,
         guard: LinkGuard | None = None,
+        replaces_planes: bool = False,
     ) -> None:
         self._os = os_module
         self._kept = kept
         self._claim = claim
         self.guard = guard
+        self.replaces_planes = replaces_planes
 
     def __reduce__(self) -> tuple[object, ...]:
         return (partial(LocalStore, guard=self.guard), () if self._os is os else (self._os,))
@@ -187,12 +190,25 @@ class LocalStore:
 
     def holding(self, claim: LocalClaim) -> LocalStore:
         """This store for writers that join in `claim`."""
-        return LocalStore(self._os, kept=self._kept, claim=claim, guard=self.guard)
+        return self._with(claim=claim)
+
+    def replacing_planes(self) -> LocalStore:
+        """Return this store for writers that replace tokens together with their planes."""
+        return self._with(replaces_planes=True)
 
     def within(self, path: str | None) -> LocalStore:
         """This store for the dataset at `path`: links that lead out of its folder are refused; for None none is."""
         guard = None if path is None else LinkGuard(path)
-        return LocalStore(self._os, kept=self._kept, claim=self._claim, guard=guard)
+        return self._with(guard=guard)
+
+    def _with(self, **changed: Any) -> LocalStore:
+        same: dict[str, Any] = {
+            "kept": self._kept,
+            "claim": self._claim,
+            "guard": self.guard,
+            "replaces_planes": self.replaces_planes,
+        }
+        return LocalStore(self._os, **(same | changed))
 
     def require_target(self, path: str) -> None:
         """Raise `UnsafeData` where a link leads what is written at `path` out of the dataset's folder."""

@@ -128,6 +128,8 @@ def _require_place_of_side_file(store: Store, side: str) -> None:
 
 
 def _require_no_planes(store: Store, data: str) -> None:
+    if isinstance(store, LocalStore) and store.replaces_planes:
+        return
     planes = f"{data}.planes"  # in other stores it has its name before the data are there, and no folder is replaced
     if store.exists(planes) and (isinstance(store, LocalStore) or _is_object(store, data)):
         what, hint = "data with planes are not replaced", f"Name another output, or remove {planes} first"

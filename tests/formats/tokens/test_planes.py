@@ -307,12 +307,11 @@ def test_what_a_writer_refuses(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_data_with_planes_are_not_replaced(tmp_path: Path, format: str) -> None:
+def test_data_with_planes_are_not_replaced_by_bare_tokens(tmp_path: Path, format: str) -> None:
     path = made(tmp_path, format)
     before = {one.name: one.read_bytes() for one in tmp_path.iterdir() if one.is_file()}
-    for planes in (PLANES, None):
-        with pytest.raises(ConfigError, match="planes"):
-            ps.create(path, format=format, token_bytes=2, planes=planes, overwrite=True)
+    with pytest.raises(ConfigError, match="planes"):
+        ps.create(path, format=format, token_bytes=2, overwrite=True)
     assert {one.name: one.read_bytes() for one in tmp_path.iterdir() if one.is_file()} == before
 
 
@@ -330,8 +329,8 @@ def test_what_a_killed_writer_left(tmp_path: Path, format: str) -> None:
     base = str(tmp_path / ("a" + BASE[format]))
     os.rename(base + ".planes", base + ".planes.next")
     assert list(opened(path).planes) == list(PLANES)
-    with pytest.raises(ConfigError, match="planes"):
-        ps.create(path, format=format, token_bytes=2, planes=PLANES, overwrite=True)
+    ps.create(path, format=format, token_bytes=2, planes=PLANES, overwrite=True).abort()
+    assert list(opened(path).planes) == list(PLANES)
     assert os.path.exists(base + ".planes")
     other = tmp_path / "other"
     other.mkdir()
@@ -726,6 +725,40 @@ def test_verbs_killed_anywhere_leave_both_or_neither(verb: str, tmp_path: Path) 
         run()
         assert {one.name: one.read_bytes() for one in (tmp_path / "out").iterdir()} == expected
     assert kills > 20
+
+
+@pytest.mark.parametrize("format", ["pbin", "megatron"])
+@pytest.mark.parametrize("num_inner", [1, 2])
+def test_replacing_planes_killed_anywhere_leaves_old_or_new(tmp_path: Path, format: str, num_inner: int) -> None:
+    """The tokens of both look alike at their edges, or are the same."""
+    old = [2] * 2100 + [7] + [2] * 2100
+    new = [2] * 2100 + [7] * num_inner + [2] * 2100
+    path, folder = str(tmp_path / "out" / ("a" + SUFFIX[format])), tmp_path / "out"
+    versions = [(old, [one == 7 for one in old]), (new, [one == 2 for one in new])]
+
+    def write(version: int) -> None:
+        tokens, mask = versions[version]
+        with ps.create(path, format=format, token_bytes=2, planes={"loss_mask": "bool"}, overwrite=True) as writer:
+            writer.write({"tokens": tokens, "loss_mask": mask})
+
+    (tmp_path / "out").mkdir()
+    write(1)
+    expected = {one.name: one.read_bytes() for one in folder.iterdir()}
+    kills = [0, 0]
+    for number in range(1, 1000):
+        for one in folder.iterdir():
+            one.unlink()
+        write(0)
+        if not killed_at(number, lambda: write(1)):
+            break
+        source = opened(path)
+        content = source[0]["tokens"].tolist(), source[0]["loss_mask"].tolist()
+        assert content in versions
+        kills[versions.index(content)] += 1
+        assert not [one for one in ps.verify(path, depth="full") if one.severity == "error"]
+        write(1)
+        assert {one.name: one.read_bytes() for one in folder.iterdir()} == expected
+    assert min(kills) > 0
 
 
 def killed_at(number: int, run: Any) -> bool:

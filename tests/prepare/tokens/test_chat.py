@@ -341,11 +341,24 @@ def test_options_that_do_not_fit(packed: Packed, bpe2: Path, golden: Path, tmp_p
     assert len(stored(tmp_path / "out.pbin")) == 1
 
 
-def test_data_with_masks_are_not_replaced(packed: Packed) -> None:
-    for output in ("out.pbin", "out/"):
-        packed(output)
-        with pytest.raises(ConfigError, match="data with planes are not replaced"):
-            packed(output, overwrite=True)
+@pytest.mark.parametrize("output", ["out.pbin", "out.idx", "out.zarr", "out/"])
+def test_masks_are_replaced_with_their_tokens(packed: Packed, tmp_path: Path, output: str) -> None:
+    other = write_lines(tmp_path / "other.jsonl", [turns(n) for n in range(40, 60)])
+    options = {"file_tokens": 2000} if output == "out/" else {"to": "flat-tokens"} if "zarr" in output else {}
+    new = "new" + output.removeprefix("out")
+    packed(output, **options)
+    first = stored(tmp_path / output)
+    packed(output, overwrite=True, **options)
+    assert stored(tmp_path / output) == first
+    packed(new, given=other, **options)
+    for _ in range(2):
+        packed(output, given=other, overwrite=True, **options)
+        assert stored(tmp_path / output) == stored(tmp_path / new) == first[40:60]
+        assert not ps.verify(tmp_path / output, depth="full")
+    names = [one.name for one in (tmp_path / output if output == "out/" else tmp_path).iterdir()]
+    assert sum(".plane." in one and not one.startswith("new") for one in names) == 1
+    with pytest.raises(ConfigError, match="data with planes are not replaced"):
+        packed(output, given=other, overwrite=True, chat=False, field="messages.0.content", **options)
 
 
 def test_a_dry_run(packed: Packed, tmp_path: Path) -> None:

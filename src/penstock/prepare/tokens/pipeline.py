@@ -21,6 +21,7 @@ from penstock._kinds import JoinsRows
 from penstock.abc import Executor
 from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor, require_executor
+from penstock.formats._planed_writer import replacing_planes
 from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.prepare.tokens.assemble import create_writer, writer_options
 from penstock.prepare.tokens.chat.ends import ChatEos
@@ -225,6 +226,8 @@ def pack(
         raise ConfigError("conversations are not rearranged", found="fim_rate", hint="Leave chat= or fim_rate= out")
     if chat:
         require_place_of_mask(request)
+        store = replacing_planes(place.store)
+        request = dataclasses.replace(request, output=dataclasses.replace(place, store=store))
     elif chat_date is not None or keep_control_tokens or chat_eos is not None or chat_format is not None:
         found = "keep_control_tokens" if chat_date is None else f"chat_date={chat_date}"
         found = found if chat_eos is None else f"chat_eos={chat_eos}"
