@@ -141,8 +141,9 @@ def _of_old_chats(chosen: Format, place: Place, given: OpenOptions) -> Iterator[
         "warning",
         place.path,
         None,
-        f"conversations packed by {manifest.tool or 'penstock 0.2.0'}: null and reasoning keys of messages, and null "
-        "fields of tables, may have been rendered as text or dropped, and the EOS that was appended is not trained on",
+        f"conversations packed by {manifest.tool or 'penstock 0.2.0'}: marks in messages, such as weight, were "
+        "ignored, null and reasoning keys of messages, and null fields of tables, may have been rendered as text or "
+        "dropped, and the EOS that was appended is not trained on",
         None,
         f"Pack again: penstock pack {inputs}{' ...' if len(manifest.inputs) > 3 else ''} -o {shlex.quote(place.shown)} "
         f"--tokenizer {manifest.tokenizer or 'TOKENIZER'} --chat --field {shlex.quote(str(field))} --overwrite",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,9 @@ CASES: dict[str, tuple[str, str, list[Any], str, str, bool, str, bool]] = {
     "another end token, never": ("<|im_end|>", "\n", [ASKED, SAID], "never", "", False, "r<|im_end|>", False),
     "the user speaks last": ("<|im_end|>", "\n", [ASKED, SAID, ASKED], "auto", EOS, False, "r<|im_end|>", False),
     "the user speaks last, no end token": ("", "\n", [ASKED, SAID, ASKED], "auto", EOS, False, "r", True),
+    "the last answer is not trained on": (
+        *("", "\n", [ASKED, SAID, ASKED, {**SAID, "weight": 0}], "auto", EOS, False, "r", True),
+    ),
     "an end that is not marked": ("", "<|im_end|>\n", [ASKED, SAID], "auto", EOS, False, "r", True),
 }
 
@@ -135,10 +139,12 @@ def test_unfinished_work_with_another_rule_is_not_mixed(bpe2: Path, tmp_path: Pa
         ps.pack(lines, tmp_path / "out.pbin", finish=True, chat_eos="never", **how)
 
 
-def test_verify_names_conversations_of_version_0_2_0(bpe2: Path, tmp_path: Path) -> None:
+def test_verify_names_conversations_of_version_0_2_0(
+    bpe2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its side files record no `chat-eos`; only its rules can have changed what is trained on."""
     template = "{% for m in messages %}" + TURN.replace("END", "'</s>'").replace("AFTER", "'\\n'") + "{% endfor %}"
-    packed(bpe2, tmp_path, template, [{"messages": [ASKED, SAID]}])
+    _, _, tokenizer = packed(bpe2, tmp_path, template, [{"messages": [ASKED, SAID]}])
     side = tmp_path / "out.pbin.penstock"
     old = decode_manifest(side.read_bytes())
     options = {name: value for name, value in old.options.items() if name != "chat-eos"}
@@ -147,6 +153,13 @@ def test_verify_names_conversations_of_version_0_2_0(bpe2: Path, tmp_path: Path)
     assert (found.code, found.severity) == ("pbin.old-chat", "warning")
     assert f"penstock pack in.jsonl -o {tmp_path}/out.pbin" in str(found.fix)
     assert "--chat --field messages --overwrite" in str(found.fix)
+    assert "marks in messages" in str(found.found)
+    command = shlex.split(str(found.fix))[3:]
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main([*(f"{tokenizer}" if one == old.tokenizer else one for one in command), "--executor=inline"])
+    assert ended.value.code == 0
+    assert ps.verify(tmp_path / "out.pbin", depth="full") == []
 
 
 def test_markers_that_are_not_tokens_are_named(bpe2: Path, tmp_path: Path) -> None:
