@@ -17,8 +17,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from penstock._pool import Pool
 from penstock.abc import Executor, Writer
 from penstock.convert.columns import RowMaker
@@ -35,16 +33,15 @@ from penstock.store.cache import CachedStore
 from penstock.store.local import output_exists
 from penstock.store.outputs import claimed, sweep_killed
 from penstock.store.place import Place
-from penstock.store.put import put_new
 from penstock.store.side_file import load_manifest
 from penstock.types import Manifest, Sample
 from penstock.work.ended import sweep_made
 from penstock.work.families import FAMILIES, Assembly, Second
 from penstock.work.folder import WorkFolder, local_store
 from penstock.work.groups import (
-    GroupPart,
     assemble,
     copy_group,
+    group_part,
     is_free_place,
     kept_shards,
     publish,
@@ -52,7 +49,7 @@ from penstock.work.groups import (
     read_group,
     require_no_object,
 )
-from penstock.work.parts import PartName
+from penstock.work.parts import PartName, get_mark, put_mark
 from penstock.work.plan import require_same
 from penstock.work.shared import (
     HEAD_NAME,
@@ -254,9 +251,8 @@ class _Pass:
         told: dict[str, Any] = {"name": plan.output.dataset.format, "recorded": {**plan.recorded, "options": noted}}
         if family is not None:
             job = self._job()
-            marks = self._marks.store
             count = len(family.second(ordered, job.assembly))
-            data = [marks.get(self._mark(number).path) for number in range(count)]
+            data = [get_mark(self._mark(number)) for number in range(count)]
             given = Provenance(inputs=plan.recorded["inputs"], options=noted | {"samples": samples})
             manifest = family.end(found, data, job.assembly, given, plan.output.overwrite)
         elif place.is_local:
@@ -371,8 +367,12 @@ def write_group(job: Job, task: tuple[Group, PartName | None]) -> PartName:
                 manifest = writer.commit()
             if job.read_back:
                 _require_same(job, group, place, total)
-        index = place.store.get(place.child(INDEX_NAME).path) if family is None else family.keep(place)
-        part = GroupPart(str(total), msgspec.Raw(index), dict(manifest.block_digests))
+        blocks = manifest.block_digests
+        if family is None:
+            index = place.store.get(place.child(INDEX_NAME).path)
+        else:
+            index, blocks = family.keep(place, blocks)
+        part = group_part(str(total), index, blocks, place)
         shards = len(kept_shards(index, group.number, place)) if family is None else 0
         return put_group(job.work, (group.number, 0, True), (count, shards), part, place)
 
@@ -396,7 +396,7 @@ def do_second(job: Job, task: Second) -> int:
     else:
         name, first = task.what
         copy_group(read_group(name, job.work), job.target, first)
-    put_new(job.work.store, job.work.child(f"files/{task.number:08d}").path, data)
+    put_mark(job.work.child(f"files/{task.number:08d}"), data)
     return task.number
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 import xxhash
 
 from penstock.codec.hashes import BlockHasher
@@ -32,7 +31,7 @@ from penstock.store.put import aborting
 from penstock.store.unfinished import Once
 from penstock.types import Manifest
 from penstock.work.folder import local_store
-from penstock.work.groups import GroupPart, encode_group, require_no_object
+from penstock.work.groups import encode_group, group_part, require_no_object
 from penstock.work.parts import PartName
 from penstock.work.plan import Plan
 from penstock.work.shared import SCRATCH, SharedWork, scratch
@@ -203,7 +202,7 @@ def copy_run(job: ShardJob, run: ShardCopies) -> PartName:
                 blocks[name] = digester.finish()
         index = encode_index([shard for shard, _ in run.shards])
         samples = sum(shard.samples for shard, _ in run.shards)
-        data = encode_group(GroupPart("0", msgspec.Raw(index), blocks))
+        data = encode_group(group_part("0", index, blocks, made))
         name = PartName(run.number, 0, True, samples, len(run.shards), 0, xxhash.xxh3_64_hexdigest(data))
         put_shards(job, run, name, data, made)
     return name

@@ -57,7 +57,7 @@ from penstock.store.place import Place, distinct_names
 from penstock.store.unfinished import Once
 from penstock.types import Manifest
 from penstock.work.groups import is_free_place, require_no_object
-from penstock.work.parts import PartName, made_of, read_part
+from penstock.work.parts import PartName, made_of, read_part, require_intact
 from penstock.work.plan import Plan, PlannedInput
 from penstock.work.shared import SharedWork
 from penstock.work.tokens.blocks import BlockJob, BlockMark, digest_block
@@ -284,6 +284,7 @@ class _Blocks:
         self._asked = asked
         self._work = work.digest
         self._marks = work.place.child("files")
+        self._parts = work.parts
         self._layouts: list[Layout] = []
         self.tasks: list[Any] = []
         listed = work.listed()
@@ -304,6 +305,9 @@ class _Blocks:
         """Make an output visible, by its writer, which gets all that is known."""
         asked, output = self._asked, self._asked.outputs[group]
         _prove_in_place(asked)
+        for one in self._layouts[group].laid:
+            if isinstance(one, PartName):
+                require_intact(self._parts, one)
         store = joining(output.place.store, None if output.overwrite else self._work)
         joined = replace(output, place=Place(store, output.place.path))
         rows = self._layouts[group].joined(self.done(), asked.digest)
@@ -338,6 +342,7 @@ class _Appended:
                 if isinstance(one, InPlace):
                     append_rows(writer, one.rows, 0, len(one.rows), asked.unit_bytes, lambda _: None)
                 else:
+                    require_intact(self._work.parts, one)
                     self._append(writer, self._work.parts.child(one.path))
             return asked.commit(group, once, writer.commit)
 

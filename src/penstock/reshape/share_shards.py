@@ -24,8 +24,18 @@ from penstock.store.place import Place
 from penstock.store.put import put_local_file, put_new
 from penstock.types import IntArray, Manifest
 from penstock.work.folder import local_store
-from penstock.work.groups import Group, GroupPart, assemble, encode_group, files_of, kept_shards, publish, read_group
-from penstock.work.parts import PartName, made_of, parse_part_name, read_part
+from penstock.work.groups import (
+    Group,
+    GroupPart,
+    assemble,
+    encode_group,
+    files_of,
+    group_part,
+    kept_shards,
+    publish,
+    read_group,
+)
+from penstock.work.parts import PartName, made_of, parse_part_name, read_part, require_intact
 from penstock.work.shared import SCRATCH, scratch
 
 _GROUP_BYTES = 1 << 26
@@ -153,12 +163,14 @@ def write_shards(job: ShardJob, run: ShardRun) -> PartName:
             for name, first, stop in run.ranges:
                 part = job.work.child(f"parts/{name.path}")
                 lengths = read_part(part, 1)[1]
+                if first == 0:
+                    require_intact(job.work.child("parts"), name)
                 ends = np.concatenate([[0], np.cumsum(lengths)])
                 (data,) = part.store.get_ranges(part.path, [(int(ends[first]), int(ends[stop]))])
                 writer.write_run(np.frombuffer(data, np.uint8), lengths[first:stop])
             manifest = writer.commit()
         index = made.store.get(made.child(INDEX_NAME).path)
-        data = encode_group(GroupPart("0", msgspec.Raw(index), dict(manifest.block_digests)))
+        data = encode_group(group_part("0", index, manifest.block_digests, made))
         shards = len(kept_shards(index, 0 if run.is_first else 1, made))
         name = PartName(run.number, 0, True, manifest.num_samples, shards, 0, xxhash.xxh3_64_hexdigest(data))
         put_shards(job, run, name, data, made)

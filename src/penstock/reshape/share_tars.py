@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import msgspec
 import numpy as np
 
 from penstock.errors import NotFound, PenstockError
@@ -25,13 +24,12 @@ from penstock.reshape.shares import How, Wave
 from penstock.reshape.tar_samples import FORMAT, Block, RowsAt, TarSamples
 from penstock.store.local import output_exists
 from penstock.store.place import Place
-from penstock.store.put import put_new
 from penstock.store.unfinished import Once
 from penstock.types import IntArray, Manifest, Sample
 from penstock.work.families import FAMILIES, Assembly, Second
 from penstock.work.folder import local_store
-from penstock.work.groups import GroupPart, is_free_place, put_group, read_group, require_no_object
-from penstock.work.parts import PartName, made_of
+from penstock.work.groups import group_part, is_free_place, put_group, read_group, require_no_object
+from penstock.work.parts import PartName, get_mark, made_of, put_mark
 from penstock.work.plan import Plan, PlannedInput
 from penstock.work.shared import SCRATCH, SharedWork, scratch
 
@@ -198,8 +196,8 @@ def _write_group(job: TarJob, name: tuple[int, int, bool], samples: Sequence[Sam
             if error.path is not None and error.path.startswith(place.path):
                 error.path = job.targets[name[1]].path
             raise
-        index = _FAMILY.keep(place) if samples else b"null"
-        part = GroupPart("0", msgspec.Raw(index), dict(manifest.block_digests))
+        index, blocks = _FAMILY.keep(place, manifest.block_digests) if samples else (b"null", {})
+        part = group_part("0", index, blocks, place)
         return put_group(job.work, name, (len(samples), manifest.size_bytes), part, place)
 
 
@@ -248,7 +246,7 @@ class _Tars:
         asked, job, store = self._asked, self._jobs[group], self._marks.store
         done, first = self.done(), self._firsts[group]
         stop = [*self._firsts, len(self.tasks)][group + 1]
-        marks = [store.get(made_of(done, number, self._marks)) for number in range(first, stop)]
+        marks = [get_mark(Place(store, made_of(done, number, self._marks))) for number in range(first, stop)]
         groups = [read_group(name, job.work) for name in self._names[group]]
         overwrite = asked.outputs[group].overwrite
         return once.commit(lambda: _FAMILY.end(groups, marks, job, asked.noted, overwrite))
@@ -257,5 +255,5 @@ class _Tars:
 def make_tar(jobs: Sequence[Assembly], marks: Place, task: _Tar) -> int:
     """Make a tar, and mark that it is there; its number."""
     data = _FAMILY.make(task.task, jobs[task.output])
-    put_new(marks.store, marks.child(f"{task.number:08d}").path, data)
+    put_mark(marks.child(f"{task.number:08d}"), data)
     return task.number

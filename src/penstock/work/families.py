@@ -15,9 +15,10 @@ from typing import Any, cast
 
 import msgspec
 import numpy as np
+import xxhash
 
 from penstock.abc import Staged, Store
-from penstock.errors import ConfigError, PrepareError
+from penstock.errors import ConfigError, Corrupt, PrepareError
 from penstock.formats._manifest import FileDigests, Provenance, file_digests
 from penstock.formats.samples.folder.files import SIDE_SUFFIX
 from penstock.formats.samples.folder.writer import folder_manifest
@@ -36,7 +37,8 @@ from penstock.store.put import aborting, put, put_local_file
 from penstock.store.side_file import encode_manifest
 from penstock.types import IntArray, Manifest
 from penstock.work.groups import Group, read_group
-from penstock.work.parts import PartName
+from penstock.work.parts import PartName, require_size
+from penstock.work.plan import RESTART
 from penstock.work.shared import SCRATCH, scratch
 
 _MOST = 1 << 62
@@ -84,7 +86,7 @@ class Family:
     Attributes:
         last: the file that makes it visible.
         of_group: options of the writer of a group.
-        keep: leaves in a group's folder what is kept of it; the index of its part.
+        keep: leaves in a group's folder what is kept of it; the index of its part, and the digests of these files.
         second: tasks of the second wave, of all groups in order; `make` does one.
         make: see there; what it says is in the task's mark.
         end: makes the output of all groups, and of the marks of the second wave in order.
@@ -92,7 +94,7 @@ class Family:
 
     last: str
     of_group: Callable[[Mapping[str, Any]], dict[str, Any]]
-    keep: Callable[[Place], bytes]
+    keep: Callable[[Place, Mapping[str, tuple[str, ...]]], tuple[bytes, Mapping[str, tuple[str, ...]]]]
     second: Callable[[Sequence[PartName], Assembly], list[Second]]
     make: Callable[[Second, Assembly], bytes]
     end: Callable[[Sequence[Group], Sequence[bytes], Assembly, Provenance, bool], Manifest]
@@ -123,6 +125,7 @@ class _TarMark(msgspec.Struct):
     digests: tuple[str, ...]
     binding: str
     size_bytes: int
+    index_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +141,7 @@ def _tar_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name == "split"} | {"maxcount": _MOST, "maxsize": _MOST}
 
 
-def _keep_members(place: Place) -> bytes:
+def _keep_members(place: Place, blocks: Mapping[str, tuple[str, ...]]) -> tuple[bytes, Mapping[str, tuple[str, ...]]]:
     name = WriterOptions().pattern % 0
     table = scan_shard(place.store, place.child(name).path)
     arrays = (table.part_starts.tolist(), table.part_names, table.contents.tolist(), table.sizes.tolist())
@@ -147,7 +150,8 @@ def _keep_members(place: Place) -> bytes:
     for path in list(place.store.list(place.path)):
         if path not in (place.child(_MEMBERS).path, place.child(_TABLE).path):
             place.store.delete(path)
-    return msgspec.json.encode(_Offsets(table.offsets.tolist()))
+    digests = {one: file_digests(place.store, place.child(one).path) for one in (_MEMBERS, _TABLE)}
+    return msgspec.json.encode(_Offsets(table.offsets.tolist())), digests
 
 
 def cut_tars(sizes: IntArray, maxcount: int, maxsize: int) -> list[int]:
@@ -201,15 +205,18 @@ def _make_tar(task: Second, job: Assembly) -> bytes:
             digests, place = FileDigests(staged), 0
             for one in ranges:
                 group = read_group(one.group, job.work)
+                if one.first == 0:
+                    group.require_file(_MEMBERS)
                 starts = _offsets(group)[one.first : one.stop + 1]
                 offsets.append(starts[:-1] - starts[0] + place)
                 place += int(starts[-1] - starts[0])
                 _append(staged, digests, group.files.child(_MEMBERS), int(starts[0]), int(starts[-1]))
             staged.write(END)
             digests.update(END)
-            mark = _TarMark(*digests.finish(), staged.tell())
+            index = encode_index(np.concatenate([*offsets, np.array([place], np.int64)]))
+            mark = _TarMark(*digests.finish(), staged.tell(), xxhash.xxh3_64_hexdigest(index))
             staged.commit()
-        put(here.store, here.child("index").path, encode_index(np.concatenate([*offsets, np.array([place], np.int64)])))
+        put(here.store, here.child("index").path, index)
         where = job.work.child(job.tars) if job.work.is_local else job.target
         for made, target in (("index", where.child(index_path(name))), ("tar", where.child(name))):
             if not put_local_file(target.store, here.child(made).path, target.path):
@@ -249,6 +256,7 @@ def _end_tars(
             for task, data in zip(tasks, left, strict=False):
                 name, ranges = task.what
                 mark = msgspec.json.decode(data, type=_TarMark)
+                _require_tar(job.target if hidden is None else job.work.child(job.tars), name, mark)
                 if hidden is not None:
                     for one in (index_path(name), name):
                         _give(folder, job.work.child(f"{job.tars}/{one}"), hidden, one)
@@ -256,6 +264,14 @@ def _end_tars(
                 writer.add_shard(WrittenShard(name, table, mark.digests, mark.binding, mark.size_bytes))
         writer.note(noted)
         return writer.commit()
+
+
+def _require_tar(folder: Place, name: str, mark: _TarMark) -> None:
+    """Raise `Corrupt` if a tar has another size than its mark says, or its index other bytes."""
+    require_size(folder.child(name), mark.size_bytes)
+    index = folder.child(index_path(name))
+    if not index.exists() or xxhash.xxh3_64_hexdigest(index.store.get(index.path)) != mark.index_digest:
+        raise Corrupt("a part of unfinished work is damaged", path=index.path, hint=RESTART)
 
 
 class _Tables:
@@ -269,6 +285,7 @@ class _Tables:
         """The table of samples `[first, stop)`, as if they began their tar."""
         if self._known is None or self._known[0] != group.name:
             place = group.files.child(_TABLE)
+            group.require_file(_TABLE)
             rest = msgspec.json.decode(place.store.get(place.path), type=_Table)
             arrays = (np.array(rest.part_starts), rest.part_names, np.array(rest.contents), np.array(rest.sizes))
             self._known = group.name, ShardTable(rest.keys, _offsets(group), *arrays)
@@ -313,9 +330,9 @@ def _offsets(group: Group) -> IntArray:
 # --- folders ---------------------------------------------------------------------------------------------------------
 
 
-def _keep_files(place: Place) -> bytes:
+def _keep_files(place: Place, blocks: Mapping[str, tuple[str, ...]]) -> tuple[bytes, Mapping[str, tuple[str, ...]]]:
     place.store.delete(place.child(SIDE_SUFFIX).path)
-    return b"null"
+    return b"null", blocks
 
 
 def _copies(names: Sequence[PartName], job: Assembly) -> list[Second]:
@@ -341,6 +358,7 @@ def _end_files(
                     raise ConfigError("two samples make the same file", path=job.target.path, found=name)
                 digests[name] = blocks
                 file = group.files.child(name)
+                require_size(file, group.part.sizes[name])
                 size_bytes += file.store.size(file.path)
                 if hidden is not None:
                     _give(folder, file, hidden, name)

@@ -16,6 +16,7 @@ import xxhash
 
 import penstock
 from penstock.errors import ConfigError, Corrupt
+from penstock.formats._manifest import file_digests
 from penstock.formats.shards.find_index import own_files
 from penstock.formats.shards.index_json import INDEX_NAME, Shard, ShardFile, encode_index, parse_index
 from penstock.formats.shards.side import SIDE_NAME, with_fingerprint
@@ -30,7 +31,7 @@ from penstock.store.powers import Readable, StagedFolder
 from penstock.store.put import aborting, put_local_file, put_new
 from penstock.store.side_file import EDGE_BYTES, edge_binding, encode_manifest, publish_beside, stage_side_file
 from penstock.types import Manifest
-from penstock.work.parts import PartName
+from penstock.work.parts import PartName, require_size
 from penstock.work.plan import RESTART
 
 
@@ -41,11 +42,13 @@ class GroupPart(msgspec.Struct, frozen=True):
         digest: sum of `rows.sample_digest`, as a decimal number.
         index: its `index.json`.
         blocks: name of each file → digests of its blocks.
+        sizes: name of each file → its size.
     """
 
     digest: str
     index: msgspec.Raw
     blocks: dict[str, tuple[str, ...]]
+    sizes: dict[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,16 @@ class Group:
     files: Place
     is_first: bool
 
+    def require_sizes(self) -> None:
+        """Raise `Corrupt` if one of its files is missing or has another size."""
+        for name, size_bytes in self.part.sizes.items():
+            require_size(self.files.child(name), size_bytes)
+
+    def require_file(self, name: str) -> None:
+        """Raise `Corrupt` if one of its files has other bytes; reads all of it."""
+        require_size(self.files.child(name), self.part.sizes[name])
+        require_digests(self.files.child(name), self.part.blocks[name])
+
     def moved(self, first: int) -> Iterator[tuple[Shard, dict[str, str]]]:
         """Its shards, numbered from `first` on, each with the old and new names of its files."""
         for shard in kept_shards(bytes(self.part.index), 0 if self.is_first else 1, self.files):
@@ -75,6 +88,18 @@ class Group:
 def kept_shards(index: bytes, number: int, group: Place) -> list[Shard]:
     """Shards of a group's index: the original's empty first shard is kept in the first group alone."""
     return [shard for shard in parse_index(index, group.path).shards if shard.samples or not number]
+
+
+def group_part(digest: str, index: bytes, blocks: Mapping[str, tuple[str, ...]], made: Place) -> GroupPart:
+    """Describe a group whose files are in `made`."""
+    sizes = {name: made.store.size(made.child(name).path) for name in blocks}
+    return GroupPart(digest, msgspec.Raw(index), dict(blocks), sizes)
+
+
+def require_digests(file: Place, blocks: tuple[str, ...]) -> None:
+    """Raise `Corrupt` if the blocks of a file have other digests."""
+    if file_digests(file.store, file.path) != blocks:
+        raise Corrupt("a part of unfinished work is damaged", path=file.path, hint=RESTART)
 
 
 def files_of(name: PartName, work: Place) -> Place:
@@ -148,8 +173,9 @@ def assemble(
         hidden = Place(store, cast(LocalStaged, index).hidden_path).folder()
         made = _Made()
         for group in groups:
+            group.require_sizes()
             for before, after in made.add(group):
-                _give(folder, group.files.child(before), hidden.child(after))
+                _give(folder, group.files.child(before), hidden.child(after), group.part.blocks[before])
         data, manifest = made.described(name, recorded, folder)
         side = folder.stage(SIDE_NAME)
         for staged, content in ((side, encode_manifest(manifest)), (index, data)):
@@ -168,6 +194,7 @@ def copy_group(group: Group, target: Place, first: int) -> None:
     Raises:
         PrepareError: another file of such a name is there.
     """
+    group.require_sizes()
     for _, names in group.moved(first):
         for before, after in names.items():
             copy_new(target.store, group.files.child(before).path, target.child(after).path)
@@ -271,9 +298,10 @@ def _renamed(shard: Shard, number: int) -> tuple[Shard, dict[str, str]]:
     return Shard(shard.layout, shard.samples, files[0] or shard.raw_data, *files[1:]), names
 
 
-def _give(folder: StagedFolder, file: Place, hidden: Place) -> None:
-    """Put a file into the folder."""
+def _give(folder: StagedFolder, file: Place, hidden: Place, blocks: tuple[str, ...]) -> None:
+    """Put a file into the folder; one that has to be copied is compared with its digests."""
     if not cast(LocalStore, file.store).link(file.path, hidden.path):
+        require_digests(file, blocks)
         with aborting(folder.stage(hidden.name)) as staged:
             staged.append_file(file.path)
             staged.commit()

@@ -23,7 +23,9 @@ import msgspec
 import numpy as np
 import xxhash
 
-from penstock.errors import Corrupt, PrepareError
+from penstock._buffers import byte_view
+from penstock.errors import Corrupt, NotFound, PrepareError
+from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.store.put import put_new
 from penstock.types import IntArray
@@ -32,6 +34,7 @@ _FOOTER = struct.Struct("<8sQQQ")
 _MAGIC = b"penstpt2"
 _NAME = re.compile(r"(\d{8,})-(\d{6,})(z?)-(\d+)-(\d+)-(\d+)-([0-9a-f]{16})\.part")
 _FOLDERS = 256
+_MARK_BYTES = 16
 MadeT = TypeVar("MadeT")
 _END_BYTES = 1 << 15
 """So much is read at first, which is often all that follows the tokens: a request less where that is far away."""
@@ -210,6 +213,46 @@ def get_part(parts: Place, name: PartName) -> bytes:
     if xxhash.xxh3_64_hexdigest(data) != name.digest:
         raise _damaged(part)
     return data
+
+
+def require_intact(parts: Place, name: PartName) -> None:
+    """Raise `Corrupt` if a part on this machine has other bytes than its digest says; reads all of it.
+
+    Parts in an object store are not read again.
+    """
+    part = parts.child(name.path)
+    if (
+        isinstance(part.store, LocalStore)
+        and xxhash.xxh3_64_hexdigest(byte_view(part.store.mmap(part.path))) != name.digest
+    ):
+        raise _damaged(part)
+
+
+def put_mark(mark: Place, data: bytes) -> None:
+    """Put the mark of a task of the second wave, with a digest of it, unless it is there."""
+    put_new(mark.store, mark.path, xxhash.xxh3_64_hexdigest(data).encode() + data)
+
+
+def get_mark(mark: Place) -> bytes:
+    """Return what `put_mark` was given; raises `Corrupt` if the mark is damaged."""
+    stored = mark.store.get(mark.path)
+    data = stored[_MARK_BYTES:]
+    if stored[:_MARK_BYTES] != xxhash.xxh3_64_hexdigest(data).encode():
+        raise _damaged(mark)
+    return data
+
+
+def require_size(file: Place, size_bytes: int) -> None:
+    """Raise `Corrupt` if a file of finished work is missing, or has another size than its mark says."""
+    try:
+        found = file.store.size(file.path)
+    except (NotFound, FileNotFoundError):
+        found = -1
+    if found != size_bytes:
+        error = _damaged(file)
+        error.found = "no file" if found < 0 else f"{found} bytes"
+        error.expected = f"{size_bytes} bytes"
+        raise error
 
 
 def encode_end(lengths: IntArray, meta: PartMeta) -> bytes:

@@ -22,7 +22,7 @@ from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.store.put import aborting, put_local_file
 from penstock.types import IntArray, Manifest
-from penstock.work.parts import PartMeta, PartName, Probe, read_part
+from penstock.work.parts import PartMeta, PartName, Probe, read_part, require_intact
 from penstock.work.shared import scratch
 from penstock.work.tokens.join import Gathered, PartRange, join_file
 
@@ -98,6 +98,8 @@ def append_range(
         writer.expect_digest(digest.text)
     part = folder.child(one.name.path)
     meta, lengths = read_part(part, token_bytes)
+    if one.first == 0:
+        require_intact(folder, one.name)
     chosen = lengths[one.first : one.stop]
     start_bytes = int(lengths[: one.first].sum()) * token_bytes
     if len(chosen):

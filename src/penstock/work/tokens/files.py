@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from penstock.abc import Executor
-from penstock.errors import NotFound, PenstockError, PrepareError
+from penstock.errors import Corrupt, NotFound, PenstockError, PrepareError
 from penstock.formats._manifest import Provenance
 from penstock.formats.tokens.folder.files import (
     SIDE_NAME,
+    data_names,
     is_token_file_name,
     is_unfinished_name,
     listed_files,
@@ -29,6 +30,7 @@ from penstock.store.side_file import is_next, publish_beside, stage_side_file, s
 from penstock.types import Manifest
 from penstock.work.ended import end_made, sweep_made
 from penstock.work.parts import PartName
+from penstock.work.plan import RESTART
 from penstock.work.shared import SharedWork
 from penstock.work.tokens.assemble import FileJob, FileMark, FileTask, assemble_file, cut_files
 
@@ -139,6 +141,7 @@ class TokenFiles:
             what, hint = "token files that were made are not marked any more", "Run it again"
             raise PrepareError(what, path=output.path, found=len(marks), expected=count, hint=hint)
         entries = [marks[number].entry for number in range(count)]
+        self._require_sizes(marks.values())
         data = encode_index(self.job.to, entries)
         replaced = self._note_replaced(data)
         size_bytes = sum(mark.size_bytes for mark in marks.values())
@@ -159,6 +162,23 @@ class TokenFiles:
             raise
         drop_listed(output.store, output.path, replaced or ())
         return manifest
+
+    def _require_sizes(self, marks: Iterable[FileMark]) -> None:
+        """Raise `Corrupt` if a token file has another size than its mark says."""
+        if self.job.to == "flat-tokens" or not self.job.output.is_local:
+            return  # folders, whose files have digests of their own; object stores check objects themselves
+        names = [(mark, data_names(self.job.to, mark.entry.path)) for mark in marks]
+        for mark, some in names:
+            size_bytes = sum(one.store.size(one.path) for one in map(self.job.output.child, some))
+            if size_bytes != mark.size_bytes:
+                path, found, expected = self.job.output.child(some[0]).path, f"{size_bytes} bytes", f"{mark.size_bytes}"
+                raise Corrupt(
+                    "a token file of unfinished work is damaged",
+                    path=path,
+                    found=found,
+                    expected=expected,
+                    hint=RESTART,
+                )
 
     def _note_replaced(self, data: bytes) -> list[str] | None:
         """What the index that `data` replaces lists alone; where it is replaced, what a killed run noted of it.

@@ -27,7 +27,7 @@ from penstock.store.place import Place
 from penstock.store.put import aborting, put_local_file, put_new
 from penstock.store.side_file import EDGE_BYTES, edge_binding, encode_manifest, file_binding
 from penstock.types import Buffer, IntArray, Manifest
-from penstock.work.parts import PartMeta, PartName, Probe, read_part
+from penstock.work.parts import PartMeta, PartName, Probe, read_part, require_intact
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,8 @@ class Gathered:
         """Add documents of a part."""
         part = self.parts.child(one.name.path)
         meta, lengths = read_part(part, self.token_bytes)
+        if one.first == 0:
+            require_intact(self.parts, one.name)
         self.probes += meta.probes
         starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         chosen = lengths[one.first : one.stop]
