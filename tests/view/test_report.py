@@ -140,7 +140,7 @@ def test_a_disk_that_fails_ends_the_report_of_a_run(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr("penstock.view.facts.batches.sample_of", fail)
     with pytest.raises(PermissionError):
-        ps.report(recipe, tmp_path / "out.html")
+        ps.report(recipe, tmp_path / "out.html", global_batch=4)
     assert not (tmp_path / "out.html").exists()
 
 

@@ -19,7 +19,7 @@ _DOCUMENT = "The inverse: where the sample of this key, or document of this numb
 
 @click.command()
 @recipe_options
-@click.option("--step", type=click.IntRange(0), help="The step to explain; with --document, the last one looked at.")
+@click.option("--step", type=click.IntRange(0), help="Step to explain, from 0; with --document, the last one searched.")
 @click.option("--rank", type=click.IntRange(0), help="Only this rank's samples: positions p with p mod world = rank.")
 @click.option("--state", help="State of the run (JSON): its shapes, held against RECIPE.")
 @click.option("--document", help=_DOCUMENT)
@@ -37,7 +37,7 @@ def command(
     """What a step of a run read: from the recipe and the state's history, exact, without logs."""
     from penstock.load.excluded import explain_excluded
     from penstock.load.explain import explain_document, explain_step, run_of
-    from penstock.view.facts.opening import OpenedRun
+    from penstock.view.facts.opening import OpenedRun, read_state
 
     require_one()
     if not show:
@@ -48,7 +48,7 @@ def command(
     if step is None and document is None and not excluded:
         raise click.UsageError("give --step K, --document KEY, or --excluded")
     data, batch = open_run(recipe, options)
-    saved = None if state is None else _read_state(state)
+    saved = None if state is None else read_state(state)
     run = run_of(data, batch.get("global_batch"), batch.get("world"), saved)
     if excluded:
         told = explain_excluded(run, limit)
@@ -153,22 +153,6 @@ def _read_out(data: Any, one: dict[str, Any], vocabulary: Any, way: Any, *, show
     say(f"\n{one['position']:,}: {'/'.join(one['path']) or 'source'} {one['index']:,}")
     color = has_color() and sys.stdout.isatty()
     click.echo("\n".join(f"  {text}" for text in window(run, color=color)), color=color)
-
-
-def _read_state(path: str) -> Any:
-    import json
-
-    from penstock.errors import FormatError, NotFound
-    from penstock.store.limited import read_document
-    from penstock.store.place import place_of
-
-    place = place_of(path)
-    try:
-        return json.loads(read_document(place.store, place.path))
-    except NotFound:
-        raise NotFound("no such state", path=path, hint="Check the path") from None
-    except ValueError as error:
-        raise FormatError("this state is no JSON", path=path, found=str(error)) from None
 
 
 def _stop_step(run: Any, step: int | None) -> int:

@@ -22,9 +22,10 @@ from penstock.cli._output import follow_links_option, human_bytes, json_option
     show_default=True,
     help="How deep a dataset is checked, as `penstock verify` does.",
 )
-@click.option("--step", type=click.IntRange(0), default=0, show_default=True, help="Of a run: whose batch is shown.")
-@click.option("--steps", type=click.IntRange(1), help="Of a run; by default until every source was read once.")
-@click.option("--global-batch", type=click.IntRange(1), help="Of a run: samples of a step, all ranks together.")
+@click.option("--step", type=click.IntRange(0), default=0, show_default=True, help="Of a run: batch to show, from 0.")
+@click.option("--steps", type=click.IntRange(1), help="Of a run: number of steps; by default all sources once.")
+@click.option("--global-batch", type=click.IntRange(1), help="Of a run: samples per step, over all ranks.")
+@click.option("--state", help="Of a run: saved state (JSON), which records the batch size of each step.")
 @click.option("--world", type=click.IntRange(1), help="Of a run: data-parallel ranks.")
 @click.option("--seed", type=int, help="Of a run: seed of the order, where the recipe has none.")
 @click.option("--mode", type=click.Choice(["train", "val"]), help="Of a metadataset; see `penstock plan`.")

@@ -15,6 +15,8 @@ from penstock.cli._output import emit_line, follow_links_option, json_option, no
 @opening_options("what is looked at")
 @flavor_option
 @excludes_option
+@click.option("--global-batch", type=click.IntRange(1), help="Of runs: samples per step, over all ranks.")
+@click.option("--state", help="Of a run: saved state (JSON), which records the batch size of each step.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where it listens: by default this machine alone.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="By default one that is free.")
 @click.option("--no-open", is_flag=True, help="Open no browser.")
@@ -31,6 +33,8 @@ def command(
     flavor: str | None,
     excludes: Any,
     planes: str,
+    global_batch: int | None,
+    state: str | None,
     host: str,
     port: int,
     no_open: bool,
@@ -40,6 +44,9 @@ def command(
     as_json: bool,
 ) -> None:
     """Look at datasets, recipes, or a folder of them, in a browser, until Ctrl-C.
+
+    Steps of runs are counted from 0. --global-batch and --state go with recipes. Without either, a recipe without a
+    batch size is shown without steps until the page is told one.
 
     --format, --layout, --eos-id, --flavor, --planes and --excludes go with one dataset.
 
@@ -56,7 +63,9 @@ def command(
         if not no_open:
             _open(url)
 
-    settings = Settings(split, tokenizer, trust, follow_links, format, layout, eos_id, excludes, flavor, planes)
+    settings = Settings(
+        split, tokenizer, trust, follow_links, format, layout, eos_id, excludes, flavor, planes, global_batch, state
+    )
     view(targets, host=host, port=port, settings=settings, ready=ready)
 
 

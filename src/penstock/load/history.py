@@ -45,6 +45,12 @@ def step_at(history: History, consumed: int) -> int | None:
     return None if rest or steps < 0 else last.first_step + steps
 
 
+def steps_until(history: History, consumed: int) -> int:
+    """Return how many steps of a run read its first `consumed` samples; the last of them may read beyond."""
+    stretch = next((one for one in reversed(history) if one.consumed < consumed), history[0])
+    return stretch.first_step + max(0, -(-(consumed - stretch.consumed) // stretch.global_batch))
+
+
 def go_on(history: History, step: int, global_batch: int, world: int) -> History:
     """The same history up to `step`, and from there on this batch size and world size."""
     consumed = stretch_of(history, step).consumed_at(step)

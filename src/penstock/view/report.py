@@ -74,7 +74,8 @@ class Report:
 def report(
     target: Data, output: Given, *,
     examples: int = 12, depth: CheckDepth = "quick", step: int = 0, steps: int | None = None,
-    global_batch: int | None = None, world: int | None = None, seed: int | None = None, mode: str | None = None,
+    global_batch: int | None = None, world: int | None = None, state: str | os.PathLike[str] | None = None,
+    seed: int | None = None, mode: str | None = None,
     split: str | None = None, format: str | None = None, layout: str | None = None, eos_id: int | None = None,
     excludes: str | os.PathLike[str] | Literal[False] | None = None, planes: str | None = "auto",
     flavor: str | None = None, tokenizer: str | None = None,
@@ -90,7 +91,8 @@ def report(
         output: the page; path or URL.
         examples: samples that are shown, at most 48.
         depth: of the check of a dataset, as of `penstock.verify`; `"none"` for no check.
-        step: of a run, whose batch is shown.
+        step: of a run, whose batch is shown, counted from 0.
+        state: of a run: its saved state, a JSON file that records the batch size of each step.
         steps, global_batch, world, seed, mode: of a run, as of `penstock plan`.
         split, format, layout, eos_id, excludes, planes, flavor, trust, follow_links: as of `penstock.open`.
         tokenizer: file or folder of the tokenizer, to show ids as text.
@@ -98,8 +100,8 @@ def report(
         dry_run: refuse what would be refused, say how large the page would be, and write nothing.
 
     Raises:
-        ConfigError: the output exists, is no report, or is not called as a page is (`.html`, `.htm`); options that the
-            target has no place for.
+        ConfigError: the batch size of a run is unknown; the output exists, is no report, or is not called as a page is
+            (`.html`, `.htm`); options that the target has no place for.
         NotFound, FormatError: nothing is at `target`, or it can't be opened.
     """
     if not 0 <= examples <= MOST_EXAMPLES:
@@ -107,7 +109,7 @@ def report(
     place = _place_of_page(place_of(output).bare())
     of_run = is_recipe(target)
     taken: dict[str, Any] = {"trust": trust, "follow_links": follow_links, "tokenizer": tokenizer, "split": split}
-    for_runs: dict[str, Any] = {"steps": steps, "global_batch": global_batch, "world": world}
+    for_runs: dict[str, Any] = {"steps": steps, "global_batch": global_batch, "world": world, "state": state}
     for_runs |= {"seed": seed, "mode": mode}
     for_data: dict[str, Any] = {"format": format, "layout": layout, "eos_id": eos_id, "excludes": excludes}
     for_data |= {"planes": planes, "flavor": flavor}
@@ -117,6 +119,7 @@ def report(
             named: Any = {name: value for name, value in for_runs.items() if name != "steps"}
             run = open_run(_as_path(target), **taken, **named)
             _require_report_or_none(place, [_as_path(target), *_paths_of(run.data.recipe())], overwrite=overwrite)
+            _ = run.shape()  # an unknown batch size is an error before anything is read
             _ = run.vocabulary  # one that is not there is an error before anything is read
             title, body, shown = run.name, _of_run(run, step, steps, examples), examples
         else:
@@ -264,19 +267,13 @@ def _of_run(run: OpenedRun, step: int, steps: int | None, examples: int) -> Iter
     yield _section("Sources", tables.plan_table(plan))
     yield _section("Mix", tables.tree(tree(run)))
     try:
-        found = curves(run, plan.steps if steps is None else steps)
+        found = curves(run, steps)
     except ConfigError as error:
         yield _section("Over the steps", tag("p", describe_error(error), class_="muted"))
     else:
-        yield _section("Over the steps", _over_steps(found), _assumed(found.is_assumed, found.global_batch))
+        yield _section("Over the steps", _over_steps(found))
     shown = batch(run, step, most=max(1, min(examples, 12)), bounds=_BOUNDS, strict=True)
-    yield _section(
-        f"The batch of step {count(step)}", _batch(run, shown), _assumed(shown.is_assumed, shown.global_batch)
-    )
-
-
-def _assumed(is_assumed: bool, global_batch: int) -> str | None:
-    return f"Nobody says how many samples a step has: {count(global_batch)} are assumed." if is_assumed else None
+    yield _section(f"The batch of step {count(step)}", _batch(run, shown))
 
 
 def _over_steps(found: Curves) -> Child:

@@ -354,6 +354,9 @@ def test_when_a_sample_is_read_is_told_of_its_own_dataset(tmp_path: Path, pages:
         for link in there:
             address = urljoin(f"http://localhost/d/{dataset}/sample/2", link)
             answer = client.get(address)
+            if "joined" in address:  # its recipe has no batch size
+                assert "--global-batch" in answer.text
+                answer = client.get(f"{address}&batch=3")
             assert answer.status_code == 200
             run = re.search(r"/r/([a-z]+)\.yaml/", address)
             assert run is not None
@@ -362,11 +365,65 @@ def test_when_a_sample_is_read_is_told_of_its_own_dataset(tmp_path: Path, pages:
                 continue
             steps = [int(one) for one in re.findall(r"step\?step=(\d+)", answer.text)]
             stream = ps.open_recipe(tmp_path / f"{run[1]}.yaml")
-            size = 1 if run[1] == "joined" else 4  # its recipe says nothing of a batch
+            size = 3 if run[1] == "joined" else 4
             wanted = [
                 one // size for one in range(size * (max(steps) + 1)) if reads(stream, one, tmp_path / dataset, 2)
             ]
             assert steps == wanted
+
+
+def position_counts(page: str) -> list[int]:
+    """Positions of the samples that a step's page shows."""
+    return [int(one) for one in re.findall(r'window\?position=(\d+)" data-open', page)]
+
+
+def test_a_batch_size_is_never_assumed(shelf: Path, pages: Ask) -> None:
+    recipe = shelf / "plain.yaml"
+    recipe.write_text(RECIPE.replace("batch: {global_batch: 4, world: 2}\n", ""))
+    client = pages(recipe)
+    for page in ("step", "step?step=3&rank=0", "compare?a=1&b=2", "reads?key=2"):
+        asked = client.get(f"/r/plain.yaml/{page}").text
+        assert "How many samples does a step have?" in asked
+        assert set(re.findall(r'type="hidden" name="(\w+)"', asked)) == set(re.findall(r"(\w+)=", page))
+    mix = client.get("/r/plain.yaml/").text
+    assert "enter a batch size to see steps" in mix
+    assert "512" not in mix
+    assert position_counts(client.get("/r/plain.yaml/step?step=2&batch=3").text) == [6, 7, 8]
+    assert position_counts(pages(recipe, global_batch=5).get("/r/plain.yaml/step?step=1").text) == [5, 6, 7, 8, 9]
+    with pytest.raises(ConfigError, match="--global-batch"):
+        ps.report(recipe, shelf / "out.html")
+    with pytest.raises(ConfigError, match="no recipe"):
+        pages(shelf / "a.pbin", global_batch=5)
+
+
+def test_steps_of_a_state_have_its_batch_sizes(shelf: Path, pages: Ask) -> None:
+    """Two steps of 4 samples, then steps of 6: step 0 is [0, 4), step 2 is [8, 14), step 3 is [14, 20)."""
+    stream: Any = ps.open_recipe(shelf / "run.yaml")
+    loader = ps.Loader(stream, global_batch=4, rank=0, world=1, workers=0)
+    batches = iter(loader)
+    for _ in range(2):
+        next(batches)
+    other = ps.Loader(stream, global_batch=6, rank=0, world=1, workers=0)
+    other.load_state_dict(loader.state_dict())
+    next(iter(other))
+    state = shelf / "state.json"
+    state.write_text(json.dumps(other.state_dict()))
+    client = pages(shelf / "run.yaml", state=str(state))
+    for step, positions in ((0, range(4)), (2, range(8, 14)), (3, range(14, 20))):
+        assert position_counts(client.get(f"/r/run.yaml/step?step={step}").text) == list(positions)
+    assert client.get("/r/run.yaml/").status_code == 200
+    assert client.get("/r/run.yaml/step?step=1&batch=9").status_code == 400
+    ps.report(shelf / "run.yaml", shelf / "out.html", state=state, step=2)
+    shown = (shelf / "out.html").read_text()
+    assert [int(one) for one in re.findall(r">position (\d+)<", shown)] == list(range(8, 14))
+    with pytest.raises(ConfigError, match="--state"):
+        ps.report(shelf / "run.yaml", shelf / "b.html", state=state, global_batch=3)
+
+
+@pytest.mark.parametrize("command", ["explain", "report", "view"])
+def test_help_says_that_steps_count_from_zero(command: str) -> None:
+    shown = " ".join(called(command, "--help").stdout.split())
+    assert "from 0" in shown
 
 
 def reads(stream: ps.Stream, position: int, dataset: Path, index: int) -> bool:

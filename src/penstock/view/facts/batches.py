@@ -12,13 +12,13 @@ from penstock._kinds import is_lane_stream, is_stream, is_token_source
 from penstock._printable import recordable
 from penstock._secrets import redact
 from penstock.errors import ConfigError, TooLarge
-from penstock.load.explain import explain_step, run_of
+from penstock.load.explain import explain_step
+from penstock.load.history import stretch_of
 from penstock.order import Sequential
 from penstock.view.facts.bounds import IN_LIST, MOST_JSON_BYTES, Bounds, most_sample_bytes
 from penstock.view.facts.figures import is_of_the_disk
 from penstock.view.facts.opening import OpenedRun
 from penstock.view.facts.panel import Panels, describe_error, panels
-from penstock.view.facts.run import USUAL_BATCH
 
 MOST_SAMPLES = 64
 """Samples of a batch that are read and shown."""
@@ -83,7 +83,7 @@ class BatchFacts:
 
     Attributes:
         step, rank, world: which; `rank` None for all.
-        global_batch: samples of the step, all ranks together; `is_assumed`: whether nobody said how many.
+        global_batch: samples of the step, all ranks together.
         fields: the columns that the model gets.
         samples: those that are shown; `of`: how many the batch has.
         shares: source → its samples in the batch.
@@ -94,7 +94,6 @@ class BatchFacts:
     rank: int | None
     world: int
     global_batch: int
-    is_assumed: bool
     fields: tuple[BatchField, ...]
     samples: tuple[BatchSample, ...]
     of: int
@@ -127,7 +126,6 @@ def batch(
     rank: int | None = None,
     world: int | None = None,
     *,
-    state: Mapping[str, Any] | None = None,
     most: int = MOST_SAMPLES,
     start: int = 0,
     show_all: bool = False,
@@ -145,18 +143,15 @@ def batch(
         step: from 0.
         rank: of one data-parallel rank; None: all of them.
         world: ranks; by default those of the run.
-        state: of the run, whose shapes it then has.
         most, start: which samples of the batch are shown, at most 64.
         show_all: also internal fields.
         bounds: how much is shown of each.
         strict: raise errors of the disk.
 
     Raises:
-        ConfigError: no such step or rank, or more than 65,536 samples in the step.
-        ResumeMismatch: the state is of another stream.
+        ConfigError: no such step or rank, an unknown batch size, or more than 65,536 samples in the step.
     """
-    asked = run.global_batch or USUAL_BATCH
-    rows, found = _rows(run, step, rank, world or run.world, state, asked)
+    rows, found = _rows(run, step, rank, world or run.world)
     origins = [_origin(row, found["world"]) for row in rows]
     counts: dict[str, int] = {}
     for one in origins:
@@ -169,7 +164,6 @@ def batch(
         rank=rank,
         world=found["world"],
         global_batch=found["global_batch"],
-        is_assumed=run.global_batch is None and state is None,
         fields=fields,
         samples=samples,
         of=len(origins),
@@ -180,7 +174,7 @@ def batch(
 
 def origins_of(run: OpenedRun, step: int, rank: int | None = None, world: int | None = None) -> tuple[Origin, ...]:
     """Where each sample of a step comes from; errors as of `batch`."""
-    rows, found = _rows(run, step, rank, world or run.world, None, run.global_batch or USUAL_BATCH)
+    rows, found = _rows(run, step, rank, world or run.world)
     return tuple(_origin(row, found["world"]) for row in rows)
 
 
@@ -207,11 +201,13 @@ def _ids(run: OpenedRun, step: int, rank: int | None) -> set[tuple[str, int | No
 
 
 def _rows(
-    run: OpenedRun, step: int, rank: int | None, world: int | None, state: Mapping[str, Any] | None, asked: int
+    run: OpenedRun, step: int, rank: int | None, world: int | None
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    if asked > MOST_ROWS:
-        raise ConfigError("a step of too many samples to be told", found=asked, expected=f"at most {MOST_ROWS:,}")
-    found = explain_step(run_of(run.data, asked, world, state), step, rank, world)
+    shape = run.shape()
+    size = stretch_of(shape.history, step).global_batch
+    if size > MOST_ROWS:
+        raise ConfigError("the batch is too large to be listed", found=size, expected=f"at most {MOST_ROWS:,}")
+    found = explain_step(shape, step, rank, world)
     return found["samples"], found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,13 +19,15 @@ from penstock._printable import recordable
 from penstock._secrets import redact
 from penstock.abc import Source, Store
 from penstock.check.summary import manifest_of
-from penstock.errors import ConfigError, FormatError, PenstockError, UnsafeData
+from penstock.errors import ConfigError, FormatError, NotFound, PenstockError, UnsafeData
 from penstock.formats import find_format, open_source
 from penstock.formats._excluding import stored
+from penstock.load.explain import Run, run_of
 from penstock.order import Shuffle
 from penstock.recipe import open_recipe, read_recipe
 from penstock.recipe.build import Mode
 from penstock.recipe.metadataset import is_metadataset
+from penstock.store.limited import read_document
 from penstock.store.place import Place, dataset_at, place_of
 from penstock.types import IntArray, OpenOptions, ReadMode
 from penstock.view.facts.panel import Decode
@@ -206,6 +210,7 @@ class OpenedRun:
         global_batch: samples of a step; None where nobody says it.
         world: data-parallel ranks, likewise.
         tokenizer: that was named.
+        state: a saved state of the run, which records the batch size of each step; None without one.
     """
 
     name: str
@@ -213,6 +218,16 @@ class OpenedRun:
     global_batch: int | None
     world: int | None
     tokenizer: str | None = None
+    state: Mapping[str, Any] | None = None
+
+    def shape(self) -> Run:
+        """Return the run with its batch sizes.
+
+        Raises:
+            ConfigError: neither the recipe, an option nor a state has the batch size.
+            ResumeMismatch: the state belongs to another stream.
+        """
+        return run_of(self.data, self.global_batch, self.world, self.state)
 
     @property
     def decode(self) -> Decode | None:
@@ -286,6 +301,7 @@ def open_run(
     lanes: int | None = None,
     global_batch: int | None = None,
     world: int | None = None,
+    state: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     tokenizer: str | None = None,
     trust: bool = False,
     follow_links: bool = False,
@@ -301,18 +317,24 @@ def open_run(
             pass in order; by default val for a split whose name begins with val or test.
         seed: of the order, where the recipe has none.
         lanes: likewise.
-        global_batch, world: instead of what the recipe's `batch` says.
+        global_batch, world: instead of the recipe's `batch`.
+        state: saved state of the run, or path of its JSON file; it records the batch size of each step.
         tokenizer: to show ids as text.
         trust: import the functions that the recipe names.
         follow_links: read files through links out of a dataset's folder.
         refuse: called with the options that such a recipe has no place for, and why; raises. By default `ConfigError`.
 
     Raises:
-        ConfigError: an option that such a recipe has no place for.
+        ConfigError: an option that such a recipe has no place for, or a batch size and a state.
         FormatError: this is no recipe.
+        ResumeMismatch: the state belongs to another stream.
     """
+    if state is not None and global_batch is not None:
+        hint = "Leave out --global-batch, or --state"
+        raise ConfigError("a state already records the batch size", found=f"--global-batch {global_batch}", hint=hint)
+    saved = read_state(state) if isinstance(state, str | os.PathLike) else state
     if not isinstance(recipe, str | os.PathLike):
-        return OpenedRun(type(recipe).__name__, recipe, global_batch, world, tokenizer)
+        return _with_state(OpenedRun(type(recipe).__name__, recipe, global_batch, world, tokenizer), saved, world)
     try:
         read = read_recipe(recipe)
     except PenstockError as error:
@@ -332,8 +354,32 @@ def open_run(
     shuffled = (mode == "train") if theirs else seed is not None
     data = ordered(data, shuffled=shuffled, seed=seed, lanes=lanes)
     said = {"global_batch": global_batch, "world": world}
-    batch = {name: said[name] if said[name] is not None else read.batch.get(name) for name in said}
-    return OpenedRun(place_of(recipe).shown, data, **batch, tokenizer=tokenizer)
+    batch: dict[str, Any] = {name: said[name] if said[name] is not None else read.batch.get(name) for name in said}
+    return _with_state(OpenedRun(place_of(recipe).shown, data, **batch, tokenizer=tokenizer), saved, world)
+
+
+def _with_state(run: OpenedRun, state: Mapping[str, Any] | None, world: int | None) -> OpenedRun:
+    """Return the run in the shape that its state records, with other ranks only if `world` asks for them."""
+    if state is None:
+        return run
+    run = dataclasses.replace(run, state=state, world=world)
+    return dataclasses.replace(run, global_batch=run.shape().history[-1].global_batch)
+
+
+def read_state(path: str | os.PathLike[str]) -> Any:
+    """Read a saved state of a run from its JSON file.
+
+    Raises:
+        NotFound: there is no such file.
+        FormatError: it isn't JSON.
+    """
+    place = place_of(path)
+    try:
+        return json.loads(read_document(place.store, place.path))
+    except NotFound:
+        raise NotFound("no such state", path=place.path, hint="Check the path") from None
+    except ValueError as error:
+        raise FormatError("this state is not valid JSON", path=place.path, found=str(error)) from None
 
 
 def _refuse_given(asked: Mapping[str, Any], why: str, refuse: Refuse | None) -> None:

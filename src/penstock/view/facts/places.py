@@ -13,7 +13,8 @@ from penstock._printable import recordable
 from penstock._secrets import redact
 from penstock.abc import SupportsKeys
 from penstock.errors import ConfigError, NotFound
-from penstock.load.explain import explain_document, run_of
+from penstock.load.explain import explain_document
+from penstock.load.history import steps_until
 from penstock.load.inverse import OneOf, Wanted
 from penstock.load.plan import once
 from penstock.store.resolve import same_file
@@ -148,11 +149,11 @@ def reads_of(run: OpenedRun, key: Wanted, *, steps: int | None = None) -> Reads:
     """
     if isinstance(key, OneOf) and not _has(run.data, key):
         return Reads((), 0, is_all=True, is_drawn_from=False)
-    explained = run_of(run.data, run.global_batch or 1, run.world, None)
+    explained = run.shape()
     if steps is None:
         if is_lane_stream(run.data):
             raise ConfigError("how far to look in a stream that packs on the fly is not known", hint="Give steps")
-        steps = -(-once(run.data) // (run.global_batch or 1))
+        steps = steps_until(explained.history, once(run.data))
     found = explain_document(explained, key, steps, MOST_STEPS + 1, run.world)
     rows: list[dict[str, Any]] = found["samples"]
     reads = tuple(Read(one["step"], one["rank"], one["position"], one.get("epoch")) for one in rows[:MOST_STEPS])

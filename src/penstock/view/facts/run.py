@@ -12,6 +12,7 @@ from penstock._kinds import is_finite, is_lane_stream, is_stream
 from penstock._printable import recordable
 from penstock._secrets import redact
 from penstock.errors import ConfigError
+from penstock.load.history import History, steps_until, stretch_of
 from penstock.load.metrics import SourceMetrics, sources_so_far
 from penstock.load.plan import SourcePlan, once, plan
 from penstock.mix import Blend, Epochs, Stages
@@ -21,8 +22,6 @@ MOST_POINTS = 200
 """Steps at which a curve has a point, unless fewer are asked for."""
 
 MOST_CURVES = 50
-USUAL_BATCH = 512
-"""Samples of a step where nobody says how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +104,13 @@ class Curves:
 
     Attributes:
         steps: at which there is a point, rising.
-        global_batch: samples of a step; `is_assumed`: whether nobody said how many.
+        global_batch: samples of a step, of the last ones if that changed.
         curves: of the sources, those that are read most first; `of`: how many sources there are.
         marks: step and name, where a stage begins.
     """
 
     steps: tuple[int, ...]
     global_batch: int
-    is_assumed: bool
     curves: tuple[Curve, ...]
     of: int
     marks: tuple[tuple[int, str], ...]
@@ -162,27 +160,29 @@ def curves(run: OpenedRun, steps: int | None = None, points: int = MOST_POINTS) 
         points: at most so many.
 
     Raises:
-        ConfigError: a stream that packs on the fly, whose steps are known only when they are read.
+        ConfigError: the batch size is unknown, or the stream packs on the fly, so that its steps are known only when
+            they are read.
     """
     if is_lane_stream(run.data):
         raise ConfigError("how much a stream that packs on the fly reads is known only when it is read")
-    batch = run.global_batch or USUAL_BATCH
+    history = run.shape().history
     end: int | None = None if is_stream(run.data) else len(run.data)
     if steps is None:
         end = once(run.data)  # as a plan has it, where the last step may read beyond
-        last = max(1, -(-end // batch))
+        last = max(1, steps_until(history, end))
     else:
         last = steps
-    last = last if end is None else min(last, -(-end // batch))
-    marks = tuple(_marks(run.data, batch, last))
+    last = last if end is None else min(last, steps_until(history, end))
+    marks = tuple(_marks(run.data, history, last))
     at = np.unique(np.linspace(0, last, min(points, last + 1)).astype(np.int64)).tolist()
     inside = [step for step, _ in marks if 0 < step < last]
     at = sorted({*at, *inside[:points]})
-    read = [sources_so_far(run.data, min(step * batch, end) if end is not None else step * batch) for step in at]
+    consumed = [stretch_of(history, step).consumed_at(step) for step in at]
+    read = [sources_so_far(run.data, one if end is None else min(one, end)) for one in consumed]
     names = list(dict.fromkeys(name for one in read for name in one))
     names.sort(key=lambda name: -read[-1][name].samples if name in read[-1] else 0)
     made = tuple(_curve(name, read) for name in names[:MOST_CURVES])
-    return Curves(tuple(at), batch, run.global_batch is None, made, len(names), marks)
+    return Curves(tuple(at), history[-1].global_batch, made, len(names), marks)
 
 
 def _curve(name: str, read: Sequence[Mapping[str, SourceMetrics]]) -> Curve:
@@ -200,16 +200,17 @@ def _curve(name: str, read: Sequence[Mapping[str, SourceMetrics]]) -> Curve:
     return Curve(_shown(name), tuple(samples), tuple(one.epochs for one in rows), tokens, tuple(share))
 
 
-def _marks(node: Any, batch: int, last: int) -> Iterator[tuple[int, str]]:
+def _marks(node: Any, history: History, last: int) -> Iterator[tuple[int, str]]:
     """Where stages begin, of the outermost stages that there are."""
     if isinstance(node, Stages):
         for border, name in zip(node.borders, list(node.children())[1:], strict=True):
-            if border // batch <= last:
-                yield border // batch, _shown(name)
+            step = steps_until(history, border + 1) - 1  # the step that reads the first sample of the stage
+            if step <= last:
+                yield step, _shown(name)
         return
     children = node.children()
     if len(children) == 1 and is_stream(next(iter(children.values()))):
-        yield from _marks(next(iter(children.values())), batch, last)
+        yield from _marks(next(iter(children.values())), history, last)
 
 
 # --- the tree ------------------------------------------------------------------------------------------------------

@@ -10,18 +10,19 @@ from starlette.responses import Response
 
 from penstock._kinds import is_stream
 from penstock.errors import ConfigError, PenstockError
+from penstock.load.history import steps_until
 from penstock.load.plan import once
 from penstock.view import facts
 from penstock.view.facts.batches import sample_of
 from penstock.view.facts.documents import eos_of
 from penstock.view.facts.opening import OpenedRun
 from penstock.view.facts.places import of_dataset
-from penstock.view.facts.run import USUAL_BATCH
 from penstock.view.pages.patience import WAIT_SECONDS
 from penstock.view.pages.site import answer, fault_of, number_of, site_of, target_of, text_of
 from penstock.view.pages.targets import Target
 
 SAMPLES = 16
+_OF_A_RUN = (("plan", facts.plan_of), ("curves", facts.curves))
 _TOKENS, _IN_STEP, _BESIDE = 1024, 256, 128
 
 
@@ -36,8 +37,9 @@ async def run(request: Request) -> Response:
 
     opened, tree = await patience.within(WAIT_SECONDS, ("tree", *asked), ask_tree)
     key = (steps, *asked)
-    found: dict[str, Any] = {}
-    for name, ask in (("plan", facts.plan_of), ("curves", facts.curves)):
+    found: dict[str, Any] = {"curves": (None, None)}
+    known = (("plan", facts.plan_of),) if opened.global_batch is None else _OF_A_RUN
+    for name, ask in known:
         try:
             work = lambda ask=ask: ask(opened, steps)  # noqa: E731
             found[name] = (await patience.within(WAIT_SECONDS, (name, *key), work), None)
@@ -51,6 +53,9 @@ async def step(request: Request) -> Response:
     target, asked = target_of(request), asked_of(request)
     number, rank = number_of(request, "step", 0) or 0, number_of(request, "rank")
     start = number_of(request, "start", 0) or 0
+
+    if (opened := await _without_batch(request, target, asked)) is not None:
+        return answer(request, "batch.html", target=target, tab="step", run=opened)
 
     def ask() -> Any:
         opened = opened_as(request, target, asked)
@@ -92,6 +97,8 @@ async def reads(request: Request) -> Response:
             return facts.reads_of(opened, key)
         return facts.reads_of(opened, of_dataset(site.targets.dataset(dataset, split), index))
 
+    if text_of(request, "part") is None and (opened := await _without_batch(request, target, asked)) is not None:
+        return answer(request, "batch.html", target=target, tab="step", run=opened)
     name = None if dataset is None else dataset.name
     found = await target.patience.within(WAIT_SECONDS, ("reads", name, index, split, key, *asked), ask)
     template = "_reads.html" if text_of(request, "part") else "reads.html"
@@ -106,6 +113,10 @@ async def compare(request: Request) -> Response:
         raise ConfigError("a run is compared with a run", found=other.title)
     steps = number_of(request, "a", 0) or 0, number_of(request, "b", 1) or 0
     ranks = number_of(request, "rank_a"), number_of(request, "rank_b")
+
+    for which in (target, other):
+        if (opened := await _without_batch(request, which, asked)) is not None:
+            return answer(request, "batch.html", target=target, tab="steps", run=opened)
 
     def ask() -> Any:
         one, two = opened_as(request, target, asked), opened_as(request, other, asked)
@@ -127,8 +138,18 @@ def asked_of(request: Request) -> tuple[int | None, int | None]:
 def opened_as(request: Request, target: Target, asked: tuple[int | None, int | None]) -> OpenedRun:
     """The run, in the shape that the page asks for."""
     opened = site_of(request).targets.run(target)
+    if asked[0] is not None and opened.state is not None:
+        hint = "Leave batch out of the address"
+        raise ConfigError("the state already records the batch size", found=f"batch={asked[0]}", hint=hint)
     given = {name: value for name, value in zip(("global_batch", "world"), asked, strict=True) if value is not None}
     return dataclasses.replace(opened, **given) if given else opened
+
+
+async def _without_batch(request: Request, target: Target, asked: tuple[int | None, int | None]) -> OpenedRun | None:
+    """Return the run if its batch size is unknown, so that the page asks for it; None otherwise."""
+    work = lambda: opened_as(request, target, asked)  # noqa: E731
+    opened = await target.patience.within(WAIT_SECONDS, ("shape", *asked), work)
+    return opened if opened.global_batch is None else None
 
 
 def _strips(opened: OpenedRun, batch: facts.BatchFacts, most: int) -> dict[int, facts.TokenRun]:
@@ -144,9 +165,8 @@ def _strips(opened: OpenedRun, batch: facts.BatchFacts, most: int) -> dict[int, 
 
 def _last_step(opened: OpenedRun) -> int:
     """The last step that a slider reaches: of one pass the last one, else the one at which all was read once."""
-    batch = opened.global_batch or USUAL_BATCH
     try:
         samples = once(opened.data) if is_stream(opened.data) else len(opened.data)
     except (PenstockError, TypeError):
         return 0
-    return max(0, -(-samples // batch) - 1)
+    return max(0, steps_until(opened.shape().history, samples) - 1)

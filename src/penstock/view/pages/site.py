@@ -58,6 +58,7 @@ def _common(request: Request) -> dict[str, Any]:
     path = _path(request)
     return {
         "root": "../" * (path.count("/") - 1) or "./",
+        "query": dict(request.query_params),
         "here": path.rpartition("/")[2] or "./",
         "site": site,
         "targets": list(site.targets),

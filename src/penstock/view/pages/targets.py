@@ -56,6 +56,8 @@ class Settings:
     excludes: str | Literal[False] | None = None
     flavor: str | None = None
     planes: str | None = "auto"
+    global_batch: int | None = None
+    state: str | None = None
 
     def of_one(self) -> dict[str, Any]:
         """Those that say how one dataset is to be read, as far as they were given."""
@@ -126,6 +128,7 @@ class Targets:
         self._require_one(is_one=len(given) == 1)
         for one in map(place_of, given):
             self._add(one)
+        self._require_run()
         self._require_one(is_one=self.is_one() and next(iter(self)).kind == "dataset")
 
     def __iter__(self) -> Any:
@@ -191,6 +194,7 @@ class Targets:
         split: dict[str, Any] = {} if self.settings.split is None else {"split": self.settings.split}
         more: dict[str, Any] = {"trust": self.settings.trust, "follow_links": self.settings.follow_links}
         more["tokenizer"] = self.settings.tokenizer
+        more |= {"global_batch": self.settings.global_batch, "state": self.settings.state}
         return self._open(target, None, lambda: open_run(target.place.path, **split, **more))
 
     def _open_dataset(self, place: Place, split: str | None) -> Opened:
@@ -242,6 +246,12 @@ class Targets:
             with self._lock:
                 del self._opening[key]
                 target.patience.is_long = False
+
+    def _require_run(self) -> None:
+        """Raise `ConfigError` for options of runs if there is no recipe."""
+        given = were_given({"--global-batch": self.settings.global_batch, "--state": self.settings.state})
+        if given and all(one.kind != "run" for one in self):
+            raise ConfigError("there is no recipe to apply this to", found=", ".join(given), hint="Leave it out")
 
     def _add(self, place: Place) -> None:
         if is_recipe(place.path) and not place.is_folder():
