@@ -9,6 +9,7 @@ import contextlib
 import functools
 import itertools
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -181,7 +182,9 @@ def find_files(
     kinds = [SUFFIXES_OF[input_format], *([SUFFIXES_OF["parquet"]] if input_format == "auto" else [])]
     what = "JSONL" if input_format == "auto" else input_format
     look = functools.partial(search, kinds=kinds, what=what, follow_links=follow_links, statuses=statuses)
-    found = (path for one in [os.fspath(one) for one in given] for path in _saved(one, input_format) or look(one))
+    found = (
+        path for one in [os.fspath(one) for one in given] for path in _saved(one, input_format) or _looked(one, look)
+    )
     paths = sorted(map(absolute, found), key=os.fsencode)
     if not paths:
         raise ConfigError("nothing to pack", hint="Name JSONL files, folders or globs")
@@ -195,12 +198,38 @@ def find_files(
     return paths, known
 
 
+def _looked(given: str, look: Callable[[str], Iterable[str]]) -> Iterable[str]:
+    """Return the files that `look` finds; raise `ConfigError` for an MDS dataset or tar shards."""
+    names = [given] if given.endswith(".tar") else []
+    try:
+        if not names:
+            return list(look(given))
+    except NotFound:
+        names = os.listdir(given) if os.path.isdir(given) else []
+    is_tar = any(name.endswith(".tar") for name in names)
+    if not is_tar and "index.json" not in names:
+        return look(given)
+    folder = os.path.dirname(given) or "." if given.endswith(".tar") else given
+    hint = (
+        f"Convert it first: penstock convert {shlex.quote(folder)} samples.jsonl. Then pack samples.jsonl with --field"
+    )
+    if is_tar:
+        hint += ". Tar shards need `penstock prepare` before"
+    kind = "tar shards" if is_tar else "an MDS dataset"
+    raise ConfigError("samples can't be packed directly", path=given, found=kind, expected="lines or tables", hint=hint)
+
+
 def _saved(given: str, input_format: InputFormat) -> list[str]:
     """The files of a folder in which Hugging Face `datasets` saved one; none where it is none."""
     if input_format != "auto" or given == STDIN or os.path.splitext(given)[1] in _OF_FILES:
         return []
     place = place_of(given).bare()
-    return saved_files(place.store, place.path) if HF.sniff(place.store, place.path).matches else []
+    if not HF.sniff(place.store, place.path).matches:
+        return []
+    files = saved_files(place.store, place.path)
+    if not files:
+        raise ConfigError("the dataset is empty", path=given, found="no data files", hint="Name one that has rows")
+    return files
 
 
 def describe_inputs(
