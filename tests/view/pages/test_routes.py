@@ -372,6 +372,14 @@ def test_when_a_sample_is_read_is_told_of_its_own_dataset(tmp_path: Path, pages:
             assert steps == wanted
 
 
+@pytest.mark.parametrize("compression", [None, "zstd", "gz", "br"])
+def test_no_shell_command_reads_a_compressed_shard(tmp_path: Path, pages: Ask, compression: str | None) -> None:
+    with ps.create(tmp_path / "mds", format="mds", columns={"text": "str"}, compression=compression) as writer:
+        writer.write({"text": "one"})
+    page = text_of(pages(tmp_path / "mds").get("/d/mds/sample/0").text)
+    assert ("tail -c" in page) == (compression is None)
+
+
 def position_counts(page: str) -> list[int]:
     """Positions of the samples that a step's page shows."""
     return [int(one) for one in re.findall(r'window\?position=(\d+)" data-open', page)]

@@ -27,6 +27,9 @@ MOST_STEPS = 100
 
 MOST_EXTENTS = 32
 
+_COMPRESSED = frozenset(("gz", "zst", "zstd", "bz2", "xz", "br", "lz4", "snappy", "sz", "tgz"))
+"""Extensions of compressed files, last or before another one, as in `chunk-0-0.zstd.bin`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Range:
@@ -95,10 +98,8 @@ def location(opened: Opened, index: int) -> Location:
     extents = extents_of(opened.source, index) or ()
     is_large = sum(one.length_bytes for one in extents) > MOST_SAMPLE_BYTES  # its key may have to be read from it
     known = None if is_large else place_of(opened.source, index).key
-    compressed = opened.format.startswith("jsonl")
     ranges = tuple(
-        Range(redact(recordable(one.path)), one.offset_bytes, one.length_bytes,
-              _printing(one, may_be_packed=compressed))
+        Range(redact(recordable(one.path)), one.offset_bytes, one.length_bytes, _printing(one))
         for one in extents[:MOST_EXTENTS]
     )  # fmt: skip
     key = None if known is None else recordable(known)
@@ -167,11 +168,11 @@ def _has(node: Any, sample: OneOf) -> bool:
     return any(_has(child, sample) for child in node.children().values())
 
 
-def _printing(extent: Extent, *, may_be_packed: bool) -> str | None:
+def _printing(extent: Extent) -> str | None:
     start, stop = extent.offset_bytes, extent.offset_bytes + extent.length_bytes
     name = redact(recordable(extent.path))
-    if may_be_packed and name.endswith((".gz", ".zst")):
-        return None
+    if not _COMPRESSED.isdisjoint(name.lower().rpartition("/")[2].split(".")[1:]):
+        return None  # the bytes would need decompressing
     if "://" in name:
         return f"curl -r {start}-{stop - 1} {shlex.quote(name)}" if name.startswith("http") else None
     return f"tail -c +{start + 1} {shlex.quote(name)} | head -c {extent.length_bytes}"
