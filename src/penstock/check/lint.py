@@ -11,13 +11,15 @@ from typing import Any
 
 from penstock._places import place_of
 from penstock._secrets import redacted_repr
-from penstock.abc import Source
+from penstock.abc import Format, Source
 from penstock.codec.image_header import read_image_header
 from penstock.codec.media_bytes import media_bytes
 from penstock.codec.parts import IMAGE_SUFFIXES, suffix_of
 from penstock.codec.upright import PIXELS, image_traits, pixel_traits
-from penstock.errors import ConfigError, NotFound, PenstockError, UnsafeData
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, UnsafeData
 from penstock.formats import find_format
+from penstock.formats.jsonl.build import IndexedLines, skipping_invalid_lines
+from penstock.formats.jsonl.text import compression_of
 from penstock.formats.samples.folder.source import FolderSource
 from penstock.formats.samples.webdataset.dataset_yaml import typed_view
 from penstock.formats.samples.webdataset.field_types import wrong_fields
@@ -33,6 +35,7 @@ Progress = Callable[[int, int], None]
 _STEP = 256
 _NUMBER = re.compile(r"(?<![\w./-])\d+(?![\w/-]|\.\w)")
 """A number that is no part of a file's name."""
+_MOST_LINES = 10
 _FORMAT = "webdataset"
 
 
@@ -99,13 +102,38 @@ def lint(
         if dataset_config != DATASET_YAML or split_config is not None:
             found = dataset_config if split_config is None else split_config
             raise ConfigError("only a prepared WebDataset has configs", path=os.fspath(path), found=found)
-        flavor = {"flavor": "energon"} if chosen.name == "jsonl" else {}
-        opened = chosen.open(store, place.path, replace(given, **flavor))
+        with skipping_invalid_lines() as skipped:
+            opened = _open_other(chosen, place, given)
+        findings += [one for path, lines in skipped.items() for one in _of_lines(path, lines, chosen.name)]
         sources = dict.fromkeys(splits or ("",), opened)  # such data have no splits: each name is all of them
     traits: Counter[str] = Counter()
     findings += _read_all(sources, chosen.name, progress, traits)
     samples = {split: len(source) for split, source in sources.items()}
     return LintReport(os.fspath(path), samples, tuple(findings), dict(sorted(traits.items())))
+
+
+def _open_other(chosen: Format, place: Place, given: OpenOptions) -> Source[Sample]:
+    """Open data other than tars. JSONL with invalid lines is opened without them."""
+    energon = chosen.name == "jsonl" and compression_of(place.path) is None
+    opened = chosen.open(place.store, place.path, replace(given, flavor="energon") if energon else given)
+    try:
+        len(opened)
+    except Corrupt:
+        if not energon:
+            raise
+        opened = chosen.open(place.store, place.path, given)  # Energon's index has no lines that are not objects
+        len(opened)
+    return opened
+
+
+def _of_lines(path: str, lines: IndexedLines, format: str) -> Iterator[Finding]:
+    """Yield a finding for each invalid line of a file, up to 10, and one for the others."""
+    fix = "Fix the lines; `pack --on-error skip` skips them"
+    for one in lines.dropped[:_MOST_LINES]:
+        at = None if compression_of(path) else one.offset_bytes
+        yield Finding(f"{format}.line", "error", path, at, f"line {one.line}: {one.reason}", "JSON", fix)
+    if (more := lines.num_dropped - _MOST_LINES) > 0:
+        yield Finding(f"{format}.line", "error", path, None, f"{more:,} more invalid lines", "JSON", fix)
 
 
 def _read_all(

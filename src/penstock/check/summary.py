@@ -21,6 +21,7 @@ from penstock.formats import find_format
 from penstock.formats._door import open_at, open_options
 from penstock.formats._excluding import stored
 from penstock.formats._kept import excluded_count, excluded_list
+from penstock.formats.jsonl.build import skipping_invalid_lines
 from penstock.store.place import Place, dataset_at
 from penstock.types import IntArray, Manifest, Sample
 
@@ -43,6 +44,7 @@ class _TellsDetails(Protocol):
         ...
 
 
+@skipping_invalid_lines()
 def summarise(path: str | os.PathLike[str], *, format: str | None = None, **options: Any) -> dict[str, Any]:
     """Describe a dataset, as plain JSON values.
 

@@ -42,6 +42,7 @@ def command(
     **options: Any,
 ) -> None:
     """Show the first samples, or those from one on, each in a line; --json has their values."""
+    from penstock.formats.jsonl.build import skipping_invalid_lines
     from penstock.view.draw.terminal import line
     from penstock.view.facts.opening import open_target
     from penstock.view.facts.samples import sample_at
@@ -49,12 +50,13 @@ def command(
     require_one()
     options = {name: value for name, value in options.items() if name != "flavor" or value is not None}
     options["columns"] = None if columns is None else columns.split(",")
-    if columns is not None:
-        _require_columns(path, options)
     way = way_of(pictures, as_json=as_json)
-    if as_json:
-        _as_json(path, (start, index, key), count, tokenizer, options, show_all=show_all)
-        return
+    with skipping_invalid_lines():
+        if columns is not None:
+            _require_columns(path, options)
+        if as_json:
+            _as_json(path, (start, index, key), count, tokenizer, options, show_all=show_all)
+            return
     opened = open_target(path, tokenizer=tokenizer, **options)
     _ = opened.vocabulary  # one that is not there is an error before anything is read
     warn_of(opened.other_tokenizer)

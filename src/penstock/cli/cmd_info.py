@@ -24,10 +24,12 @@ _MOST_SHOWN = 40
 def command(path: str, as_json: bool, **options: Any) -> None:
     """What a dataset is: counts, sizes, schema, lengths of documents, and what its side file says."""
     from penstock.check import summarise
+    from penstock.formats.jsonl.build import skipping_invalid_lines
 
-    found = summarise(path, **options)
-    if "tokens" not in found:
-        found |= _of_samples(path, found, options)
+    with skipping_invalid_lines():  # they are named once
+        found = summarise(path, **options)
+        if "tokens" not in found:
+            found |= _of_samples(path, found, options)
     emit(found, as_json=as_json, text=lambda: _text(found))
 
 

@@ -17,6 +17,7 @@ from penstock.abc import SupportsKeys
 from penstock.errors import ConfigError, NotFound
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats._sample_keys import KEY_FIELDS, key_in
+from penstock.formats.jsonl.build import skipping_invalid_lines
 from penstock.formats.jsonl.text import Text
 from penstock.look.samples import Dataset, Stretch, Target, documents_of, open_dataset, readable, samples_of, stretches
 from penstock.reshape.expression import compile_expression
@@ -119,7 +120,8 @@ def find(
         raise ConfigError("a field of keys goes with a key", found=key_field, hint="Give the key, or ask with where")
     options = {"format": format, "split": split, "flavor": flavor, "layout": layout, "eos_id": eos_id, "planes": planes}
     options |= {"excludes": excludes, "trust": trust, "follow_links": follow_links}
-    dataset = open_dataset(target, options, marks=True)
+    with skipping_invalid_lines():
+        dataset = open_dataset(target, options, marks=True)
     wanted = Wanted(key, text, where, key_field, tokenizer)
     wanted.require_possible(dataset)
     if key is not None and key_field is None and isinstance(dataset.source, SupportsKeys):

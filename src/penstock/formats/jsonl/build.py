@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from penstock._secrets import logger
+from penstock._secrets import logger, redact
 from penstock.abc import Staged, Store, SupportsMmap
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, Corrupt, Unsupported
@@ -185,15 +187,58 @@ def encode_lines(lines: IndexedLines) -> Iterator[bytes]:
     yield encoder.finish()
 
 
-def lines_in_cache(store: Store, path: str) -> IntArray:
+_SKIPPING: ContextVar[dict[str, IndexedLines] | None] = ContextVar("skipping_invalid_lines", default=None)
+"""Path → its lines, of files in which invalid lines were skipped."""
+
+
+@contextlib.contextmanager
+def skipping_invalid_lines() -> Generator[dict[str, IndexedLines]]:
+    """Let JSONL that is opened here skip and count its invalid lines, for verbs that only look at data."""
+    known = _SKIPPING.get()
+    skipped: dict[str, IndexedLines] = {} if known is None else known
+    token = _SKIPPING.set(skipped)
+    try:
+        yield skipped
+    finally:
+        _SKIPPING.reset(token)
+
+
+def is_skipping() -> bool:
+    """Return whether JSONL that is opened now skips invalid lines."""
+    return _SKIPPING.get() is not None
+
+
+def warn_of_dropped(path: str, lines: IndexedLines) -> None:
+    """Log how many invalid lines of a file were skipped, and name the first of them."""
+    skipped = _SKIPPING.get()
+    if lines.num_dropped and (skipped is None or path not in skipped):
+        if skipped is not None:
+            skipped[path] = lines
+        numbers = ", ".join(str(one.line) for one in lines.dropped[:3]) + (", …" if lines.num_dropped > 3 else "")
+        what = "%s: skipped %d invalid %s (%s): %s"
+        name = "line" if lines.num_dropped == 1 else "lines"
+        _log.warning(what, redact(path), lines.num_dropped, name, numbers, lines.dropped[0].reason)
+
+
+def lines_in_cache(store: Store, path: str, *, skip_faulty: bool = False) -> IntArray:
     """int64[k, 2]: start and length in bytes of each line, found once a host and mapped from the cache folder.
 
     What is kept belongs to the file as it is now; see `store.fingerprint.file_key`.
+
+    With `skip_faulty`, the lines of a file that has faulty ones are found anew each time, and not kept.
 
     Raises:
         Corrupt: a faulty line.
     """
     size_bytes = store.size(path)
+    if skip_faulty:
+        try:
+            return lines_in_cache(store, path)
+        except Corrupt:
+            lines = IndexedLines(store, path, size_bytes, skip_faulty=True)
+            found = np.concatenate([np.empty((0, 2), np.int64), *lines])
+            warn_of_dropped(path, lines)
+            return found
 
     def feed(put: Put) -> None:
         _log.info("%s: finding its lines, which the cache folder will know", path)

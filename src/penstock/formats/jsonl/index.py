@@ -55,7 +55,7 @@ def is_megatrons(store: Store, index_path: str) -> bool:
     return store.get(index_path, 0, len(MEGATRON_HEAD)) == MEGATRON_HEAD
 
 
-def load_lines(store: Store, path: str, index_path: str | None = None) -> IntArray:
+def load_lines(store: Store, path: str, index_path: str | None = None, *, skip_faulty: bool = False) -> IntArray:
     """int64[k, 2]: start and length in bytes of each line that the index holds.
 
     The index is the one that is named, else the one beside the file; where there is none, lines are found once a host
@@ -70,13 +70,13 @@ def load_lines(store: Store, path: str, index_path: str | None = None) -> IntArr
     if index_path is None:
         index_path = current_index(store, path, index_path_for(path))
         if not store.exists(index_path):
-            return lines_in_cache(store, path)
+            return lines_in_cache(store, path, skip_faulty=skip_faulty)
     size_bytes = store.size(path)
     try:
         lines = _read_index(store, path, index_path, size_bytes)
     except FormatError:
         if beside and is_megatrons(store, index_path):
-            return lines_in_cache(store, path)
+            return lines_in_cache(store, path, skip_faulty=skip_faulty)
         raise
     _require_none(misfits(store, path, spread(lines, _SAMPLE_LINES), size_bytes), index_path)
     return lines

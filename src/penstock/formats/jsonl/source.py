@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats._manifest import DATA, data_fingerprint, side_path
 from penstock.formats._modes import Mode, map_least, preferred_mode
 from penstock.formats._proof import Proof, file_runs, known_manifest
-from penstock.formats.jsonl.build import may_map
+from penstock.formats.jsonl.build import is_skipping, may_map
 from penstock.formats.jsonl.energon import EnergonJsonlSource
 from penstock.formats.jsonl.index import load_lines, remake, spread
 from penstock.formats.jsonl.scan import fault_of
@@ -37,7 +38,9 @@ _FINGERPRINT_LINES = 64
 _UNREAD: Any = object()
 
 
-def open_jsonl(store: Store, path: str, options: OpenOptions) -> JsonlSource | EnergonJsonlSource:
+def open_jsonl(
+    store: Store, path: str, options: OpenOptions, *, skip_faulty: bool = False
+) -> JsonlSource | EnergonJsonlSource:
     """Open a JSONL file, which may be compressed; nothing but its size is asked for.
 
     Raises:
@@ -49,8 +52,9 @@ def open_jsonl(store: Store, path: str, options: OpenOptions) -> JsonlSource | E
     store.size(path)
     if compression_of(path) is not None:
         return open_text(Text(store, path, [path]), path, options)
-    kind = EnergonJsonlSource if options.flavor == "energon" else JsonlSource
-    return kind(store, path, options)
+    if options.flavor == "energon":
+        return EnergonJsonlSource(store, path, options)
+    return JsonlSource(store, path, options, skip_faulty=skip_faulty)
 
 
 def open_text(text: Text, path: str | Sequence[str], options: OpenOptions) -> JsonlSource:
@@ -90,12 +94,19 @@ class JsonlSource:
     """
 
     def __init__(
-        self, store: Store, path: str, options: OpenOptions, asked_for: str | Sequence[str] | None = None
+        self,
+        store: Store,
+        path: str,
+        options: OpenOptions,
+        asked_for: str | Sequence[str] | None = None,
+        *,
+        skip_faulty: bool = False,
     ) -> None:
         self._store = store
         self._path = path
         self._asked_for = path if asked_for is None else asked_for
         self._options = options
+        self._skip_faulty = skip_faulty or is_skipping()
         self._mapping = _is_mapped(store, path, options)
         self._known_lines: IntArray | None = None
         self._size_bytes = 0
@@ -106,7 +117,8 @@ class JsonlSource:
     def __reduce__(self) -> tuple[object, ...]:
         if isinstance(self._store, Text):
             return (open_text, (self._store, self._asked_for, self._options))
-        return (open_jsonl, (self._store, self._path, self._options))
+        opening = partial(open_jsonl, skip_faulty=True) if self._skip_faulty else open_jsonl
+        return (opening, (self._store, self._path, self._options))
 
     @property
     def schema(self) -> Schema:
@@ -247,7 +259,9 @@ class JsonlSource:
         if self._known_lines is None:
             self._size_bytes = self._store.size(self._path)
             text = self._store
-            self._known_lines = text.lines() if isinstance(text, Text) else load_lines(text, self._path)
+            self._known_lines = (
+                text.lines() if isinstance(text, Text) else load_lines(text, self._path, skip_faulty=self._skip_faulty)
+            )
         return self._known_lines
 
     def _read(self, ranges: list[tuple[int, int]]) -> Sequence[bytes | memoryview]:

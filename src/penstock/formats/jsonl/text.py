@@ -15,6 +15,7 @@ import threading
 from bisect import bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -26,7 +27,7 @@ from penstock._secrets import logger
 from penstock.abc import Staged, Store
 from penstock.errors import Corrupt, NotFound, Truncated, Unsupported
 from penstock.formats._manifest import DATA
-from penstock.formats.jsonl.build import RANGE_BYTES, IndexedLines, index_path_for
+from penstock.formats.jsonl.build import RANGE_BYTES, IndexedLines, index_path_for, is_skipping, warn_of_dropped
 from penstock.formats.jsonl.decompress import Gunzip, Start, Unzstd, cut_stream, reader_of
 from penstock.formats.jsonl.index import is_megatrons, load_lines
 from penstock.store._status import status_of
@@ -75,10 +76,11 @@ class Text:
         files: their paths, in order.
     """
 
-    def __init__(self, base: Store, path: str, files: Sequence[str]) -> None:
+    def __init__(self, base: Store, path: str, files: Sequence[str], *, skip_faulty: bool = False) -> None:
         self.base = base
         self.path = path
         self.files = tuple(files)
+        self._skip_faulty = skip_faulty or is_skipping()
         self._known: tuple[IntArray, IntArray] | None = None
         self._packed: int | None = None
         self._seen: tuple[str, IntArray] | None = None  # files are looked at once
@@ -88,7 +90,8 @@ class Text:
         self._pid = os.getpid()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (Text, (self.base, self.path, self.files))
+        kind = partial(Text, skip_faulty=True) if self._skip_faulty else Text
+        return (kind, (self.base, self.path, self.files))
 
     def lines(self) -> IntArray:
         """int64[k, 2]: start and length in bytes of each line in the text, mapped; raises `Corrupt` at a faulty one."""
@@ -193,7 +196,14 @@ class Text:
     def _layout(self) -> tuple[IntArray, IntArray]:
         """Lines, int64[k, 2], and int64[n_files + 1]: where the text of each file begins, and where the last ends."""
         if self._known is None:
-            kept = DerivedCache().fed(f"{_TEXT_VERSION}-{self._states()[0]}", "int64", self._feed)
+            try:
+                kept = DerivedCache().fed(f"{_TEXT_VERSION}-{self._states()[0]}", "int64", self._feed)
+            except Corrupt:
+                if not self._skip_faulty:
+                    raise
+                pieces: list[IntArray] = []
+                self._feed(lambda one: pieces.append(np.array(one)), skip_faulty=True)
+                kept = np.concatenate(pieces)
             borders = len(self.files) + 1
             self._known = kept[:-borders].reshape(-1, 2), kept[-borders:]
         return self._known
@@ -218,16 +228,16 @@ class Text:
         with Pool(_AT_ONCE, "penstock-states") as pool:  # a request each
             yield from pool.map(partial(_state_of, self.base), self.files)
 
-    def _feed(self, put: Put) -> None:
+    def _feed(self, put: Put, *, skip_faulty: bool = False) -> None:
         start = 0
         starts: list[int] = []
         beside = NamesBeside(self.files, (".idx", NEXT))
         for path in self.files:
             starts.append(start)
-            start += self._feed_file(path, start, put, beside) + len(_NEWLINE)
+            start += self._feed_file(path, start, put, beside, skip_faulty=skip_faulty) + len(_NEWLINE)
         put(np.array([*starts, max(0, start - len(_NEWLINE))], np.int64))
 
-    def _feed_file(self, path: str, start: int, put: Put, beside: NamesBeside) -> int:
+    def _feed_file(self, path: str, start: int, put: Put, beside: NamesBeside, *, skip_faulty: bool) -> int:
         """Put the lines of a file, whose text begins at `start`; returns the size of its text in bytes."""
         compression = compression_of(path)
         if compression is None:
@@ -238,11 +248,14 @@ class Text:
             files = self.base if replaced else read_small(self.base, path, *([index_path] if indexed else []))
             size_bytes = files.size(path)
             if size_bytes:
-                for pairs in _lines_of(files, path, size_bytes, indexed=indexed):
+                lines = _lines_of(files, path, size_bytes, indexed=indexed, skip_faulty=skip_faulty)
+                for pairs in lines:
                     put((pairs + np.array([start, 0])).reshape(-1))
+                if isinstance(lines, IndexedLines):
+                    warn_of_dropped(path, lines)
             return size_bytes
         file = Place(self.base, path)
-        frames, size_bytes = scan_compressed(file, compression, start, put)
+        frames, size_bytes = scan_compressed(file, compression, start, put, skip_faulty=skip_faulty)
         _frames(file, compression, frames, size_bytes)
         return size_bytes
 
@@ -303,16 +316,16 @@ class Text:
         return self._lock
 
 
-def _lines_of(store: Store, path: str, size_bytes: int, *, indexed: bool) -> Iterable[IntArray]:
+def _lines_of(store: Store, path: str, size_bytes: int, *, indexed: bool, skip_faulty: bool) -> Iterable[IntArray]:
     """The lines of a file by the index beside it, else as they are found: what is kept is kept of all files."""
     if not indexed:
-        return IndexedLines(store, path, size_bytes)
+        return IndexedLines(store, path, size_bytes, skip_faulty=skip_faulty)
     if isinstance(store, MemoryStore):
         index_path = index_path_for(path)
         if is_megatrons(store, index_path):
-            return IndexedLines(store, path, size_bytes)
+            return IndexedLines(store, path, size_bytes, skip_faulty=skip_faulty)
         return (load_lines(store, path, index_path),)
-    return (load_lines(store, path),)
+    return (load_lines(store, path, skip_faulty=skip_faulty),)
 
 
 class _Decompressed:
@@ -393,7 +406,9 @@ class _Decompressed:
             self._every_bytes *= 2
 
 
-def scan_compressed(file: Place, compression: str, start: int = 0, put: Put = lambda _: None) -> tuple[IntArray, int]:
+def scan_compressed(
+    file: Place, compression: str, start: int = 0, put: Put = lambda _: None, *, skip_faulty: bool = False
+) -> tuple[IntArray, int]:
     """Find the lines of a compressed file, in one pass.
 
     Args:
@@ -401,6 +416,7 @@ def scan_compressed(file: Place, compression: str, start: int = 0, put: Put = la
         compression: how.
         start: where its text begins.
         put: takes int64[2 k]: start and length of lines.
+        skip_faulty: skip faulty lines and log how many there are.
 
     Returns:
         int64[2 k], offset in the file and in its content where members or frames begin; and bytes of its content.
@@ -410,9 +426,11 @@ def scan_compressed(file: Place, compression: str, start: int = 0, put: Put = la
         Truncated: it is cut off.
     """
     reader = reader_of(file, compression)
-    size_bytes = num_lines = 0
+    size_bytes = 0
+    lines = IndexedLines(file.store, file.path, 0)
     for offset_bytes, data, _ in cut_stream(file, compression, RANGE_BYTES, reader):
-        lines = IndexedLines(MemoryStore({file.path: data}), file.path, len(data), num_lines=num_lines)
+        part = MemoryStore({file.path: data})
+        lines = replace(lines, store=part, size_bytes=len(data), skip_faulty=skip_faulty)
         try:
             for pairs in lines if data else ():
                 put((pairs + np.array([start + offset_bytes, 0])).reshape(-1))
@@ -420,7 +438,8 @@ def scan_compressed(file: Place, compression: str, start: int = 0, put: Put = la
             error.offset_bytes = offset_bytes + (error.offset_bytes or 0)
             error.hint = "The place is that in the decompressed text: mend it there"
             raise
-        size_bytes, num_lines = offset_bytes + len(data), lines.num_lines
+        size_bytes = offset_bytes + len(data)
+    warn_of_dropped(file.path, lines)
     return np.array(_thinned(reader.frames), np.int64).reshape(-1), size_bytes
 
 

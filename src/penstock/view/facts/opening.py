@@ -22,6 +22,7 @@ from penstock.check.summary import manifest_of
 from penstock.errors import ConfigError, FormatError, NotFound, PenstockError, UnsafeData
 from penstock.formats import find_format, open_source
 from penstock.formats._excluding import stored
+from penstock.formats.jsonl.build import skipping_invalid_lines
 from penstock.load.explain import Run, run_of
 from penstock.order import Shuffle
 from penstock.recipe import open_recipe, read_recipe
@@ -136,6 +137,7 @@ class Opened:
         return other_tokenizer(self.source, self.tokenizer, lambda: self.vocabulary)
 
 
+@skipping_invalid_lines()
 def open_target(
     target: Target,
     *,
