@@ -235,6 +235,8 @@ def lines_in_cache(store: Store, path: str, *, skip_faulty: bool = False) -> Int
         try:
             return lines_in_cache(store, path)
         except Corrupt:
+            if not size_bytes:
+                raise  # nothing in it can be shown
             lines = IndexedLines(store, path, size_bytes, skip_faulty=True)
             found = np.concatenate([np.empty((0, 2), np.int64), *lines])
             warn_of_dropped(path, lines)
