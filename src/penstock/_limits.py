@@ -5,6 +5,8 @@ A limit is far above what real data need, or a multiple of what they hold, and i
 
 from __future__ import annotations
 
+from penstock.errors import ConfigError
+
 MOST_NAMES, MOST_NAMES_BYTES = 1 << 21, 1 << 27
 """Names that the braces of one list stand for, and their characters together."""
 
@@ -35,7 +37,7 @@ LEAST_GROUP_BYTES, GROUP_BATCH_BYTES = 1 << 28, 1 << 27
 LEAST_LINE_BYTES = 1 << 26
 """Bytes that any line of a compressed file may have (more: `UNPACKED_RATIO` times the stored bytes read for it)."""
 
-MOST_WINDOW_TOKENS = (1 << 31) - 1
+MOST_WINDOW_TOKENS = 1 << 28
 """Tokens of one window."""
 
 FRAMES, BYTES_PER_FRAME = 1024, 64
@@ -48,6 +50,7 @@ MOST_NAME_BYTES = 255
 """One name of a path, as file systems have it."""
 
 _LONG_BYTES = 1 << 24
+_LONG_TEXT_BYTES = 1 << 20
 
 
 def require_memory_for(text: bytes | memoryview) -> None:
@@ -59,3 +62,22 @@ def require_memory_for(text: bytes | memoryview) -> None:
     if len(text) > _LONG_BYTES:
         is_plain = isinstance(text, bytes) and text.isascii() and b"\\u" not in text
         bytearray(len(text) * (1 if is_plain else 4) + _LONG_BYTES)  # one character may make all of them four bytes
+
+
+def require_memory_to_encode(text_bytes: int, bytes_per_byte: int) -> None:
+    """Raise `MemoryError` if memory for the tokens of a long text is missing: tokenizers end the process then.
+
+    Args:
+        text_bytes: size of the texts.
+        bytes_per_byte: what the library takes for each byte of text.
+    """
+    if text_bytes > _LONG_TEXT_BYTES:
+        bytearray(text_bytes * bytes_per_byte + _LONG_BYTES)
+
+
+def require_window_length(length: int) -> None:
+    """Raise `ConfigError` if a window has no token, or more than any array of windows holds."""
+    if length < 1:
+        raise ConfigError("a window holds at least one token", found=f"length {length}", expected="1 or more")
+    if length > MOST_WINDOW_TOKENS:
+        raise ConfigError("the window is too long", found=f"length {length}", expected=f"1 to {MOST_WINDOW_TOKENS:,}")

@@ -21,7 +21,7 @@ from penstock.codec.compress import decompress
 from penstock.codec.image_header import read_image_header
 from penstock.codec.media_bytes import MediaBytes, media_bytes
 from penstock.codec.parts import DecodeOptions, decode_image, decode_part
-from penstock.errors import Corrupt, FormatError, PenstockError, TooLarge
+from penstock.errors import ConfigError, Corrupt, FormatError, PenstockError, TooLarge
 from penstock.formats.jsonl.decompress import cut_stream
 from penstock.store.place import place_of
 
@@ -138,6 +138,24 @@ def test_a_line_that_expands_past_the_memory(tmp_path: Path, confined: Callable[
         found = confined(look, 128 * MIB)
         assert isinstance(found, TooLarge) or "too long" in str(found), found
         assert str(path) in str(found) or isinstance(found, str)
+
+
+@pytest.mark.parametrize("pack", [ps.Chunk, ps.Whole])
+def test_a_window_that_no_memory_holds(pack: Any) -> None:
+    with pytest.raises(ConfigError, match="the window is too long: found length 8589934592"):
+        pack(length=1 << 33)
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_one_line_may_expand_to_a_multiple_of_its_stored_bytes(compression: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    make = (lambda data: gzip.compress(data, 1)) if compression == "gzip" else zstandard.ZstdCompressor().compress
+    path.write_bytes(make(b"x" * (65 * MIB)))
+    with pytest.raises(TooLarge, match="more than 67108864 bytes"):
+        list(cut_stream(place_of(path), compression, MIB))
+    many = (b"y" * MIB + b"\n") * 70
+    path.write_bytes(make(many))
+    assert b"".join(data for _, data, _ in cut_stream(place_of(path), compression, MIB)) == many
 
 
 # --- pictures ------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from penstock._digest import digest
 from penstock._hidden import Hidden, stored_tokens, without_loss
 from penstock._index import as_index, as_indices
 from penstock._kinds import FormerRule, RuleChange, require_tokens
+from penstock._limits import require_window_length
 from penstock._places import token_extents
 from penstock._planes import Plane, add_planes, has_input_planes, of_inputs, plane_fields, planes_of
 from penstock._recycled import Recycled
@@ -78,8 +79,7 @@ class Chunk:
     fields: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.length < 1:
-            raise ConfigError("a window holds at least one token", found=f"length {self.length}", expected="1 or more")
+        require_window_length(self.length)
         if not 0 <= self.overlap < self.length:
             raise ConfigError(
                 "overlap must be shorter than the window", found=self.overlap, expected=f"0 to {self.length - 1}"

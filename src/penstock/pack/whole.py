@@ -13,6 +13,7 @@ from penstock._digest import digest
 from penstock._hidden import stored_tokens
 from penstock._index import as_index, as_indices
 from penstock._kinds import require_tokens
+from penstock._limits import require_window_length
 from penstock._places import token_extents
 from penstock._planes import Plane, add_planes, plane_fields
 from penstock._tree import brief, html, line, tree
@@ -48,8 +49,7 @@ class Whole:
     labels: Labels = "shift"
 
     def __post_init__(self) -> None:
-        if self.length < 1:
-            raise ConfigError("a window holds at least one token", found=f"length {self.length}", expected="1 or more")
+        require_window_length(self.length)
         if self.pad_id < 0:
             raise ConfigError("pad_id is no token id", found=self.pad_id, expected="0 or more")
         if self.labels not in ("shift", "start-zero"):

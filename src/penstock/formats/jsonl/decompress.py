@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from penstock._limits import LEAST_LINE_BYTES, UNPACKED_RATIO
 from penstock._optional import require
 from penstock.codec.compress import FrameCount
 from penstock.errors import Corrupt, TooLarge, Truncated
@@ -14,7 +15,7 @@ from penstock.store.place import Place
 
 BLOCK_BYTES = 1 << 20
 LINE_LIMIT_BYTES = 1 << 30
-"""A longer line is refused: a few bytes may decompress to any amount."""
+"""A longer line is refused, and one that expands to far more than its stored bytes; see `penstock._limits`."""
 
 _FEED_BYTES = 1 << 12  # a zstd block of 4 bytes may hold 128 KiB: so a feed gives 128 MiB at most
 _ZSTD_WINDOW_BYTES = 1 << 31
@@ -56,11 +57,20 @@ def cut_stream(
     Raises:
         Truncated: the file ends inside a member or frame.
         Corrupt: its bytes are damaged, or something else follows.
-        TooLarge: a line is longer than `LINE_LIMIT_BYTES`.
+        TooLarge: a line is longer than `LINE_LIMIT_BYTES`, or than its stored bytes may expand to.
     """
     offset_bytes, held, held_bytes, wanted_bytes = 0, list[bytes](), 0, piece_bytes
     ready: tuple[int, bytes] | None = None
-    for data in reader or reader_of(file, compression):
+    reader = reader or reader_of(file, compression)
+    line_bytes, line_start_bytes, before_bytes = 0, reader.consumed_bytes, reader.consumed_bytes
+    for data in reader:
+        if end := data.rfind(b"\n") + 1:
+            line_bytes, line_start_bytes = 0, before_bytes
+        line_bytes += len(data) - end
+        before_bytes = reader.consumed_bytes
+        most_bytes = max(LEAST_LINE_BYTES, UNPACKED_RATIO * (before_bytes - line_start_bytes))
+        if line_bytes > min(most_bytes, LINE_LIMIT_BYTES):
+            raise _too_long(file, offset_bytes, min(most_bytes, LINE_LIMIT_BYTES))
         held.append(data)
         held_bytes += len(data)
         if held_bytes < wanted_bytes:
@@ -75,8 +85,6 @@ def cut_stream(
         held, held_bytes, wanted_bytes = [whole[start:]], len(whole) - start, piece_bytes
         if held_bytes >= piece_bytes:
             # The line goes on: looked at again when there is twice as much of what is over.
-            if held_bytes >= LINE_LIMIT_BYTES:
-                raise _too_long(file, offset_bytes)
             wanted_bytes = 2 * held_bytes - piece_bytes + 1
     rest = _joined(held, file, offset_bytes)
     if ready is not None:
@@ -124,6 +132,11 @@ class Gunzip:
         if self._whole and not self.frames:
             raise _damaged(self._file, 0, "zeros alone")
         raise StopIteration
+
+    @property
+    def consumed_bytes(self) -> int:
+        """Bytes of the file whose content was given."""
+        return self._offset_bytes - len(self._data)
 
     def here(self) -> Start | None:
         """Where the next piece begins."""
@@ -181,6 +194,11 @@ class Unzstd:
             self._frame = self._decompressor.decompressobj()
         return piece
 
+    @property
+    def consumed_bytes(self) -> int:
+        """Bytes of the file whose content was given."""
+        return self._at()
+
     def here(self) -> Start | None:
         """Where the next piece begins; None inside a frame."""
         return None if self._begun else Start(self._at())
@@ -224,7 +242,7 @@ def _joined(held: list[bytes], file: Place, offset_bytes: int) -> bytes:
         raise _too_long(file, offset_bytes, sum(map(len, held))) from None
 
 
-def _too_long(file: Place, offset_bytes: int, held_bytes: int = LINE_LIMIT_BYTES) -> TooLarge:
+def _too_long(file: Place, offset_bytes: int, held_bytes: int) -> TooLarge:
     return TooLarge(
         "a line of the decompressed file is too long",
         path=file.path,

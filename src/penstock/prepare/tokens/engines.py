@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._limits import require_memory_to_encode
 from penstock._optional import require
 from penstock.errors import PenstockError, PrepareError
 from penstock.prepare.tokens.sp_model import gigatoken_json, load_sentencepiece, special_pieces
@@ -58,6 +59,9 @@ ODD_TEXTS = (
     *("a" * 3000, " " * 300, "\n" * 60 + "x", "ab" * 500 + "!" * 200, "0" * 100),
 )
 """Texts at which tokenizers are known to part ways."""
+
+_TOKENIZERS_BYTES, _GIGATOKEN_BYTES = 256, 32
+"""Memory for each byte of text: 212 and 26 were measured, with a token for each byte. Both libraries abort without."""
 
 _ADDED_TOKENS = 256
 _ONE_BY_ONE_TEXTS = 50_000
@@ -131,6 +135,7 @@ class TokenizersEngine:
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
         """Ids of UTF-8 texts."""
+        require_memory_to_encode(sum(map(len, texts)), _TOKENIZERS_BYTES)
         with _typed_errors(self._path):
             found = self._tokenizer.encode_batch_fast(
                 [text.decode() for text in texts], add_special_tokens=self._special_tokens
@@ -139,6 +144,7 @@ class TokenizersEngine:
 
     def encode_with_offsets(self, texts: Sequence[bytes]) -> tuple[Encoded, list[IntArray]]:
         """Ids of UTF-8 texts, and int64[n, 2] of each: of which characters a token is, `[first, last + 1)`."""
+        require_memory_to_encode(sum(map(len, texts)), _TOKENIZERS_BYTES)
         with _typed_errors(self._path):
             found = self._tokenizer.encode_batch([text.decode() for text in texts], add_special_tokens=False)
         return _joined([one.ids for one in found]), [np.array(one.offsets, np.int64).reshape(-1, 2) for one in found]
@@ -253,6 +259,7 @@ class GigatokenEngine:
         """Ids of UTF-8 texts."""
         if not texts:
             return np.empty(0, np.uint32), np.empty(0, np.int64)
+        require_memory_to_encode(sum(map(len, texts)), _GIGATOKEN_BYTES)
         self._encoded_texts += len(texts)
         encode = self._batch if self._encoded_texts > _ONE_BY_ONE_TEXTS else self._one_by_one
         return _put_around(*encode(texts), *self._around)
