@@ -323,7 +323,12 @@ class Objects:
         def once() -> None:
             nonlocal tries
             tries += 1
-            work()
+            try:
+                work()
+            except Exception as error:
+                if type(error).__name__ == "AlreadyExistsError":  # also for a 409 that answers a read
+                    raise _Exists(self._url(key)) from None
+                raise
 
         try:
             self._try(key, once)
@@ -378,13 +383,11 @@ class Objects:
     def _typed(self, key: str, error: Exception, tries: int) -> Exception:
         url = self._url(key)
         kind, text = type(error).__name__, _first_lines(error)
-        if isinstance(error, PenstockError):
+        if isinstance(error, (PenstockError, _Exists)):
             return error
         if isinstance(error, FileNotFoundError) or "NoSuchBucket" in str(error):
             hint = "The bucket does not exist" if "NoSuchBucket" in str(error) else "Check the URL"
             return NotFound("no such file or folder", path=url, hint=hint)
-        if kind == "AlreadyExistsError":
-            return _Exists(url)
         if kind == "NotSupportedError":
             return Unsupported("the store can't do this", path=url, found=text)
         if kind in ("PermissionDeniedError", "UnauthenticatedError") or _status(error) in (401, 403):
