@@ -216,10 +216,10 @@ def _find(
     if given is not None:
         place = place_of(given)
         return read_list(place.store, place.path), _side(chosen, store, path, options, source)[1]
-    list_path, split = place_of_list(chosen, store, path, options, source)
     if not isinstance(store, LocalStore):
-        _require_not_recorded(store, list_path, source)
+        _require_not_recorded_far_away(chosen, store, path, options, source)
         return NO_LIST, None
+    list_path, split = place_of_list(chosen, store, path, options, source)
     if store.exists(list_path):
         return read_list(store, list_path), split
     data = list_path.removesuffix(OURS[0])
@@ -229,12 +229,23 @@ def _find(
 
 
 def _require_not_recorded(store: Store, list_path: str, source: Any) -> None:
-    """Raise `Corrupt` if the side file of data without an exclude list records one.
-
-    Lists next to remote data are not looked for, but the side file of a copy is.
-    """
+    """Raise `Corrupt` if the side file of data without an exclude list records one."""
     known = isinstance(source, _HasManifest)
     require_list_not_recorded(list_path, source.manifest if known else load_side_file_of_list(store, list_path))
+
+
+def _require_not_recorded_far_away(
+    chosen: Format, store: Store, path: str, options: OpenOptions, source: Source[Any]
+) -> None:
+    """Do the same for remote data, next to which lists are not looked for, without further requests.
+
+    Formats that are only read have no side file that could record a list.
+    """
+    if isinstance(source, _HasManifest):
+        require_list_not_recorded(f"{path.rstrip('/')}{BESIDE}", source.manifest)
+    elif chosen.traits.write:
+        list_path = place_of_list(chosen, store, path, options, source)[0]
+        require_list_not_recorded(list_path, load_side_file_of_list(store, list_path))
 
 
 def load_side_file_of_list(store: Store, list_path: str) -> Manifest | None:
