@@ -78,7 +78,7 @@ def cut_stream(
         whole, start = _joined(held, file, offset_bytes), 0
         while end := whole.find(b"\n", start + piece_bytes - 1) + 1:
             if ready is not None:
-                yield (*ready, False)
+                yield ready[0], ready[1], False
             ready = (offset_bytes, whole[start:end])
             offset_bytes += end - start
             start = end
@@ -88,7 +88,7 @@ def cut_stream(
             wanted_bytes = 2 * held_bytes - piece_bytes + 1
     rest = _joined(held, file, offset_bytes)
     if ready is not None:
-        yield (*ready, not rest)
+        yield ready[0], ready[1], not rest
     if rest or ready is None:
         yield offset_bytes, rest, True
 
