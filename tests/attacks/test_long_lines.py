@@ -50,7 +50,7 @@ class Sink:
 
 def tally(token_bytes: int, eos_id: int, sink: Any) -> Any:
     class Spec:
-        pass
+        kind = "tiktoken"
 
     class Job:
         field, engine, skip, excluded, keep_map, fill_in = "text", "gigatoken", False, {}, False, None

@@ -226,8 +226,8 @@ def pack(
         raise ConfigError("conversations are not rearranged", found="fim_rate", hint="Leave chat= or fim_rate= out")
     if chat:
         require_place_of_mask(request)
-        store = replacing_planes(place.store)
-        request = dataclasses.replace(request, output=dataclasses.replace(place, store=store))
+        output_store = replacing_planes(place.store)
+        request = dataclasses.replace(request, output=dataclasses.replace(place, store=output_store))
     elif chat_date is not None or keep_control_tokens or chat_eos is not None or chat_format is not None:
         found = "keep_control_tokens" if chat_date is None else f"chat_date={chat_date}"
         found = found if chat_eos is None else f"chat_eos={chat_eos}"
