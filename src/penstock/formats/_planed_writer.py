@@ -119,9 +119,13 @@ def finish_killed(chosen: Format, store: Store, path: str, files: Sequence[str],
         PrepareError: it is at work.
     """
     base = base_at(chosen.name, store, path)
-    if base is None or not _waits(store, base) or not _tokens_came(chosen, store, path, base):
+    if base is None or not store.exists(waiting_index(store, base)):
         return
-    finish_replacement(chosen, store, path, files, own)
+    # In an object store the index has its final name from the start, so a finished writer leaves one too.
+    if (not _waits(store, base) and isinstance(store, LocalStore)) or not _tokens_came(chosen, store, path, base):
+        return
+    if _waits(store, base):
+        finish_replacement(chosen, store, path, files, own)
     settle_planes(chosen, store, path)
 
 
