@@ -17,10 +17,9 @@ import pytest
 
 import penstock as ps
 from penstock._regular import open_descriptor, open_regular, read_regular, require_regular_path, require_regular_tree
-from penstock.cli.cmd_explain import _read_state
 from penstock.cli.main import main
 from penstock.compat.modalities.commands.config import load_config
-from penstock.convert.rows import TableRows
+from penstock.convert.tables import TableOptions, TableRows
 from penstock.errors import ConfigError, PenstockError, UnsafeData
 from penstock.formats import get_format
 from penstock.prepare.energon.run import prepare_webdataset
@@ -34,6 +33,7 @@ from penstock.store.mapped import MappedFile
 from penstock.store.place import place_of
 from penstock.store.put import put
 from penstock.types import OpenOptions
+from penstock.view.facts.opening import read_state
 
 TOKENS = {"pbin": "set.pbin", "megatron": "set", "flat-tokens": "set.zarr"}
 SAMPLES = {"jsonl": "set.jsonl", "webdataset": "set", "mds": "set", "csv": "set", "json-shards": "set", "folder": "set"}
@@ -115,9 +115,9 @@ def test_pipes_and_devices_as_inputs_by_name(tmp_path: Path, confined: Callable[
         "read": read_regular,
         "require": require_regular_path,
         "append": lambda path: LocalStore().stage(str(tmp_path / "out")).append_file(path),
-        "state": _read_state,
+        "state": read_state,
         "indices": lambda path: _read_indices(place_of(path)),
-        "table": lambda path: TableRows(place_of(path)),
+        "table": lambda path: TableRows(place_of(path), TableOptions()),
         "config": load_config,
         "open": lambda path: ps.open(path, format="jsonl"),
         "tokens": lambda path: ps.open(path, format="pbin"),
@@ -217,7 +217,7 @@ def test_folders_and_files_are_as_before(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         read_regular(tmp_path)
     (tmp_path / "state.json").write_text(json.dumps({"a": 1}))
-    assert _read_state(str(tmp_path / "state.json")) == {"a": 1}
+    assert read_state(str(tmp_path / "state.json")) == {"a": 1}
     with open_regular(tmp_path / "state.json") as file:
         assert not fcntl.fcntl(file, fcntl.F_GETFD) & ~fcntl.FD_CLOEXEC
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from penstock._printable import shortened_part
+from penstock._printable import printable, shortened_part
 from penstock.cli._opening import dataset_argument, excludes_option, opening_options
 from penstock.cli._output import counted, emit, follow_links_option, human_bytes, json_option, table
 
@@ -76,7 +76,7 @@ def _text(found: dict[str, Any]) -> str:
         if value is not None:
             rows.append((name, str(value)))
     width = max(len(label) for label, _ in rows)
-    lines = [shortened_part(found["path"]), *(f"  {label.ljust(width)}  {value}" for label, value in rows)]
+    lines = [printable(shortened_part(found["path"])), *(f"  {label.ljust(width)}  {value}" for label, value in rows)]
     if found.get("parts"):
         lines += ["", *_of_parts(found["parts"])]
     if found.get("lengths"):

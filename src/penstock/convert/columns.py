@@ -207,11 +207,11 @@ def choose_columns(
 
 def _found(format: str, name: str, encoding: str | None, values: list[Any]) -> Found:
     gap = next((number for number, value in enumerate(values) if value is None), None)
-    return replace(_found_in(format, name, encoding, values), first_gap=gap)
+    found = _found_in(format, name, encoding, values, missing=gap is not None)
+    return found if gap is None else replace(found, first_gap=gap)
 
 
-def _found_in(format: str, name: str, encoding: str | None, values: list[Any]) -> Found:
-    missing = any(value is None for value in values)
+def _found_in(format: str, name: str, encoding: str | None, values: list[Any], *, missing: bool) -> Found:
     if name == KEY:
         return Found(name, "mds:str" if format == "mds" else "value", "text")
     if format == "mds":

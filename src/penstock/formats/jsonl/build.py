@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from penstock._printable import printable
 from penstock._secrets import logger, redact
 from penstock.abc import Staged, Store, SupportsMmap
 from penstock.codec.pickles import PairListEncoder
@@ -217,7 +218,7 @@ def warn_of_dropped(path: str, lines: IndexedLines) -> None:
         numbers = ", ".join(str(one.line) for one in lines.dropped[:3]) + (", …" if lines.num_dropped > 3 else "")
         what = "%s: skipped %d invalid %s (%s): %s"
         name = "line" if lines.num_dropped == 1 else "lines"
-        _log.warning(what, redact(path), lines.num_dropped, name, numbers, lines.dropped[0].reason)
+        _log.warning(what, printable(redact(path)), lines.num_dropped, name, numbers, lines.dropped[0].reason)
 
 
 def lines_in_cache(store: Store, path: str, *, skip_faulty: bool = False) -> IntArray:

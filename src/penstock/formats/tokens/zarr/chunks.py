@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from penstock._buffers import byte_view
 from penstock._pool import Pool
 from penstock.abc import Store
-from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, TooLarge, Truncated
+from penstock.errors import Corrupt, FormatError, NotFound, TooLarge, Truncated
 from penstock.formats._problems import Problem
 from penstock.formats.tokens.zarr.cache import PieceCache
 from penstock.formats.tokens.zarr.decode import (
@@ -147,6 +147,8 @@ class ChunkArray:
             yield from self._scan(number)
         except Damage as damage:
             yield self._problem(number, damage)
+        except Truncated:  # a chunk that a shard lacks
+            yield self._missing(number)
 
     def extents(self, start: int, stop: int) -> Iterator[Extent]:
         """File ranges that hold items: of uncompressed ones exactly, else whole files; none for missing files."""
@@ -490,18 +492,18 @@ class ChunkArray:
     def _fill_file(self, number: int, out: NDArray[Any]) -> None:
         """Fill the items of a missing file; raises `Truncated` if it may not be missing."""
         if self._requires_files:
-            raise self._missing(number)
+            raise self._missing(number).error()
         self._fill(number, out)
 
     def _fill(self, number: int, out: NDArray[Any]) -> None:
         """Fill the items of a missing chunk; raises `Truncated` if it may not be missing."""
         if self.meta.fill is None:
-            raise self._missing(number)
+            raise self._missing(number).error()
         out[:] = self.meta.fill
 
-    def _missing(self, number: int) -> PenstockError:
+    def _missing(self, number: int) -> Problem:
         path = self.files.path(number)
-        return fault("chunk.present", Truncated, path, "a chunk file is missing", AGAIN, None, None, "a file").error()
+        return fault("chunk.present", Truncated, path, "a chunk file is missing", AGAIN, None, None, "a file")
 
     def _problem(self, number: int, damage: Damage) -> Problem:
         kind: type[FormatError] = Truncated if damage.code == "chunk.size" else Corrupt
