@@ -20,13 +20,14 @@ from penstock.formats.tokens.folder.files import (
     listed_files,
     own_files,
     read_index_bytes,
+    side_name,
 )
 from penstock.formats.tokens.folder.index import INDEX_NAME, decode_index, encode_index
 from penstock.formats.tokens.folder.side import NAME, folder_facts, folder_manifest
 from penstock.store.outputs import Filled, drop_listed, filled_folder, sweep_complete
 from penstock.store.place import Place
 from penstock.store.put import put
-from penstock.store.side_file import is_next, publish_beside, stage_side_file, sweep_next
+from penstock.store.side_file import is_next, load_manifest, publish_beside, stage_side_file, sweep_next
 from penstock.types import Manifest
 from penstock.work.ended import end_made, sweep_made
 from penstock.work.parts import PartName
@@ -170,7 +171,7 @@ class TokenFiles:
         names = [(mark, data_names(self.job.to, mark.entry.path)) for mark in marks]
         for mark, some in names:
             size_bytes = sum(one.store.size(one.path) for one in map(self.job.output.child, some))
-            if size_bytes != mark.size_bytes:
+            if size_bytes != mark.size_bytes and not self._is_of_another_width(mark.entry.path, size_bytes):
                 path, found, expected = self.job.output.child(some[0]).path, f"{size_bytes} bytes", f"{mark.size_bytes}"
                 raise Corrupt(
                     "a token file of unfinished work is damaged",
@@ -179,6 +180,12 @@ class TokenFiles:
                     expected=expected,
                     hint=RESTART,
                 )
+
+    def _is_of_another_width(self, name: str, size_bytes: int) -> bool:
+        """Return whether a replaced dataset had the same documents under this name, with ids of another width."""
+        side_file = self.job.output.child(side_name(self.job.to, name))
+        manifest = load_manifest(side_file.store, side_file.path)
+        return manifest is not None and manifest.size_bytes == size_bytes
 
     def _note_replaced(self, data: bytes) -> list[str] | None:
         """What the index that `data` replaces lists alone; where it is replaced, what a killed run noted of it.
