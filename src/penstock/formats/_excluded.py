@@ -253,9 +253,9 @@ def load_side_file_of_list(store: Store, list_path: str) -> Manifest | None:
     return load_manifest(store, list_path.removesuffix(SUFFIX))
 
 
-def require_lists_not_recorded(store: Store, paths: Collection[str]) -> None:
+def require_lists_not_recorded(store: Store, paths: Collection[str], known: Collection[str] = ()) -> None:
     """Raise `Corrupt` if one of these files, which have no exclude list next to them, should have one."""
-    for path in with_side_files(store, paths):
+    for path in with_side_files(store, paths, known):
         require_list_not_recorded(f"{path}{BESIDE}", load_side_file_of_list(store, f"{path}{BESIDE}"))
 
 

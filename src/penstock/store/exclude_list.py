@@ -46,7 +46,8 @@ from penstock.types import IntArray
 SUFFIX = ".exclude.jsonl"
 """Behind the name of a side file."""
 
-BESIDE = f".penstock{SUFFIX}"
+SIDE = ".penstock"
+BESIDE = f"{SIDE}{SUFFIX}"
 """Behind the name of data."""
 
 CERTIFICATE = ".certificate.json"
@@ -340,10 +341,16 @@ def with_lists(store: Store, paths: Collection[str], known: Collection[str] = ()
     return found
 
 
-def with_side_files(store: Store, paths: Collection[str]) -> list[str]:
-    """Return the files that have a side file next to them; a folder of several is listed once."""
-    found: list[str] = []
-    for folder, files in _by_folder(store, paths).items():
+def with_side_files(store: Store, paths: Collection[str], known: Collection[str] = ()) -> list[str]:
+    """Return the files that have a side file next to them; a folder of several is listed once.
+
+    Args:
+        store: where they are.
+        paths: of the files.
+        known: files that a listing of their folders found, and all side files next to them.
+    """
+    found = [path for path in paths if path in known and f"{path}{SIDE}" in known]
+    for folder, files in _by_folder(store, (one for one in paths if one not in known)).items():
         names, _ = _names_in(store, folder, len(files))
         for path in files:
             side = f"{path.rpartition('/')[2]}.penstock"

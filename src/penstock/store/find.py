@@ -18,6 +18,7 @@ from penstock.store._status import is_folder, status_of
 from penstock.store.derived import require_long_work
 from penstock.store.exclude_list import BESIDE as LIST
 from penstock.store.exclude_list import OURS as LISTS
+from penstock.store.exclude_list import SIDE
 from penstock.store.local import LocalStore
 from penstock.store.patterns import alternatives
 from penstock.store.place import Place, place_of
@@ -248,7 +249,7 @@ def _walk(
     # Unlike with os.walk, an unreadable folder is an error: its documents would be missing without a word.
     with os.scandir(folder) as entries:
         for entry in entries:
-            if statuses is not None and entry.name.endswith(LIST):
+            if statuses is not None and entry.name.endswith((LIST, SIDE)):
                 statuses[entry.path] = entry.stat(follow_symlinks=False)
             if _is_hidden(entry.name):
                 continue

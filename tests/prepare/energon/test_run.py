@@ -337,7 +337,7 @@ class _EveryText:
     """Stands for a reader of media."""
 
     filter = MediaFilter("GLOB", "*.txt")
-    exact = False
+    depth = "headers"
 
     def __call__(self, store: Any, path: str, table: ShardTable) -> list[MediaRow]:
         return [MediaRow(f"{key}.txt", ImageMetadata(7, len(key), "PNG", "RGB")) for key in table.keys]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xxhash
 from tests.shared_work import finish_part
 from tests.store.between import Between, between
 
@@ -26,6 +27,7 @@ from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.store import compose
 from penstock.store.cache import CachedStore
 from penstock.store.place import Place, place_of
+from penstock.store.put import put
 from penstock.testing.datasets import files_in
 from penstock.work.parts import DocumentRun, PartMeta, PartName, encode_end
 from penstock.work.tokens import blocks, layout
@@ -71,10 +73,14 @@ def make_parts(folder: Place, num_parts: int, part_tokens: int = 1 << 19) -> tup
             for some in (rows[first : first + 2] for first in range(0, len(rows), 2))
         )
         meta = PartMeta((), len(lengths), part_tokens, int(tokens.max()), (), runs)
-        name = PartName(number, 0, True, len(lengths), part_tokens, 0, f"{number:016x}")
-        staged = folder.store.stage(folder.child(name.path).path)
+        unnamed = folder.child("unnamed")
+        staged = folder.store.stage(unnamed.path)
         staged.write(tokens)
         finish_part(staged, encode_end(lengths, meta))
+        data = folder.store.get(unnamed.path)
+        folder.store.delete(unnamed.path)
+        name = PartName(number, 0, True, len(lengths), part_tokens, 0, xxhash.xxh3_64_hexdigest(data))
+        put(folder.store, folder.child(name.path).path, data)
         names.append(name)
         documents += list(rows)
     return names, documents

@@ -36,7 +36,7 @@ from penstock.formats.jsonl.scan import line_numbers
 from penstock.formats.tables.hf import FORMAT as HF
 from penstock.formats.tables.hf import saved_files
 from penstock.store._named import named
-from penstock.store.exclude_list import BESIDE, NOT_SHOWN, Entry, read_list, with_lists
+from penstock.store.exclude_list import BESIDE, NOT_SHOWN, SIDE, Entry, read_list, with_lists
 from penstock.store.find import find_files as search
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.memory import MemoryStore
@@ -191,7 +191,9 @@ def find_files(
     for first, second in itertools.pairwise(paths):
         if first == second:
             raise ConfigError("an input is named twice", path=first, hint="Name each file once, or its folder")
-    known = {absolute(path): one for path, one in statuses.items() if S_ISREG(one.st_mode) or path.endswith(BESIDE)}
+    known = {
+        absolute(path): one for path, one in statuses.items() if S_ISREG(one.st_mode) or path.endswith((BESIDE, SIDE))
+    }
     for path in paths:
         if path not in known and not is_url(path) and not os.path.isfile(path):
             raise ConfigError("not a regular file", path=path, hint="Inputs are read more than once: save it as a file")
@@ -311,7 +313,7 @@ def without_excluded(
         return list(inputs)
     store, here = local[0].place.store, [one.path for one in local]
     listed = with_lists(store, here, known)
-    require_lists_not_recorded(store, {*here} - {*listed})
+    require_lists_not_recorded(store, {*here} - {*listed}, known)
     try:
         require_no_list_above(here, known=known)
     except ConfigError as error:
