@@ -791,13 +791,18 @@ def test_what_was_made_of_the_folder_of_a_file(tmp_path: Path) -> None:
         lines = "".join(json.dumps({"id": f"{name}{n}"}) + "\n" for n in range(5))
         (raw / f"{name}.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
     ps.filter(raw, tmp_path / "f.jsonl", where='id != "a3"', keep_map=True)
+    (tmp_path / "none.jsonl").write_text('{"text": "no key"}\n')
     report = ps.exclude(raw / "b.jsonl.gz", key="b1", reason="r", also=[tmp_path / "f.jsonl"])
     assert [one.added for one in report.also] == [1]
     with pytest.raises(Excluded):
         ps.open(tmp_path / "f.jsonl")[5]
     (raw / "a.jsonl.gz").write_bytes(gzip.compress(b'{"id": "other"}\n'))  # the lines of b are others now
+    report = ps.exclude(raw / "b.jsonl.gz", key="b2", reason="r", also=[tmp_path / "f.jsonl"])
+    assert [one.added for one in report.also] == [1], "by its key, as the lineage is of other lines"
+    with pytest.raises(Excluded):
+        ps.open(tmp_path / "f.jsonl")[6]
     with pytest.raises(ConfigError, match="not known which documents"):
-        ps.exclude(raw / "b.jsonl.gz", key="b2", reason="r", also=[tmp_path / "f.jsonl"])
+        ps.exclude(raw / "b.jsonl.gz", indices=[0], reason="r", also=[tmp_path / "none.jsonl"])
 
 
 def test_a_folder_of_jsonl_is_purged_while_a_run_reads_it(tmp_path: Path) -> None:

@@ -143,8 +143,9 @@ def test_what_is_not_known_is_refused_before_anything_is_written(tmp_path: Path)
     path = write(tmp_path / "a.jsonl")
     ps.shuffle(path, tmp_path / "mixed.jsonl", seed=3)
     ps.convert(tmp_path / "mixed.jsonl", tmp_path / "mds", to="mds")
-    write(tmp_path / "other.jsonl", 5)
-    for name in ("mixed.jsonl", "mds", "other.jsonl"):
-        with pytest.raises(ConfigError, match="not known which"):
-            ps.exclude(path, key="3", reason="r", also=[tmp_path / name])
+    (tmp_path / "other.jsonl").write_text('{"text": "no key"}\n')
+    with pytest.raises(ConfigError, match="not known which"):
+        ps.exclude(path, key="3", reason="r", also=[tmp_path / "other.jsonl"])
     assert not list(tmp_path.rglob("*exclude*"))
+    report = ps.exclude(path, key="3", reason="r", also=[tmp_path / "mixed.jsonl", tmp_path / "mds"])
+    assert [one.added for one in report.also] == [1, 1], "by their keys"
