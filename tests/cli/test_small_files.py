@@ -25,8 +25,9 @@ COSTS: dict[tuple[str, bool], tuple[int, ...]] = {
     ("verify", True): (2, 0, 2, 0),
     ("info", False): (1, 2, 1, 0),
     ("info", True): (2, 4, 2, 0),
-    ("convert", False): (2, 2, 2, 0),
-    ("convert", True): (3, 4, 3, 0),
+    # Three of these ask whether an input was edited: when the work begins, after it is read, and before the commit.
+    ("convert", False): (2, 5, 2, 0),
+    ("convert", True): (3, 10, 3, 0),
     ("index", False): (2, 2, 1, 0),
     ("index", True): (2, 1, 2, 0),
 }

@@ -221,8 +221,10 @@ def _names(folder: Path) -> list[str]:
 
 _LOOKS = {"abspath", "expanduser", "realpath"}
 _MAY = {
+    "_paths_as_given.py": "asks whether a path still leads where the user meant",
     "_settings.py": "finds the settings file of this user",
     "cli/_machine.py": "says on which file system the working folder and the cache folder are",
+    "mix/repeats.py": "compares local paths with links resolved; URLs are left as they are",
     "recipe/places.py": "joins paths by the rules of recipes, and tells URLs apart itself",
 }
 
