@@ -208,8 +208,10 @@ def find_format(place: Place, name: str | None, options: OpenOptions) -> Format:
 
 
 def _is_several(place: Place) -> bool:
-    """Whether a path stands for several files."""
-    return place.is_folder() or (is_pattern(place.path) and not place.exists())
+    """Whether a path stands for several files; the prefix of a Megatron pair does not."""
+    if place.is_folder():  # a web server can't tell a prefix from a folder
+        return place.is_local or not place.beside(".idx").exists()
+    return is_pattern(place.path) and not place.exists()
 
 
 def open_source(

@@ -128,8 +128,11 @@ def filling_kind(index: IndexArrays) -> Kind | None:
     """Return the kind of ids of another width at which the lengths fill the `.bin` exactly; None if the stated fits.
 
     Pointers of sequences that were left out or moved on purpose follow neither width: that index is read as it is. If
-    the side file records the stated dtype, the `.bin` was cut, or has grown.
+    the side file records the stated dtype, the `.bin` was cut, or has grown. All lengths are read only if the last
+    sequence ends where it would with another width.
     """
+    if not any(_may_fill(index, width) for width in KIND_OF_WIDTH if width != index.header.kind.itemsize):
+        return None
     total = 0
     for first in range(0, index.header.num_sequences, _STEP):
         total += int(index.lengths(first, min(index.header.num_sequences, first + _STEP)).sum())
@@ -144,6 +147,16 @@ def filling_kind(index: IndexArrays) -> Kind | None:
     ):
         return None
     return found
+
+
+def _may_fill(index: IndexArrays, width: int) -> bool:
+    """Return whether the last sequence is where it is if all lie back to back and fill the `.bin` with this width."""
+    count = index.header.num_sequences
+    num_tokens, rest = divmod(index.bin_bytes, width)
+    if not count or rest:
+        return False
+    start = num_tokens - int(index.lengths(count - 1, count)[0])
+    return int(index.pointers(count - 1, count)[0]) in (start * width, start * index.header.kind.itemsize)
 
 
 def _is_back_to_back(index: IndexArrays, width: int) -> bool:
