@@ -67,7 +67,8 @@ class PenstockError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        where = "" if self.path is None else f"{shortened(path_as_given(self.path))}: "
+        given = None if self.path is None else path_as_given(self.path)
+        where = "" if given is None else f"{shortened(given)}: "
         place = "" if self.offset_bytes is None else f" at byte {self.offset_bytes}"
         details = [
             f"{label} {shortened_part(redact(str(value)))}"
@@ -77,7 +78,11 @@ class PenstockError(Exception):
         text = f"{where}{shortened_part(self.what)}{place}"
         if details:
             text += ": " + ", ".join(details)
-        return redact(printable(text if self.hint is None else f"{text}. {shortened_part(self.hint)}"))
+        if self.hint is not None:
+            # A command in a hint names the same path as the message does.
+            hint = self.hint if self.path is None or given is None else self.hint.replace(self.path, given)
+            text += f". {shortened_part(hint)}"
+        return redact(printable(text))
 
     def __setattr__(self, name: str, value: object) -> None:
         # No field holds the secrets of a URL, whoever sets it; neither does what another library says.

@@ -211,7 +211,7 @@ def test_a_mistake_is_told_in_a_line(
     told = capsys.readouterr()
     said = " ".join(told.err.split())
     assert ended.value.code == status, said
-    assert [word for word in words if word not in said] == []
+    assert [word for word in words if word not in said] == [], said
     assert "; unmount with" not in said  # no word of success before a refusal
     assert len(said) <= MOST_CHARACTERS
     assert "Traceback" not in said

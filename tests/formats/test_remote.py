@@ -243,7 +243,7 @@ def test_requests_of_opening(web: FileServer, tmp_path: Path, monkeypatch: pytes
         writer.write({"tokens": np.arange(4_000_000) % 50_000})
     web.files["a.pbin"] = (tmp_path / "a.pbin").read_bytes()
     source = ps.open(f"{web.url}/a.pbin")
-    assert len(web.log) <= 16, web.log
+    assert len(web.log) <= 18, web.log  # with two for a side file, which may record planes and an exclude list
     before = len(web.log)
     source.gather(np.arange(0, 4_000_000, 400_000), 100)
     assert len(web.log) - before <= 10

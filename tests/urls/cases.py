@@ -42,7 +42,7 @@ READ = {
     "flat-tokens": ("a.zarr", "pbin"), "megatron": ("mega/a.bin", "pbin"),
     "raw-tokens": ("raw.bin --format raw-tokens --layout uint16 --eos-id 50256", "pbin"),
     "pbin with planes": ("planes/a.pbin", "pbin"), "datatrove": ("a.ds", "pbin"), "litdata": ("a.litdata", "pbin"),
-    "levanter": ("a.levanter", "pbin"),
+    "levanter": ("a.levanter --mask-column assistant_masks", "pbin"),
     "mds": ("a.mds", "mds"), "csv": ("a.csv", "mds"), "tsv": ("a.tsv", "mds"),
     "json-shards": ("a.json-shards", "mds"), "webdataset": ("a.tars", "webdataset"),
     "token-files": ("a.files", "pbin"), "folder": ("a.folder", "folder"),
