@@ -79,7 +79,7 @@ def test_a_node_that_joins_later_is_looked_at_by_its_first_task(
 @pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="Ray is installed")
 @pytest.mark.parametrize("name", ["ray", "ray:127.0.0.1:6379"])
 def test_without_ray_its_extra_is_named(name: str) -> None:
-    with pytest.raises(MissingExtra, match=r"penstock\[ray\]"):
+    with pytest.raises(MissingExtra, match="extra 'ray' with: pip install 'ray<"):
         make_executor(name, 2).__enter__()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from itertools import islice
 from typing import Any
@@ -84,4 +85,4 @@ def test_what_takes_no_metrics_is_refused() -> None:
 
 
 def test_a_folder_goes_to_worker_processes() -> None:
-    assert pickle.loads(pickle.dumps(TensorBoard("runs", "x"))).__reduce__()[1] == ("runs", "x")
+    assert pickle.loads(pickle.dumps(TensorBoard("runs", "x"))).__reduce__()[1] == (os.path.abspath("runs"), "x")

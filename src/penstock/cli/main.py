@@ -176,7 +176,10 @@ def _understand(error: BaseException, arguments: Sequence[str]) -> tuple[dict[st
             said = str(error.__cause__ or "") if isinstance(error, click.Abort) else str(error)
             return _failure("interrupted", said or "stopped"), INTERRUPTED
         case errors.PenstockError():
-            error.path = None if error.path is None else _as_given(error.path, arguments)
+            if error.path is not None:
+                given = _as_given(error.path, arguments)
+                error.hint = error.hint and error.hint.replace(error.path, given)
+                error.path = given
             if isinstance(error, errors.ConfigError) and isinstance(error.found, str):
                 error.found = _as_given(error.found, arguments)
             if error.hint == "Check the path":
