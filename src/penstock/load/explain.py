@@ -60,7 +60,8 @@ def run_of(data: Any, global_batch: int | None, world: int | None, state: Mappin
     """
     if state is None:
         if global_batch is None:
-            raise ConfigError("how many samples a step has is not known", hint="Pass the global batch: --global-batch (global_batch=), or a state: --state (state=)")
+            hint = "Pass the global batch: --global-batch (global_batch=), or a state: --state (state=)"
+            raise ConfigError("how many samples a step has is not known", hint=hint)
         return Run(data, (runs.Stretch(0, 0, global_batch, world or 1),))
     saved = states.decode(state)
     description = describe(data, saved.consumed)
