@@ -52,6 +52,7 @@ BORDERS: dict[str, set[str]] = {
         "prepare/raw_many:index",
         "prepare/tokens/decode:load_decoder",
         "prepare/tokens/decode:load_vocabulary",
+        "prepare/tokens/inputs:_looked",
         "prepare/tokens/inputs:_saved",
         "prepare/tokens/inputs:find_files",
         "prepare/tokens/inputs:find_paths",
@@ -92,6 +93,7 @@ BORDERS: dict[str, set[str]] = {
     "view": {
         "view/facts/opening:is_recipe",
         "view/facts/opening:open_run",
+        "view/facts/opening:read_state",
         "view/facts/shelves:shelf",
         "view/mount:mount",
         "view/mount:open_files",
@@ -138,6 +140,8 @@ NAMES_OF_RECIPES = (
 
 ALLOWED: dict[str, str] = {
     "check/lint:decoding_findings": "hands what `verify` was given on to `lint`, and names it in findings",
+    "check/lint:_of_lines": "names a file in findings",
+    "work/inputs:read_input_states": "asks for the state of a local file, of which `is_local` was asked",
     "check/verify:_planes_to_record": "formats are called with store and path",
     "convert/media:_suffix_of": "a name that a row of data states; nothing is opened",
     "convert/tables:_suffixes_of": "the name of a file",
