@@ -42,7 +42,7 @@ READ = {
     "flat-tokens": ("a.zarr", "pbin"), "megatron": ("mega/a.bin", "pbin"),
     "raw-tokens": ("raw.bin --format raw-tokens --layout uint16 --eos-id 50256", "pbin"),
     "pbin with planes": ("planes/a.pbin", "pbin"), "datatrove": ("a.ds", "pbin"), "litdata": ("a.litdata", "pbin"),
-    "levanter": ("a.levanter --mask-column assistant_masks", "pbin"),
+    "levanter": ("a.levanter", "pbin"),
     "mds": ("a.mds", "mds"), "csv": ("a.csv", "mds"), "tsv": ("a.tsv", "mds"),
     "json-shards": ("a.json-shards", "mds"), "webdataset": ("a.tars", "webdataset"),
     "token-files": ("a.files", "pbin"), "folder": ("a.folder", "folder"),
@@ -109,6 +109,7 @@ def _copies() -> list[Case]:
     add("index", "jsonl of Energon", "index IN/a.jsonl --flavor energon --index-path OUT/x.jsonl.idx")
     for format, (name, to) in READ.items():
         out = f"OUT/x.{to}" if to == "pbin" else f"OUT/x --to {to}"
+        out += " --mask-column assistant_masks" if format == "levanter" else ""
         add("convert from", format, f"convert IN/{name} {out} --workers 1".replace("--workers 1", _alone(to)).strip())
     for format, (name, out) in WRITTEN.items():
         add("convert to", format, f"convert IN/{name} OUT/{out} {_alone(format)}".strip())
