@@ -186,7 +186,8 @@ def test_crude_samples(tmp_path: Path, rng: random.Random, prepared_by: str) -> 
         read = theirs("samples", path=tmp_path, split=split, raw=True)
         source = ps.open(tmp_path, split=split, raw=True)
         assert [parts(one) for one in read] == [parts(one) for one in source]
-    assert ps.verify(tmp_path, depth="full") == []
+    # Some members have no key: both tools leave them out, and `verify` counts them.
+    assert {one.code for one in ps.verify(tmp_path, depth="full")} <= {"webdataset.ignored"}
 
 
 def parts(sample: dict[str, Any]) -> list[tuple[str, str]]:
