@@ -84,7 +84,7 @@ def command(
         if isinstance(sample, str):
             say(f"{one['position']:,}: broken: {sample}")
         else:
-            _read_out(run.data, {**one, "sample": sample}, vocabulary, way, show_all=show_all)
+            _read_out(opened, {**one, "sample": sample}, vocabulary, way, show_all=show_all)
     if failed:
         raise failed[0]
 
@@ -136,15 +136,14 @@ def _line(one: dict[str, Any], decode: Any, show_all: bool) -> str:
     return line(panels(one["sample"], decode=decode, show_all=show_all))
 
 
-def _read_out(data: Any, one: dict[str, Any], vocabulary: Any, way: Any, *, show_all: bool) -> None:
+def _read_out(opened: Any, one: dict[str, Any], vocabulary: Any, way: Any, *, show_all: bool) -> None:
     """A sample for people: a window of tokens as text, with the borders of documents and masks; others in a line."""
     from penstock.errors import ConfigError
     from penstock.view.draw.terminal import window
-    from penstock.view.facts.batches import eos_id_of
-    from penstock.view.facts.token_run import tokens
+    from penstock.view.facts.batches import window_tokens
 
     try:
-        run = tokens(one["sample"], texts=vocabulary, eos_id=eos_id_of(data))
+        run = window_tokens(opened, one["position"], one["sample"])
     except ConfigError:  # a sample without tokens
         say(f"{one['position']:,}: {_line(one, None if vocabulary is None else vocabulary.decode, show_all)}")
         if way is not None:

@@ -31,7 +31,7 @@ from penstock.view.draw.markup import Child, Markup, tag
 from penstock.view.draw.samples import sample as draw_sample
 from penstock.view.draw.samples import token_key
 from penstock.view.draw.words import count, plural, share
-from penstock.view.facts.batches import BatchFacts, batch, eos_id_of, sample_of
+from penstock.view.facts.batches import BatchFacts, batch, sample_of, window_tokens
 from penstock.view.facts.bounds import Bounds
 from penstock.view.facts.dataset import Overview, overview
 from penstock.view.facts.documents import document_tokens
@@ -42,7 +42,7 @@ from penstock.view.facts.opening import Opened, OpenedRun, is_recipe, open_run, 
 from penstock.view.facts.panel import Panels, describe_error
 from penstock.view.facts.run import Curves, curves, plan_of, tree
 from penstock.view.facts.samples import media_of, sample_at
-from penstock.view.facts.token_run import TokenRun, tokens
+from penstock.view.facts.token_run import TokenRun
 
 MOST_EXAMPLES = 48
 """Samples of a report."""
@@ -325,8 +325,7 @@ def _side(length: int | None) -> str:
 
 def _window(run: OpenedRun, position: int) -> TokenRun | None:
     try:
-        found = sample_of(run, position)
-        return tokens(found, texts=run.vocabulary, eos_id=eos_id_of(run.data), most=_FIRST_TOKENS)
+        return window_tokens(run, position, sample_of(run, position), most=_FIRST_TOKENS)
     except Exception as error:  # what has no tokens, or can't be read, is told by its panels
         if is_of_the_disk(error):
             raise

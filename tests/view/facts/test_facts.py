@@ -20,7 +20,7 @@ from penstock.testing import FileServer
 from penstock.testing.memory import MemoryTokens
 from penstock.types import Finding
 from penstock.view import facts
-from penstock.view.facts.batches import eos_id_of, origins_of, sample_of
+from penstock.view.facts.batches import eos_id_of, origins_of, sample_of, window_tokens
 from penstock.view.facts.bounds import Bounds
 from penstock.view.facts.documents import document_tokens
 from penstock.view.facts.json_tree import json_lines, json_tree
@@ -137,12 +137,52 @@ def test_tokens_are_those_of_the_window(ids: list[int], start: int, most: int) -
     window = {"inputs": np.array(ids, np.uint16), "targets": np.array([*ids[1:], 0]), "loss_mask": mask,
               "segment_ids": segments}  # fmt: skip
     run = facts.tokens(window, eos_id=0, start=start, most=most)
-    shown = range(min(start, len(ids)), min(len(ids), min(start, len(ids)) + most))
+    num_shown = len(ids) + int(mask[-1])
+    shown = range(min(start, num_shown), min(num_shown, min(start, num_shown) + most))
     assert [one.place for one in run.tokens] == list(shown)
     for one in run.tokens:
-        assert (one.id, one.is_eos, one.counts) == (ids[one.place], ids[one.place] == 0, bool(mask[one.place]))
-        assert (one.begins, one.segment) == (starts[one.place], segments[one.place])
-    assert (run.of, run.documents, run.padding, run.counted) == (len(ids), sum(starts), 0, int(mask.sum()))
+        if one.place == len(ids):  # the last target, which is no input
+            assert (one.id, one.target, one.counts, one.begins) == (0, None, True, False)
+            continue
+        trained = one.place > 0 and bool(mask[one.place - 1])
+        assert (one.id, one.is_eos, one.counts) == (ids[one.place], ids[one.place] == 0, trained)
+        assert (one.begins, one.segment) == (one.place > 0 and starts[one.place], segments[one.place])
+    assert (run.of, run.documents, run.padding, run.counted) == (num_shown, sum(starts), 0, int(mask.sum()))
+
+
+def test_targets_are_painted_and_only_real_beginnings_marked(tmp_path: Path) -> None:
+    lengths = [5, 3, 9, 4]
+    make_pbin(tmp_path / "a.pbin", lengths)
+    ids = np.concatenate([[1] * (length - 1) + [0] for length in lengths])
+    first = np.concatenate(([0], np.cumsum(lengths)))
+    windows = ps.Chunk(4, labels="shift")(ps.open(tmp_path / "a.pbin"))
+    run = facts.open_run(ps.Sequential(windows), global_batch=1)
+    for window in range(5):
+        at = window * 4
+        found = window_tokens(run, window, sample_of(run, window))
+        assert found.is_shifted
+        # independent of the window's columns: a token is trained unless it opens a document or is the window's first
+        places = [place for place in range(at, at + 5) if place < at + 4 or place not in first]
+        assert [one.id for one in found.tokens] == [ids[place] for place in places]
+        assert [one.counts for one in found.tokens] == [place > at and place not in first for place in places]
+        assert [one.begins for one in found.tokens] == [place in first for place in places]
+
+
+def test_pieces_of_long_documents_are_not_marked_as_beginnings() -> None:
+    window = {"inputs": np.arange(1, 7), "targets": np.array([2, 3, 4, 5, 6, 0]), "segment_ids": [1, 1, 2, 2, 3, 3],
+              "loss_mask": [1, 0, 1, 0, 1, 0]}  # fmt: skip
+    run = facts.tokens(window, documents=[(8, 4, 6), (9, 0, 2), (2, 3, 5)])
+    assert [one.begins for one in run.tokens] == [False, False, True, False, False, False]
+    assert [one.counts for one in run.tokens] == [False, True, False, True, False, True]
+
+
+def test_the_mask_stays_where_the_targets_are_the_shown_tokens() -> None:
+    window = {"tokens": np.array([5, 6, 7]), "inputs": np.array([0, 5, 6]), "targets": np.array([5, 6, 7]),
+              "loss_mask": [1, 0, 1], "segment_ids": [1, 1, 1]}  # fmt: skip
+    run = facts.tokens(window, documents=[(0, 0, 3)])
+    assert not run.is_shifted
+    assert [one.counts for one in run.tokens] == [True, False, True]
+    assert [one.begins for one in run.tokens] == [True, False, False]
 
 
 # --- datasets ------------------------------------------------------------------------------------------------------

@@ -305,7 +305,9 @@ def test_a_run(shelf: Path, pages: Ask) -> None:
     step = client.get("/r/run.yaml/step?step=3&rank=1").text
     assert "rank 1 of 2" in step
     assert 'class="token seg1' in step
-    assert re.search(r"\d count in the loss", client.get("/r/run.yaml/window?position=5").text)
+    window = client.get("/r/run.yaml/window?position=5").text
+    assert re.search(r"\d count in the loss", window)
+    assert "the mask is shown on the token to predict" in window
     assert "in both" in client.get("/r/run.yaml/compare?a=0&b=1").text
     rows = client.get("/r/run.yaml/curves.csv").text.splitlines()
     assert rows[0] == "step,source,samples,epochs,tokens,share"

@@ -97,9 +97,10 @@ def about(one: Panel) -> str:
 
 def tokens_of(run: TokenRun) -> Markup:
     """Tokens in a row: documents by two tints and a bar where one begins; what does not count is dotted."""
-    shade, spans = 0, list[Child]()
+    shade, segment, spans = 0, None, list[Child]()
     for one in run.tokens:
-        shade += one.begins and one.place > run.start
+        shade += one.place > run.start and (one.begins or one.segment != segment)
+        segment = one.segment
         spans.append(_token(one, "b" if shade % 2 else "a", run))
     facts = [f"{run.field}: {plural(run.of, 'token')}"]
     facts += (
@@ -122,7 +123,7 @@ def token_key(runs: Iterable[TokenRun]) -> Markup | None:
         return None
     words: list[tuple[Child, str]] = [(tag("span", "text", class_="a begins"), "a document begins")]
     if any(run.counted is not None for run in shown):
-        words.append((tag("span", "text", class_="a off"), "no part of the loss"))
+        words.append((tag("span", "text", class_="a off"), "not trained as a target"))
     if any(one.is_eos for one in ones):
         words.append((tag("span", "EOS", class_="a eos"), "ends a document"))
     if any(one.segment == 0 for one in ones):

@@ -19,6 +19,7 @@ from penstock.view.facts.bounds import IN_LIST, MOST_JSON_BYTES, Bounds, most_sa
 from penstock.view.facts.figures import is_of_the_disk
 from penstock.view.facts.opening import OpenedRun
 from penstock.view.facts.panel import Panels, describe_error, panels
+from penstock.view.facts.token_run import MOST_TOKENS, TokenRun, tokens
 
 MOST_SAMPLES = 64
 """Samples of a batch that are read and shown."""
@@ -283,6 +284,19 @@ def sample_of(run: OpenedRun, position: int) -> Mapping[str, Any]:
         found = f"{stored_bytes:,} bytes at position {position:,}"
         raise TooLarge("a sample that is too large to be read at once", found=found, expected=f"at most {most_bytes:,}")
     return stream[position]
+
+
+def window_tokens(
+    run: OpenedRun, position: int, sample: Mapping[str, Any], *, start: int = 0, most: int = MOST_TOKENS
+) -> TokenRun:
+    """Tokens of `sample`, which is at `position` of a run, with the borders of the documents that it holds.
+
+    Raises:
+        ConfigError: the sample has no tokens.
+    """
+    documents = _stream_of(run.data).locate(position).documents
+    how: dict[str, Any] = {"texts": run.vocabulary, "eos_id": eos_id_of(run.data), "documents": documents}
+    return tokens(sample, **how, start=start, most=most)
 
 
 def eos_id_of(node: Any) -> int | None:

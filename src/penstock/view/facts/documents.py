@@ -11,7 +11,7 @@ import numpy as np
 from penstock._planes import LOSS_MASK, planes_of
 from penstock.errors import ConfigError, TooLarge
 from penstock.view.facts.figures import at_hand
-from penstock.view.facts.opening import Opened, leaves_of
+from penstock.view.facts.opening import Opened
 from penstock.view.facts.samples import read_whole
 from penstock.view.facts.token_run import MOST_TOKENS, TokenRun, tokens
 
@@ -91,9 +91,3 @@ def raw_sample(opened: Opened, index: int) -> dict[str, Any]:
     if not 0 <= index < len(opened):
         raise ConfigError("no such sample", found=index, expected=f"0 to {len(opened) - 1:,}")
     return read_whole(opened, index)
-
-
-def eos_of(node: Any) -> int | None:
-    """The id that ends documents of everything that a stream draws from; None where they differ, or nothing says it."""
-    found = {getattr(one, "eos_id", None) for one in leaves_of(node)}
-    return found.pop() if len(found) == 1 else None

@@ -40,11 +40,12 @@ class Token:
             text of all of them, on the others empty; None for every other token.
         is_known: whether the tokenizer has this id.
         is_eos: whether it ends a document.
-        begins: whether a document begins with it.
+        begins: whether a document begins with it: false for the first token of a window that continues a document.
         segment: which document of the window it belongs to, counted from 1, 0 for padding; None where that is not told.
         position: in its document, as the model is told; None likewise.
         target: the id that the model has to say here; None where there are no targets.
-        counts: whether its target counts in the loss; None where there is no mask.
+        counts: whether this token is trained as a target; None without a mask. The first token of a window whose
+            targets are the next tokens is never a target.
     """
 
     place: int
@@ -78,6 +79,8 @@ class TokenRun:
         has_texts: whether texts are known.
         documents: how many documents the whole window holds, where it tells; `padding`: how many of its places are
             none; `counted`: how many count in the loss.
+        is_shifted: whether the targets are the next tokens, so that the mask of each place is for the next token. If
+            the last target is trained, it follows the inputs as one more token.
     """
 
     tokens: tuple[Token, ...]
@@ -88,6 +91,7 @@ class TokenRun:
     documents: int | None
     padding: int | None
     counted: int | None
+    is_shifted: bool = False
 
 
 def tokens(
@@ -95,6 +99,7 @@ def tokens(
     *,
     texts: Texts | None = None,
     eos_id: int | None = None,
+    documents: Sequence[Sequence[int]] | None = None,
     start: int = 0,
     most: int = MOST_TOKENS,
 ) -> TokenRun:
@@ -105,6 +110,8 @@ def tokens(
             `positions`: one-dimensional, of one length.
         texts: to show their text.
         eos_id: that ends documents, where no segments tell.
+        documents: `(document, start, stop)` of a window, as in `Location`. Without them the first token of a window
+            isn't marked as the beginning of a document.
         start: the first token that is shown.
         most: tokens that are shown, at most 4,096.
 
@@ -115,18 +122,23 @@ def tokens(
     if field is None:
         raise ConfigError("this sample has no tokens", found=", ".join(map(str, list(sample)[:8])) or "no field")
     ids = np.asarray(sample[field])
-    start = min(max(0, start), len(ids))
-    stop = min(len(ids), start + max(1, min(most, MOST_TOKENS)))
-    columns = {
+    columns: dict[str, Any] = {
         name: _column(sample.get(name), len(ids)) for name in ("targets", "loss_mask", "segment_ids", "positions")
     }
-    known = {name: None if one is None else one[start:stop].tolist() for name, one in columns.items()}
-    begins = _begins(ids, columns, eos_id)[start:stop].tolist()
+    num_inputs, is_shifted = len(ids), _are_shifted(ids, sample, columns["targets"])
+    if is_shifted and columns["loss_mask"] is not None:
+        ids, columns = _with_last_target(ids, columns)
+    start = min(max(0, start), len(ids))
+    stop = min(len(ids), start + max(1, min(most, MOST_TOKENS)))
     segments, mask = columns["segment_ids"], columns["loss_mask"]
+    begins = _begins(ids, columns, eos_id, documents)[start:stop].tolist()
+    known = {name: None if one is None else one[start:stop].tolist() for name, one in columns.items()}
     made = tuple(
         _token(start + at, one, texts, eos_id, begins[at], {name: _at(row, at) for name, row in known.items()})
         for at, one in enumerate(ids[start:stop].tolist())
     )
+    if made and made[-1].place == num_inputs:
+        made = (*made[:-1], replace(made[-1], target=None))
     if texts is not None:
         made = _together(made, texts)
     return TokenRun(
@@ -138,6 +150,7 @@ def tokens(
         documents=None if segments is None else len(np.unique(segments[segments != 0])),
         padding=None if segments is None else int((segments == 0).sum()),
         counted=None if mask is None else int(np.count_nonzero(mask)),
+        is_shifted=is_shifted,
     )
 
 
@@ -177,7 +190,11 @@ def _character(run: Sequence[Token], texts: Texts) -> tuple[int, str]:
     """How many tokens, at least two, are a text together that the first one alone is not; 0 for none."""
     data = b""
     for place, one in enumerate(run):
-        if (place == 0 and one.is_text) or not one.is_known or (place and (one.begins or one.is_eos)):
+        if (
+            (place == 0 and one.is_text)
+            or not one.is_known
+            or (place and (one.begins or one.is_eos or one.segment != run[0].segment))
+        ):
             return 0, ""
         data += texts.bytes_of(one.id) or b""
         text, is_text = _readable(data)
@@ -193,7 +210,7 @@ def _readable(data: bytes) -> tuple[str, bool]:
         return data.decode(errors="backslashreplace"), False
 
 
-def _begins(ids: Any, columns: Mapping[str, Any], eos_id: int | None) -> Any:
+def _begins(ids: Any, columns: Mapping[str, Any], eos_id: int | None, documents: Sequence[Sequence[int]] | None) -> Any:
     """bool[n]: whether a document begins with each token."""
     found = np.zeros(len(ids), np.bool_)
     segments = columns["segment_ids"]
@@ -205,7 +222,33 @@ def _begins(ids: Any, columns: Mapping[str, Any], eos_id: int | None) -> Any:
         found[1:] = ids[:-1] == eos_id
     else:
         found[0:1] = True
+    if documents is not None:
+        places = np.cumsum([0, *(stop - start for _, start, stop in documents)])[:-1]
+        continued = places[[start > 0 for _, start, _ in documents]] if len(documents) else places
+        found[continued[continued < len(ids)]] = False
+    elif segments is not None or columns["targets"] is not None:
+        found[0:1] = False
     return found
+
+
+def _are_shifted(ids: Any, sample: Mapping[str, Any], targets: Any) -> bool:
+    """Whether the targets are the tokens after `ids`, rather than `ids` themselves."""
+    if targets is None:
+        return False
+    inputs = _column(sample.get("inputs"), len(ids))
+    return not np.array_equal(ids, targets) if inputs is None else np.array_equal(ids, inputs)
+
+
+def _with_last_target(ids: Any, columns: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The inputs and their columns with the mask at the token that it is for, and the last target if it is trained."""
+    mask = columns["loss_mask"]
+    masks = np.concatenate((np.zeros(1, mask.dtype), mask))
+    if not mask[-1:].any():
+        return ids, {**columns, "loss_mask": masks[: len(ids)]}
+    longer = {name: None if one is None else np.concatenate((one, one[-1:])) for name, one in columns.items()}
+    if longer["positions"] is not None:
+        longer["positions"][-1] += 1
+    return np.concatenate((ids, columns["targets"][-1:])), {**longer, "loss_mask": masks}
 
 
 def _column(value: Any, length: int) -> Any:

@@ -13,8 +13,7 @@ from penstock.errors import ConfigError, PenstockError
 from penstock.load.history import steps_until
 from penstock.load.plan import once
 from penstock.view import facts
-from penstock.view.facts.batches import sample_of
-from penstock.view.facts.documents import eos_of
+from penstock.view.facts.batches import sample_of, window_tokens
 from penstock.view.facts.opening import OpenedRun
 from penstock.view.facts.places import of_dataset
 from penstock.view.pages.patience import WAIT_SECONDS
@@ -75,8 +74,7 @@ async def window(request: Request) -> Response:
     def ask() -> Any:
         opened = opened_as(request, target, asked)
         sample = sample_of(opened, position)
-        how: dict[str, Any] = {"texts": opened.vocabulary, "eos_id": eos_of(opened.data)}
-        return opened, facts.tokens(sample, **how, start=start, most=_TOKENS)
+        return opened, window_tokens(opened, position, sample, start=start, most=_TOKENS)
 
     opened, found = await target.patience.within(WAIT_SECONDS, ("window", position, start, *asked), ask)
     ids = text_of(request, "ids") is not None
@@ -155,11 +153,10 @@ async def _without_batch(request: Request, target: Target, asked: tuple[int | No
 def _strips(opened: OpenedRun, batch: facts.BatchFacts, most: int) -> dict[int, facts.TokenRun]:
     """Position → its tokens, of the samples of a batch that are windows of tokens."""
     found: dict[int, facts.TokenRun] = {}
-    eos_id = eos_of(opened.data)
     for one in batch.samples:
         if any(panel.kind == "tokens" for panel in one.sample.panels):
             sample = sample_of(opened, one.origin.position)
-            found[one.origin.position] = facts.tokens(sample, texts=opened.vocabulary, eos_id=eos_id, most=most)
+            found[one.origin.position] = window_tokens(opened, one.origin.position, sample, most=most)
     return found
 
 
