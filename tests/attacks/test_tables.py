@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
+from penstock.cli.main import main
 from penstock.errors import Corrupt, TooLarge
 from penstock.formats.tables import parquet
 from penstock.formats.tables.hf import HfBlocks
@@ -109,3 +110,22 @@ def test_groups_read_in_batches_hold_the_same_rows(
     source = ps.open(path)
     assert list(source) == rows
     assert source[1234] == rows[1234]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_text_that_is_not_utf_8(kind: str, tmp_path: Path) -> None:
+    offsets, data = pa.array(["abc", "def"]).buffers()[1], pa.py_buffer(b"ab\xffdef")
+    table = pa.table({"text": pa.Array.from_buffers(pa.string(), 2, [None, offsets, data])})
+    path = tmp_path / f"a.{kind}"
+    if kind == "parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.ipc.new_stream(str(path), table.schema) as writer:
+            writer.write_table(table)
+    for arguments in (["head", str(path)], ["convert", str(path), str(tmp_path / "o"), "--to", "mds"]):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 6, arguments
+    assert [one.code for one in ps.verify(str(path), depth="full")] == [
+        "parquet.damaged" if kind == "parquet" else "hf.damaged"
+    ]

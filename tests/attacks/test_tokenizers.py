@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+import penstock as ps
 from penstock.compat.modalities.commands.pack import Tokenizer, _with_special_tokens
-from penstock.errors import Corrupt, PenstockError, TooLarge
+from penstock.errors import Corrupt, PenstockError, PrepareError, TooLarge
 from penstock.prepare.tokens import tokenizer_json
 from penstock.prepare.tokens.decode import load_decoder
 from penstock.prepare.tokens.load_tokenizer import load_tokenizer
@@ -166,3 +167,15 @@ def test_added_tokens_of_a_config_that_are_none(added: Any, tmp_path: Path) -> N
     else:
         with pytest.raises(Corrupt):
             load_tokenizer(tmp_path, LocalStore(), eos="</s>", special_tokens=True)
+
+
+@pytest.mark.parametrize("unk", ["<unk>", ""])
+def test_an_unknown_token_that_is_not_in_the_vocabulary(unk: str, tmp_path: Path) -> None:
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 1, "</s>": 2}, "merges": [], "unk_token": unk}
+    tokenizer = written(tmp_path / "tokenizer.json", {"model": model})
+    data = tmp_path / "a.jsonl"
+    data.write_text('{"text": "ab"}\n{"text": "az"}\n{"text": "ba"}\n')
+    with pytest.raises(PrepareError, match=r"line 2: .*not found in the vocabulary"):
+        pack(data, tmp_path / "a.pbin", tokenizer=tokenizer, eos="</s>")
+    pack(data, tmp_path / "a.pbin", tokenizer=tokenizer, eos="</s>", on_error="skip")
+    assert [one["tokens"].tolist() for one in ps.open(str(tmp_path / "a.pbin"))] == [[0, 1, 2], [1, 0, 2]]

@@ -288,6 +288,7 @@ class _PanicException(BaseException):
         (RuntimeError("x" * 5000), 70, "(4,894 characters)"),
         (_PanicException("index out of range"), 70, "index out of range"),
         (MemoryError(), 18, "not enough memory"),
+        (RuntimeError("can't start new thread"), 18, "can't start new thread. Take fewer workers"),
         (OSError(28, "No space left on device", "/some/where"), 18, "/some/where: No space left on device"),
         (OSError("nothing known"), 18, "nothing known"),
     ],

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -149,3 +151,42 @@ def test_credentials_in_a_file_that_another_program_replaces(
     assert root.store.get(root.child("a").path) == b"a"
     assert ["OLD" in key for key in keys] == [True, False]
     assert "NEW" in keys[-1]
+
+
+CONFLICTING: dict[str, Callable[[Place], object]] = {
+    "get": lambda place: place.store.get(place.path),
+    "size": lambda place: place.store.size(place.path),
+    "exists": lambda place: place.store.exists(place.path),
+    "list": lambda place: list(place.store.list(place.path)),
+}
+
+
+@pytest.mark.parametrize("method", CONFLICTING)
+def test_a_conflict_that_answers_a_read(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some stores answer 409 to GET and HEAD, for objects in an archive."""
+
+    class Conflict(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(409)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PENSTOCK_REMOTE_BACKOFF_S", "0.01")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Conflict) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            monkeypatch.setenv("S3_ENDPOINT_URL", f"http://127.0.0.1:{server.server_address[1]}")
+            place = place_of("s3://conflict/a/b")
+            with pytest.raises(Unreachable) as raised:
+                CONFLICTING[method](place)
+        finally:
+            server.shutdown()
+            thread.join()
+    assert raised.value.exit_status == 15

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.errors import Corrupt, NotFound, PenstockError, TooLarge, Truncated, Unsupported
 from penstock.store.local import LocalStore
 from penstock.store.zip_store import ZipStore
@@ -217,3 +218,16 @@ def test_sizes_of_zip64_and_sizes_that_follow(tmp_path: Path) -> None:
         file.writestr("a", b"x" * 1000)
     path.write_bytes(pipe.data)
     assert ZipStore(LocalStore(), str(path)).get_ranges(f"{path}/a", [(998, 1000)]) == [b"xx"]
+
+
+def test_a_member_without_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    nameless = zipfile.ZipInfo("x")
+    nameless.filename = ""
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("b", b"data")
+        file.writestr(nameless, b"data")
+    with pytest.raises(Corrupt, match=r"this is no whole zip file.*a member without a name"):
+        ZipStore(LocalStore(), str(path)).size(f"{path}/b")
+    with pytest.raises(Corrupt, match="a member without a name"):
+        decode_part("x.npz", path.read_bytes(), DecodeOptions())

@@ -29,6 +29,7 @@ VARIABLE = "_PENSTOCK_COMPLETE"
 _FAULT_CHARACTERS = 120
 """Of what an unexpected error says: `--debug` has all of it."""
 _MEMORY = "Take fewer workers, or a higher limit (ulimit -v); penstock doctor shows it"
+_THREADS = "Take fewer workers, or a higher limit of processes (ulimit -u, or that of the container)"
 
 
 class LazyCommands(click.Group):
@@ -198,6 +199,8 @@ def _understand(error: BaseException, arguments: Sequence[str]) -> tuple[dict[st
         case MemoryError():
             what = f"not enough memory: {error}" if str(error) else "not enough memory"
             return _failure("system", f"{what}. {_MEMORY}", hint=_MEMORY), SYSTEM
+        case RuntimeError() if str(error) == "can't start new thread":  # Python names no class of its own for it
+            return _failure("system", f"{error}. {_THREADS}", hint=_THREADS), SYSTEM
         case _:
             return _failure("fault", _our_fault(error)), OUR_FAULT
 

@@ -26,7 +26,6 @@ import io
 import json
 import math
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +46,7 @@ from penstock.codec.media_bytes import media_bytes
 from penstock.codec.plain_pickles import decode_plain_pickle
 from penstock.codec.tensor_files import decode_tensor_file
 from penstock.codec.upright import file_orientation, turn, upright_rgb
+from penstock.codec.zip_members import ZIP_FAULTS, files_in
 from penstock.errors import ConfigError, Corrupt, MissingExtra, PenstockError, TooLarge, Truncated, UnsafeData
 
 _IMAGE_NAMES = (
@@ -180,7 +180,7 @@ def decode_part(part: str, data: bytes, how: DecodeOptions) -> Any:
         return made if how.media is None else how.media(made)
     except PenstockError:
         raise
-    except (ValueError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except ZIP_FAULTS as error:
         raise _damaged(part, f"{type(error).__name__}: {error}") from None
 
 
@@ -242,7 +242,7 @@ def _array(data: bytes, place: int, dtype: np.dtype[Any], shape: tuple[int, ...]
 
 def _decode_npz(data: bytes, most_bytes: int) -> dict[str, NDArray[Any]]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        entries = [entry for entry in archive.infolist() if not entry.is_dir()]
+        entries = files_in(archive)
         size_bytes = sum(entry.file_size for entry in entries)
         if size_bytes > most_bytes:
             raise TooLarge("an archive of arrays is too large", found=f"{size_bytes} bytes", expected=f"{most_bytes}")

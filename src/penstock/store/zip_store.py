@@ -17,13 +17,13 @@ from typing import Any
 
 from penstock._limits import LEAST_UNPACKED_BYTES, MOST_UNPACKED_BYTES, UNPACKED_RATIO
 from penstock.abc import Staged, Store
+from penstock.codec.zip_members import ZIP_FAULTS, files_in
 from penstock.errors import Corrupt, NotFound, TooLarge, Truncated, Unsupported
 
 MAGIC = b"PK\x03\x04"
 _LOCAL_HEADER = struct.Struct("<4sxxHH4xIIIHH")
 _ENCRYPTED, _SIZES_FOLLOW, _UTF_8 = 1, 1 << 3, 1 << 11
 _IN_ZIP64 = 0xFFFFFFFF
-_FAULTS = (zipfile.BadZipFile, ValueError, OverflowError, struct.error, RuntimeError, EOFError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +170,10 @@ class ZipStore:
                             one.flag_bits,
                             one.CRC,
                         )
-                        for one in file.infolist()
-                        if not one.is_dir()
+                        for one in files_in(file)
                     }
                     directory_bytes = file.start_dir
-            except _FAULTS as error:
+            except ZIP_FAULTS as error:
                 raise Corrupt(
                     "this is no whole zip file", path=self._path, found=str(error), hint="Copy the file again"
                 ) from None
