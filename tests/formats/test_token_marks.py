@@ -159,6 +159,51 @@ def test_marks_that_are_wrong(
         assert documents(ps.open(tmp_path / "out.pbin")) == ROWS["input_ids"]
 
 
+PACKED_IDS = [[0, 5, 6, 2, 0], [7, 8, 2, 9, 2]]
+"""A padded row with one document, and a row with the documents 7 8 2 and 9 2."""
+
+
+@pytest.mark.parametrize(
+    ("name", "packed", "plain"),
+    [
+        ("position_ids", [[1, 0, 1, 2, 1], [0, 1, 2, 0, 1]], [[1, 0, 1, 2, 1], [4, 5, 7, 8, 9]]),
+        ("inputs_position", [[0, 1, 2, 3, 0], [0, 1, 2, 2, 3]], [[0, 1, 2, 3, 0], [0, 1, 2, 3, 4]]),
+        ("seq_idx", [[0, 1, 1, 1, 0], [0, 0, 0, 1, 1]], [[0, 1, 1, 1, 0], [3, 3, 3, 3, 3]]),
+        ("segment_ids", [[0, 1, 1, 1, 0], [2, 2, 2, 1, 1]], [[0, 1, 1, 1, 0], [0, 0, 0, 0, 0]]),
+        ("cu_seqlens", [[0, 1, 4, 5], [0, 3, 5, 5]], [[0, 1, 4, 5], [0, 5, 5, 5]]),
+        ("cu_seq_lens_q", [[0, 4], [3]], [[0, 4], [0]]),
+        ("seq_lengths", [[1, 3, 1], [3, 2]], [[1, 3, 1], [5]]),
+    ],
+)
+@pytest.mark.parametrize("kind", WRITERS)
+def test_rows_that_pack_documents(kind: str, name: str, packed: Any, plain: Any, tmp_path: Path) -> None:
+    """A column that shows a second document inside a row is an error; borders of padding, and one document, pass."""
+    if kind == "bytes" and name in ("cu_seqlens", "cu_seq_lens_q", "seq_lengths"):
+        pytest.skip("bytes are one value per id")
+    columns = {"input_ids": PACKED_IDS, "attention_mask": [[0, 1, 1, 1, 0], [1] * 5]}
+    options: dict[str, Any] = {"tokens_column": "input_ids"} | ({"tokens_dtype": "int64"} if kind == "bytes" else {})
+    path = WRITERS[kind](tmp_path / "packed", {**columns, name: packed})
+    for read in (
+        lambda: documents(ps.open(path, **options)),
+        lambda: ps.convert(path, tmp_path / "out.pbin", **options),
+    ):
+        with pytest.raises(ConfigError, match=rf"row 1, id 3: the column '{name}' shows .*--documents eos"):
+            read()
+    assert not (tmp_path / "out.pbin").exists()
+    rows = [[5, 6, 2], [7, 8, 2, 9, 2]]
+    assert documents(ps.open(path, **options, planes=None)) == rows
+    assert documents(ps.open(path, **options, documents="eos", eos_id=2)) == [[5, 6, 2], [7, 8, 2], [9, 2]]
+    bare = ps.open(WRITERS[kind](tmp_path / "bare", columns), **options)
+    whole = ps.open(WRITERS[kind](tmp_path / "plain", {**columns, name: plain}), **options)
+    assert documents(whole) == documents(bare) == rows
+
+
+def test_positions_of_images_pass(tmp_path: Path) -> None:
+    """Three positions per id, as Qwen-VL has them, aren't looked at."""
+    path = as_jsonl(tmp_path / "in", {**ROWS, "position_ids": [[[0, 0, 0]] * 3, [[0, 1, 1]] * 3]})
+    assert documents(ps.open(path, tokens_column="input_ids")) == ROWS["input_ids"]
+
+
 def test_columns_that_are_not_per_token_or_only_sometimes_there(tmp_path: Path) -> None:
     """A class label is no mark; marks in some of several files are an error, and null rows have none."""
     path = as_parquet(tmp_path / "class", {**ROWS, "labels": [1, 0]})

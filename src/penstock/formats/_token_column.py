@@ -25,6 +25,7 @@ from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, Unsup
 from penstock.formats._marked import no_such_mark, require_recorded_eos
 from penstock.formats._token_marks import (
     KNOWN,
+    PACKED,
     PADDING,
     ColumnMask,
     MarkedRows,
@@ -114,13 +115,15 @@ def as_tokens(chosen: Format, store: Store, path: str, options: OpenOptions, row
 
 
 def _mark_columns(rows: Source[Any], options: OpenOptions, opened: Callable[[str], Source[Any]]) -> tuple[str, ...]:
-    """Return the columns of marks and of padding that are read with the ids: those that exist.
+    """Return the columns of marks, padding and packing that are read with the ids: those that exist.
 
     Raises:
         ConfigError: there is no column `mask_column`.
         Unsupported: some of several files have one, and others don't.
     """
     wanted = [PADDING] if options.planes is None else [*KNOWN]
+    are_rows_documents = not options.one_document and options.documents != "eos"
+    wanted += PACKED if are_rows_documents and options.planes is not None else ()
     used = options.mask_column
     wanted += [] if used is None or used in wanted else [used]
     wanted = [name for name in wanted if name != options.tokens_column]
@@ -163,7 +166,7 @@ class ColumnTokens:
         options: with `tokens_column, tokens_dtype, one_document, documents, eos_id, vocab_size, mask_column`.
         whole: with all columns, to name those that are left behind; None: as `rows`.
         marked: with the columns `names` too; None: as `only`.
-        names: columns of padding, and of marks for the loss.
+        names: columns of padding, of marks for the loss, and of documents packed into one row.
     """
 
     had_eos_borders = True

@@ -2,7 +2,7 @@
 
 Rows that were tokenised elsewhere often have `labels`, a mask or an `attention_mask` with one value per id. Padding at
 the ends of a row, which has 0 in the `attention_mask`, is dropped. A mask is used if it is named; one that isn't named
-and would change something is an error.
+and would change something is an error. So is a column that shows several documents in one row.
 """
 
 from __future__ import annotations
@@ -28,6 +28,15 @@ KNOWN = (
     *("loss_weight", "loss_weights", "token_weights"),
 )
 """Columns that are looked at if they have a list per row; all others are masks of 0 and 1."""
+
+_POSITIONS = ("position_ids", "positions", "input_pos", "inputs_position")
+_NUMBERS = ("seq_idx", "segment_ids", "sequence_ids", "document_ids", "doc_ids", "inputs_segmentation")
+_BORDERS = ("cu_seqlens", "cu_seq_lens", "cu_seqlens_q", "cu_seqlens_k", "cu_seq_lens_q", "cu_seq_lens_k")
+_LENGTHS = ("seq_lengths", "seq_lens", "sequence_lengths")
+PACKED = (*_POSITIONS, *_NUMBERS, *_BORDERS, *_LENGTHS)
+"""Columns that show whether a row is several documents: positions that start again, a number per document, borders,
+or lengths.
+"""
 
 _NO_LOSS = -100
 
@@ -77,7 +86,9 @@ class Marking:
         mask = None
         if self.used is not None and self.used not in columns:
             columns = {**columns, self.used: (ids[:0], np.full(len(lengths), -1, np.int64))}
-        for name in columns.keys() - {PADDING}:
+        for name in sorted(columns.keys() & {*PACKED} - {self.used}):
+            self._require_one_document(name, columns[name], lengths, keep, first)
+        for name in columns.keys() - {PADDING, *PACKED} | columns.keys() & {self.used}:
             counts = self._counts(name, columns[name], ids, lengths, keep, first)
             if name == self.used:
                 mask = counts[keep]
@@ -110,6 +121,27 @@ class Marking:
             what = f"the column {PADDING!r} has zeros between ones, and only padding at the ends of a row is dropped"
             self._fail(int(begins[again[0] + 1]) - 1, lengths, first, what, hint=packed)
         return keep
+
+    def _require_one_document(
+        self, name: str, values: Values, lengths: IntArray, keep: NDArray[np.bool_], first: int
+    ) -> None:
+        """Raise `ConfigError` if a column shows a border between two documents inside a row."""
+        values = _without_nested(values)
+        row_starts = np.cumsum(lengths) - lengths
+        if name in _BORDERS or name in _LENGTHS:
+            inside = np.sort(_borders_inside(values, lengths, keep, are_lengths=name in _LENGTHS))
+        else:
+            default = np.arange(len(keep)) if name in _POSITIONS else np.zeros(len(keep))
+            places = np.flatnonzero(keep)
+            of_ids = self._per_id(name, values, lengths, first, default=default)[places]
+            before, after = of_ids[:-1], of_ids[1:]
+            is_border = after <= before if name in _POSITIONS else after != before
+            rows = np.searchsorted(row_starts, places, side="right")
+            inside = places[1:][is_border & (rows[1:] == rows[:-1])]
+        if len(inside):
+            what = f"the column {name!r} shows that another document begins inside the row"
+            hint = "Write a row per document, or read rows by their EOS ids: --documents eos (documents='eos'). "
+            self._fail(int(inside[0]), lengths, first, what, hint=f"{hint}Or leave it: {_LEAVE}", kind=ConfigError)
 
     def _counts(
         self, name: str, values: Values, ids: NDArray[Any], lengths: IntArray, keep: NDArray[np.bool_], first: int
@@ -169,6 +201,33 @@ class Marking:
         row = int(np.searchsorted(stops, at, side="right"))
         place = f"row {first + row}, id {at - int(stops[row] - lengths[row])}"
         raise kind(f"{place}: {what}", path=self.path(first + row), found=found, expected=expected, hint=hint)
+
+
+def _without_nested(values: Values) -> Values:
+    """Return the values of rows of numbers; rows of anything else have none, such as three positions per id."""
+    found, counts = values
+    if found.dtype.kind != "f" or not np.isnan(found).any():
+        return values
+    rows = np.repeat(np.arange(len(counts)), np.maximum(counts, 0))
+    other = np.zeros(len(counts), np.bool_)
+    other[rows[np.isnan(found)]] = True
+    return found[~other[rows]], np.where(other, -1, counts)
+
+
+def _borders_inside(values: Values, lengths: IntArray, keep: NDArray[np.bool_], *, are_lengths: bool) -> IntArray:
+    """Return the ids at borders of `values` that have ids of their row before and after them, without padding."""
+    found, counts = values
+    rows = np.repeat(np.arange(len(counts)), np.maximum(counts, 0))
+    borders = found.astype(np.int64)
+    if are_lengths:
+        sums = np.append(0, np.cumsum(borders))
+        firsts = np.cumsum(np.maximum(counts, 0)) - np.maximum(counts, 0)
+        borders = sums[1:] - sums[firsts[rows]]
+    stops = np.cumsum(lengths)[rows]
+    starts = stops - lengths[rows]
+    places = starts + np.clip(borders, 0, lengths[rows])
+    num_kept = np.append(0, np.cumsum(keep))
+    return places[(num_kept[places] > num_kept[starts]) & (num_kept[places] < num_kept[stops])]
 
 
 _LEAVE = DROP[0].lower() + DROP[1:]
