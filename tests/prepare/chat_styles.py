@@ -342,6 +342,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "tools": {"messages": _with_call(_LIST, content=""), "tools": [_TOOL]},
     "two tools": {"messages": [_ASKED, _SAID], "tools": [_TOOL, {"type": "function", "function": {"name": "exec"}}]},
     "null tools": {"messages": [_ASKED, _SAID], "tools": None},
+    "empty tools": {"messages": [_ASKED, _SAID], "tools": []},
     "null in arguments": {
         "messages": _with_call({"function": {"name": "f", "arguments": {"a": None, "b": 1}}}, content="")
     },

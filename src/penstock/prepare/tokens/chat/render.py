@@ -82,7 +82,7 @@ class Renderer:
         """The text, and what of it is generated; raises `UnusableError`."""
         name = self._name(conversation)
         compiled, marks, takes_tools = self._compiled[name]
-        if conversation.tools is not None and not takes_tools:
+        if conversation.tools and not takes_tools:
             raise UnusableError("the conversation has tools, and the chat template takes none")
         if not marks:
             return self._by_difference(name, compiled, conversation)

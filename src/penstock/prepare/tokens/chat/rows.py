@@ -260,14 +260,14 @@ def _keys(message: dict[str, Any]) -> str:
 
 
 def _tools(row: Any) -> list[Any] | None:
-    """Return the tools of a conversation, which some data holds as JSON text."""
+    """Return the tools of a conversation, which some data holds as JSON text; an empty list is not None."""
     tools = row.get(TOOLS) if isinstance(row, dict) else None
     if isinstance(tools, str) and tools.strip():
         try:
             tools = json.loads(tools)
         except (ValueError, RecursionError):
             raise UnusableError("the tools are text, and no JSON") from None
-    if tools is None or tools in ("", []):
+    if tools is None or tools == "":
         return None
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in cast(Sequence[Any], tools)):
         raise UnusableError("the tools are no list of objects")
