@@ -10,8 +10,9 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -55,6 +56,23 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that fork at each call come first: the memory that others leave makes a fork cost several times as much."""
     items.sort(key=lambda item: "crash" not in item.path.parts)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """Escape lone surrogates: they can't be sent from a worker of xdist, and one failure would end the whole run."""
+    return _sendable((yield))
+
+
+def _sendable(data: Any) -> Any:
+    """Return `data` with lone surrogates in its texts escaped."""
+    if isinstance(data, str):
+        return data.encode(errors="backslashreplace").decode()
+    if isinstance(data, dict):
+        return {_sendable(name): _sendable(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return type(data)(map(_sendable, data))
+    return data
 
 
 _numbers = itertools.count()

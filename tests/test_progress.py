@@ -38,9 +38,7 @@ def test_lines(tmp_path: Path, more: tuple[str, ...]) -> None:
         *more,
         str(tmp_path),
     ]
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=_environ(), capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     told = [line for line in lines if re.fullmatch(r" *\d+% [\d,]+ of 24, \d failed, \d+ s", line)]
@@ -50,3 +48,26 @@ def test_lines(tmp_path: Path, more: tuple[str, ...]) -> None:
     assert ["::test_bad, " in failed[0], "::test_setup (setup), " in failed[1]] == [True, True]
     assert "1 failed, 20 passed, 1 skipped, 1 xfailed, 1 error" in lines[-1]
     assert "AssertionError" in done.stdout or "assert 0" in done.stdout
+
+
+def test_a_lone_surrogate_in_a_failure_does_not_end_the_run(tmp_path: Path) -> None:
+    """Neither in its message, nor in what the test printed."""
+    (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_report_to_serializable\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    tests = (
+        "def test_bad(): assert 'a' == 'b' + chr(0xDC80), 'message ' + chr(0xDC81)\n"
+        "def test_error(): raise ValueError(chr(0xD800))\n"
+        "def test_good(): pass\n"
+    )
+    (tmp_path / "test_some.py").write_text(tests)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "xdist", "-n", "1", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, env=_environ(), capture_output=True, text=True, timeout=120, check=False)
+    assert "INTERNALERROR" not in done.stdout + done.stderr
+    assert r"message \udc81" in done.stdout
+    assert r"ValueError: \ud800" in done.stdout
+    assert "2 failed, 1 passed" in done.stdout.splitlines()[-1]
+
+
+def _environ() -> dict[str, str]:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    return environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
