@@ -92,7 +92,7 @@ class Patience:
         for old in [one for one, (future, began) in self._pending.items() if _is_over(future, began, now)]:
             del self._pending[old]
         known = self._pending.get(key)
-        if known is not None and not known[0].cancelled():
+        if known is not None and not known[0].cancelled() and not _came_late(known[0]):
             return known[0]
         if len(self._pending) >= _MOST_WAITING:
             raise Late
@@ -104,6 +104,11 @@ class Patience:
 def _is_over(future: Future[Any], began: float, now: float) -> bool:
     """Whether nobody asked again for what is done; what waits for a thread in vain is dropped."""
     return now - began > _KEPT_SECONDS and (future.done() or future.cancel())
+
+
+def _came_late(future: Future[Any]) -> bool:
+    """Whether the work itself waited in vain for other work: who asks next waits for that anew."""
+    return future.done() and isinstance(future.exception(), Late)
 
 
 def _seen(future: asyncio.Future[Any]) -> None:
