@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from findings import findings_table
 from picture import picture
 
 from penstock import errors
@@ -175,6 +176,11 @@ def errors_page() -> str:
         described += [f"\n### {code}\n", f"{f'`{name}`, exit' if name else 'Exit'} status {status}. {text}"]
     lines += ["\n## Exit codes\n", "| status | meaning |", "|---|---|"]
     lines += [f"| {status} | {what} |" for status, what in sorted(exit_codes())]
+    lines += [
+        "\n## Findings\n",
+        "`verify`, `lint` and `repair` name each problem by a code. `<format>` is the format of the dataset.\n",
+        *findings_table(),
+    ]
     lines += ["\n## What is promised\n", "| promise | held by |", "|---|---|"]
     lines += [f"| {promise} | `{test}` |" for promise, test in PROMISES.items()]
     return "\n".join([*lines, *described]) + "\n"

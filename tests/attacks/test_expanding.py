@@ -140,7 +140,7 @@ def test_a_line_that_expands_past_the_memory(tmp_path: Path, confined: Callable[
         assert str(path) in str(found) or isinstance(found, str)
 
 
-@pytest.mark.parametrize("pack", [ps.Chunk, ps.Whole])
+@pytest.mark.parametrize("pack", [ps.Chunk, ps.Whole, ps.BestFit, ps.MegatronBlocks])
 def test_a_window_that_no_memory_holds(pack: Any) -> None:
     with pytest.raises(ConfigError, match="the window is too long: found length 8589934592"):
         pack(length=1 << 33)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from penstock.formats import BUILT_IN, get_format
 
@@ -16,6 +19,20 @@ def test_generated_pages_are_up_to_date() -> None:
     command = [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_code_of_a_finding_has_a_meaning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    findings = importlib.import_module("findings")
+    assert findings.codes_in_source() == findings.FINDINGS.keys()
+    page = (ROOT / "docs/errors.md").read_text()
+    assert {
+        "<format>.old-chat",
+        "<format>.chat-markers",
+        "megatron.width",
+        "shards.unlisted",
+    } <= findings.FINDINGS.keys()
+    assert [code for code in findings.FINDINGS if f"| `{code}` |" not in page] == []
 
 
 def test_formats_that_were_read_in_a_store_are_remote_in_the_table() -> None:

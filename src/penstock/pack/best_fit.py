@@ -21,6 +21,7 @@ from penstock._digest import borders_key, digest
 from penstock._hidden import stored_tokens
 from penstock._index import as_index, as_indices
 from penstock._kinds import Derived, require_tokens
+from penstock._limits import require_window_length
 from penstock._places import token_extents
 from penstock._planes import Plane, add_planes, plane_fields
 from penstock._tree import brief, html, line, tree
@@ -58,7 +59,7 @@ class BestFit:
     tokens one later in the same document; a document's last token has none. Padding is known by its place, not its id.
 
     Attributes:
-        length: tokens of a window, 1 to 2^31 - 1.
+        length: tokens of a window, 1 to 268,435,456.
         pad_id: the id that fills what is left of a window.
         derived: where the plan is kept, by fingerprint; by default where the source keeps such things, else in memory.
         long: documents longer than a window: `"keep"` cuts them into pieces, so that rests begin mid-document;
@@ -74,10 +75,7 @@ class BestFit:
     long: Long = "keep"
 
     def __post_init__(self) -> None:
-        if not 1 <= self.length < 1 << 31:
-            raise ConfigError(
-                "a window of this length can't be", found=f"length {self.length}", expected="1 to 2^31 - 1"
-            )
+        require_window_length(self.length)
         if self.pad_id < 0:
             raise ConfigError("pad_id is no token id", found=self.pad_id, expected="0 or more")
         if self.long not in ("keep", "truncate", "drop"):

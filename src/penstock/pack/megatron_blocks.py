@@ -17,6 +17,7 @@ from penstock._digest import borders_key, digest
 from penstock._hidden import stored_tokens, without_loss
 from penstock._index import as_index, as_indices
 from penstock._kinds import Derived, require_tokens
+from penstock._limits import require_window_length
 from penstock._places import token_extents
 from penstock._planes import add_planes, plane_fields, planes_of
 from penstock._tree import brief, html, line, tree
@@ -47,7 +48,7 @@ class MegatronBlocks:
         derived: keeps the plan in a mapped file, made once a host; without it, in this process.
 
     Raises:
-        ConfigError: a length below 1, or unknown labels.
+        ConfigError: a length out of range, or unknown labels.
     """
 
     length: int
@@ -55,8 +56,7 @@ class MegatronBlocks:
     derived: Derived | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.length < 1:
-            raise ConfigError("a block holds at least one token", found=f"length {self.length}", expected="1 or more")
+        require_window_length(self.length)
         if self.labels not in (None, "shift"):
             raise ConfigError("unknown labels", found=repr(self.labels), expected="'shift' or None")
 
