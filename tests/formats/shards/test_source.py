@@ -128,9 +128,9 @@ def test_splits(tmp_path: Path) -> None:
         ps.open(tmp_path, format="mds", split="val")
     assert "odd name, train" in str(caught.value)
     (tmp_path / "train").rename(tmp_path / "other")
-    with pytest.raises(ConfigError) as several:
+    with pytest.raises(Unsupported) as several:
         ps.open(tmp_path)
-    assert "odd name, other" in str(several.value)
+    assert "odd name/ (a dataset of shards or token files), other/ (" in str(several.value)
     with pytest.raises(ConfigError):
         ps.open(tmp_path, format="mds", split="../other")
 

@@ -31,7 +31,7 @@ from penstock.formats._side_checks import (
 )
 from penstock.formats.shards.codecs import CODECS
 from penstock.formats.shards.files import Folder, OpenShard, RowCodec, WholeShard, open_shard, read_whole
-from penstock.formats.shards.find_index import folder_of, read_index, splits_in, unlisted_shards
+from penstock.formats.shards.find_index import folder_of, read_index, require_splits, splits_in, unlisted_shards
 from penstock.formats.shards.index_json import INDEX_NAME, Index, Layout, Shard, ShardFile
 from penstock.formats.shards.names import shards_in
 from penstock.formats.shards.side import SIDE_NAME, shards_facts
@@ -90,7 +90,7 @@ def dataset_folders(store: Store, root: str, split: str | None) -> list[str]:
         return [f"{root}/{split}"]
     if store.exists(f"{root}/{INDEX_NAME}"):
         return [root]
-    return [f"{root}/{name}" for name in splits_in(store, root)] or [root]
+    return [f"{root}/{name}" for name in require_splits(store, root, splits_in(store, root))] or [root]
 
 
 def _listed(problems: Iterable[Problem]) -> list[Finding]:

@@ -8,6 +8,7 @@ from collections.abc import Collection
 
 from penstock.abc import Store
 from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unsupported
+from penstock.formats._default_split import DEFAULT_SPLIT, choose_default_split
 from penstock.formats._unrecognised import holds_datasets
 from penstock.formats.shards.index_json import INDEX_NAME, Index, parse_index
 from penstock.formats.shards.names import shards_in
@@ -30,6 +31,7 @@ def index_folder(store: Store, path: str, split: str | None) -> str:
     Raises:
         NotFound: no index is there; the splits are listed.
         ConfigError: several splits to choose from, or one that leaves the folder.
+        Unsupported: the folder holds several datasets.
     """
     path = folder_of(path)
     if split is not None:
@@ -41,12 +43,7 @@ def index_folder(store: Store, path: str, split: str | None) -> str:
         return path
     splits = splits_in(store, path)
     if split is None and splits:
-        chosen = splits[0] if len(splits) == 1 else "train"
-        if chosen in splits and chosen.lower().startswith(_SPLITS):
-            return f"{path}/{chosen}"
-        if len(splits) == 1:
-            raise holds_datasets(store, path)
-        raise ConfigError("several splits", path=path, found=", ".join(splits), hint="Name one with split=")
+        return f"{path}/{choose_default_split(path, require_splits(store, path, splits))}"
     where = f"{path}/{INDEX_NAME}" if split is None else f"{path}/{split}/{INDEX_NAME}"
     if is_unfinished(store, where):
         raise NotFound(f"no index yet: {UNFINISHED}", path=where, hint=GO_ON)
@@ -84,6 +81,13 @@ def splits_in(store: Store, path: str) -> list[str]:
         return []  # nothing there, or a store without lists
     inner = (file[len(path.rstrip("/")) + 1 :].split("/") for file in files)
     return sorted(parts[0] for parts in inner if len(parts) == 2 and parts[1] == INDEX_NAME)
+
+
+def require_splits(store: Store, path: str, names: list[str]) -> list[str]:
+    """Return `names`; raises `Unsupported` if they are datasets: none is `train`, and not all are names of splits."""
+    if DEFAULT_SPLIT not in names and any(not name.lower().startswith(_SPLITS) for name in names):
+        raise holds_datasets(store, path)
+    return names
 
 
 def own_files(store: Store, folder: str) -> list[str]:

@@ -26,6 +26,7 @@ import msgspec
 from penstock._optional import require
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, Denied, FormatError, NotFound, Truncated, UnsafeData, Unsupported
+from penstock.formats._default_split import choose_default_split
 from penstock.formats._read_only import refuse_to_create, repair_nothing
 from penstock.formats._unlisted import find_unlisted
 from penstock.formats.tables.arrow import (
@@ -136,9 +137,7 @@ def split_folder(store: Store, root: str, split: str | None) -> str:
         if split not in found:
             raise NotFound("no such split", path=root, found=split, expected=", ".join(found))
         return f"{root}/{split}"
-    if len(found) == 1 or "train" in found:
-        return f"{root}/{found[0] if len(found) == 1 else 'train'}"
-    raise ConfigError("several splits", path=root, found=", ".join(found), hint="Name one with split=")
+    return f"{root}/{choose_default_split(root, found)}"
 
 
 def saved_files(store: Store, path: str) -> list[str]:
@@ -307,7 +306,24 @@ class _Hf:
     create = refuse_to_create
 
     def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
-        """See `check.check_blocks`."""
+        """See `check.check_blocks`; all splits are checked if none is named."""
+        root = path.rstrip("/") or path
+        if options.split is None and not store.exists(f"{root}/{STATE}") and store.exists(f"{root}/{SPLITS}"):
+            try:
+                splits = _splits(store, root)
+            except FormatError as error:
+                where = str(error.path or path)
+                return [Finding(f"{self.name}.damaged", "error", where, None, str(error.found or error.what))]
+            return [one for name in splits for one in self._check_split(store, f"{root}/{name}", options, depth)]
+        return self._check(store, path, options, depth)
+
+    def _check_split(self, store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
+        try:
+            return self._check(store, path, options, depth)
+        except NotFound as error:
+            return [Finding(f"{self.name}.missing-split", "error", path, None, error.what, SPLITS, _AGAIN)]
+
+    def _check(self, store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
         try:
             source = open_hf(store, path, options)
         except (FormatError, UnsafeData) as error:

@@ -26,6 +26,7 @@ from penstock._limits import MOST_NAME_BYTES
 from penstock.abc import Store
 from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, UnsafeData, Unsupported
+from penstock.formats._default_split import choose_default_split
 from penstock.formats.samples.webdataset.braces import Budget, collapse, expand
 from penstock.store.limited import read_document
 from penstock.store.object_folder import require_finished
@@ -188,11 +189,8 @@ def choose_split(splits: Splits, split: str | None, root: str) -> str | None:
         return split
     if not splits.parts:
         return None
-    if len(splits.parts) == 1:
-        return next(iter(splits.parts))
-    if "train" in splits.parts:
-        return "train"
-    raise ConfigError("the dataset has several splits", path=root, found=", ".join(splits.parts), hint="Give split=")
+    filled = [name for name, patterns in splits.parts.items() if patterns]
+    return choose_default_split(root, filled if len(splits.parts) > 1 and "train" in filled else list(splits.parts))
 
 
 # --- what is written ---------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import xxhash
 from penstock._numbers import count_in
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, TooLarge, Unsupported
+from penstock.formats._default_split import choose_default_split
 from penstock.formats._problems import Problem
 from penstock.formats.tokens.zarr.meta import (
     ARRAY_FILE,
@@ -161,9 +162,7 @@ def find_group(store: Store, path: str, split: str | None) -> tuple[str, str | N
         return f"{path}/{split}", split
     if not found:
         return path, None
-    chosen = found[0] if len(found) == 1 or SPLITS[0] in found else None
-    if chosen is None:
-        raise ConfigError("which split is meant?", path=path, expected=", ".join(found), hint="Name one with split=")
+    chosen = choose_default_split(path, found)
     return f"{path}/{chosen}", chosen
 
 
