@@ -259,7 +259,7 @@ class Traits:
     `splits` says that `split` chooses one, `layouts` that `layout` names how the data are stored, and `hashes` that its
     index may hold digests of its files, which `validate_hash` checks, and `images` that samples may hold images, which
     `decode` makes arrays of: these options are refused elsewhere. `borderless` says that its data may not tell where
-    documents are.
+    documents are. `packs_eos` says whether `pack` appends an EOS token to each document by default.
     """
 
     write: bool = False
@@ -273,6 +273,7 @@ class Traits:
     hashes: bool = False
     borderless: bool = False
     images: bool = False
+    packs_eos: bool = True
     suffixes: tuple[str, ...] = ()
     made_by: str = ""
 

@@ -171,6 +171,9 @@ def eos_rule(source: TokenSource, doc_starts: IntArray, given: int | None) -> st
     if source.eos_id is not None:
         source_of_id = "as given" if given is not None else "as the side file says"
         return f"documents end in id {source.eos_id}, {source_of_id}"
+    manifest = manifest_of(source)
+    if manifest is not None and manifest.options.get("eos") == "none":
+        return "documents have no EOS token, as the side file says"
     docs = np.unique(np.linspace(0, len(doc_starts) - 2, _SAMPLED_DOCS).astype(np.int64)) if len(doc_starts) > 1 else []
     ends = doc_starts[np.asarray(docs, np.int64) + 1] - 1
     ends = ends[ends >= doc_starts[docs]] if len(docs) else ends

@@ -136,6 +136,7 @@ def _of_old_chats(chosen: Format, place: Place, given: OpenOptions) -> Iterator[
     if not isinstance(manifest, Manifest) or "chat" not in manifest.options or "chat-eos" in manifest.options:
         return
     inputs, field = " ".join(map(shlex.quote, list(manifest.inputs)[:3])), manifest.options.get("field", "messages")
+    eos = f"--eos {shlex.quote(str(manifest.options['eos']))} " if "eos" in manifest.options else ""
     yield Finding(
         f"{chosen.name}.old-chat",
         "warning",
@@ -146,7 +147,7 @@ def _of_old_chats(chosen: Format, place: Place, given: OpenOptions) -> Iterator[
         "dropped, and the EOS that was appended is not trained on",
         None,
         f"Pack again: penstock pack {inputs}{' ...' if len(manifest.inputs) > 3 else ''} -o {shlex.quote(place.shown)} "
-        f"--tokenizer {manifest.tokenizer or 'TOKENIZER'} --chat --field {shlex.quote(str(field))} --overwrite",
+        f"--tokenizer {manifest.tokenizer or 'TOKENIZER'} {eos}--chat --field {shlex.quote(str(field))} --overwrite",
     )
 
 

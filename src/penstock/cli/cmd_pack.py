@@ -32,7 +32,7 @@ _UNKNOWN_SHARE = 0.01
 @click.option(
     "--chat-eos",
     type=click.Choice(["auto", "always", "never"]),
-    help="Append EOS to a conversation that doesn't end in it (auto, the default), always, or never.",
+    help="Append EOS to a conversation that doesn't end in it (auto, the default), always, or never (with --eos none).",
 )
 @click.option(
     "--chat-format",
@@ -77,7 +77,9 @@ _UNKNOWN_SHARE = 0.01
     show_default=True,
     help="The unit of plain text that is a document.",
 )
-@click.option("--eos", help="Token that ends each document; by default the tokenizer's own.")
+@click.option(
+    "--eos", help="Token that ends each document, or none; by default the tokenizer's own, and none for flat-tokens."
+)
 @click.option(
     "--special-tokens",
     type=click.Choice(["default", "none"]),
@@ -145,6 +147,8 @@ def command(
 
         report = pack(inputs, output, progress=report_progress, **options)
     seconds = time.perf_counter() - started
+    if not as_json and options["eos"] is None and report.eos is None:
+        _note_no_eos(options["chat"])
     if options["dry_run"]:
         found = foreseen(inputs, [output], replaces=options["overwrite"])
         about = f"{counted(report.documents, 'document')}, {counted(report.tokens or 0, 'token')}"
@@ -159,6 +163,11 @@ def command(
         _list_null_fields(report)
     emit(msgspec.to_builtins(report), as_json=as_json, text=lambda: _summary(report, seconds))
     end_unfinished(report.missing)
+
+
+def _note_no_eos(chat: bool) -> None:
+    other = "--eos TOKEN or --chat-eos auto" if chat else "--eos TOKEN"
+    note(f"no EOS token is appended to documents, as the format flat-tokens specifies; {other} appends it")
 
 
 def _list_dropped(report: PackReport) -> None:

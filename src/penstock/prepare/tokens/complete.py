@@ -112,6 +112,7 @@ def _known_again(request: Request, manifest: Manifest) -> PackReport:
         manifest=manifest,
         part=request.sharing.part,
         was_complete=True,
+        eos=material.spec.eos,
     )
 
 

@@ -192,8 +192,8 @@ class TiktokenEngine:
         self._encoding = load_encoding(spec)
 
     def added_tokens(self) -> list[str]:
-        """The EOS token."""
-        return [self._spec.eos]
+        """The EOS token, if there is one."""
+        return [] if self._spec.eos is None else [self._spec.eos]
 
     def id_of(self, token: str) -> int | None:
         """The id of the EOS token: a file of ranks names no others."""

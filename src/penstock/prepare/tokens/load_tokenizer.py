@@ -34,7 +34,7 @@ def load_tokenizer(
         given: a file, or a folder with a `tokenizer.json`, a `.model` or a `.tiktoken` file; or a name in the Hub's
             local cache.
         store: where it is.
-        eos: token that ends a document; by default the tokenizer's own.
+        eos: token that ends a document, or `NO_EOS`; by default the tokenizer's own.
         special_tokens: whether a post-processor adds its special tokens.
         pretokenizer: how a tiktoken file's text is split; see `penstock.prepare.tokens.tiktoken_ranks`.
 

@@ -21,6 +21,7 @@ from penstock._kinds import JoinsRows
 from penstock.abc import Executor
 from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor, require_executor
+from penstock.formats import get_format
 from penstock.formats._planed_writer import replacing_planes
 from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.prepare.tokens.assemble import create_writer, writer_options
@@ -42,6 +43,7 @@ from penstock.prepare.tokens.rows import kept_rows, settle_rows
 from penstock.prepare.tokens.sample import estimate
 from penstock.prepare.tokens.select import DEFAULT_JOIN, select
 from penstock.prepare.tokens.tasks import cut_tasks, default_task_bytes, text_bytes
+from penstock.prepare.tokens.tokenizer import NO_EOS
 from penstock.prepare.tokens.understand import Found, Material, Request, find_inputs, recorded_of, understand
 from penstock.store._keeping import keeping_nothing
 from penstock.store.dry import dry_place
@@ -108,8 +110,9 @@ def pack(
 ) -> PackReport:
     """Tokenise JSONL, Parquet or plain text and pack it. Killed and called again with the same arguments, it resumes.
 
-    Every document ends in the EOS token. Memory: a few MiB, the engine and a few times the longest line in each
-    worker; three pieces of a compressed input; 8 bytes a document. Disk: the output's size twice until it is complete.
+    Every document ends in the EOS token, unless `eos` is "none", the default for flat-tokens. Memory: a few MiB, the
+    engine and a few times the longest line in each worker; three pieces of a compressed input; 8 bytes a document.
+    Disk: the output's size twice until it is complete.
 
     Args:
         inputs: files, folders and globs, also `.gz` and `.zst`; taken in byte order of their relative paths. `"-"` is
@@ -124,7 +127,7 @@ def pack(
         jq: a jq program instead, of which the first output counts; a plain path such as `.a.b` needs no jq package.
         input_format: `"jsonl"`, `"parquet"`, whose columns are fields, or `"text"`; `"auto"` tells the first two.
         text_per: what of plain text is a document: a file, or a line that is not blank.
-        eos: token that ends a document; by default the tokenizer's own.
+        eos: token that ends a document, or `"none"`; by default the tokenizer's own, and `"none"` for flat-tokens.
         special_tokens: `"none"` leaves out what the tokenizer's post-processor adds.
         pretokenizer: how a tiktoken file's text is split, where its name does not say: `"gpt2"`, `"cl100k"`,
             `"o200k"` or `"qwen2"`.
@@ -149,8 +152,9 @@ def pack(
         chat_format: the shape of conversations: `"messages"`, `"sharegpt"`, `"alpaca"` or `"prompt-completion"`;
             `"auto"` takes the only one that a row can have.
         chat_eos: which conversations get an EOS token at their end: `"auto"`, those that don't end in it; `"always"`,
-            those whose last token is another, even white space; `"never"`. It is trained on if the last answer has
-            no end token of its own.
+            those whose last token is another, even white space; `"never"`, the default if `eos` is `"none"`. It is
+            trained on if the last answer has no end token of its own. With flat-tokens, `"auto"` and `"always"` append
+            the tokenizer's own EOS token if `eos` is omitted.
         chat_date: `YYYY-MM-DD`, for a template that asks for the day.
         shuffle: a seed: the documents come in the order that `penstock.shuffle` with this seed gives them, once all
             are encoded. Memory: 24 bytes a document in each process; disk: the output's size once more.
@@ -181,13 +185,14 @@ def pack(
             "only plain text is cut by line or file", hint="Add input_format='text' (--input-format text)"
         )
     selection = select(field, join, jq, text_per if input_format == "text" else "json", chat=chat)
-    selection = dataclasses.replace(selection, chat_eos=chat_eos or "auto", chat_format=chat_format or "auto")
     if task_bytes is not None and task_bytes < 1:
         raise ConfigError("a task needs bytes", found=f"task_bytes={task_bytes}", expected="1 or more")
     store = store or LocalStore()
     sharing = Sharing(part, finish, no_work, restart)
     sharing.require_sense()
     place, to, is_folder = understand_output(output, to, file_tokens, store)
+    eos, eos_rule = _resolve_eos(eos, chat_eos, packs_eos=get_format(to).traits.packs_eos)
+    selection = dataclasses.replace(selection, chat_eos=eos_rule, chat_format=chat_format or "auto")
     request = Request(
         given=[os.fspath(one) for one in ([inputs] if isinstance(inputs, str | os.PathLike) else inputs)],
         output=place,
@@ -309,12 +314,16 @@ def _rehearsed(request: Request) -> PackReport:
     with make_executor("inline", None) as executor:
         engine, note = choose(request, material, None, executor)
     documents, tokens = estimate(
-        material.inputs, material.selection, lambda texts: encode_each(material.reference, texts)[0]
+        material.inputs,
+        material.selection,
+        lambda texts: encode_each(material.reference, texts)[0],
+        with_eos=material.spec.eos is not None,
     )
     return PackReport(
         output=request.output.path, documents=documents, tokens=tokens, input_files=len(material.inputs),
         input_bytes=sum(one.size_bytes for one in material.inputs), num_dropped=0, dropped=(), engine=engine,
         engine_note=note, tasks=0, reused_tasks=0, seconds={"start": time.perf_counter() - request.started},
+        eos=material.spec.eos,
     )  # fmt: skip
 
 
@@ -488,6 +497,7 @@ def _unfinished(run: _Pass, books: Books, times: Sequence[float], missing: tuple
         num_endless=books.num_endless,
         endless=tuple(books.endless),
         null_fields=tuple(sorted(books.null_fields)),
+        eos=run.material.spec.eos,
         engine=run.planned.engine,
         engine_note=run.planned.note,
         tasks=books.tasks,
@@ -504,6 +514,21 @@ def _unfinished(run: _Pass, books: Books, times: Sequence[float], missing: tuple
 def _require(option: str, found: str, allowed: Sequence[str]) -> None:
     if found not in allowed:
         raise ConfigError(f"no such choice for {option}", found=found, expected=" | ".join(allowed))
+
+
+def _resolve_eos(eos: str | None, chat_eos: ChatEos | None, *, packs_eos: bool) -> tuple[str | None, ChatEos]:
+    """Return `eos` and `chat_eos` with their defaults for a format.
+
+    Raises:
+        ConfigError: no EOS token is to be appended, and `chat_eos` appends it.
+    """
+    appends = chat_eos in ("auto", "always")
+    if eos == NO_EOS and appends:
+        what, hint = "conversations can't get an EOS token with --eos none", "Leave one of the two options out"
+        raise ConfigError(what, found=f"--chat-eos {chat_eos}", expected="never", hint=hint)
+    if not (eos or packs_eos or appends):
+        eos = NO_EOS
+    return eos, "never" if eos == NO_EOS else chat_eos or "auto"
 
 
 def _silent(progress: PackProgress) -> None:

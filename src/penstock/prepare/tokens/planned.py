@@ -15,7 +15,7 @@ from penstock.prepare.tokens.oracle import EngineChoice, choose_engine
 from penstock.prepare.tokens.rows import keeps_rows
 from penstock.prepare.tokens.sample import sample_texts
 from penstock.prepare.tokens.tasks import cut_tasks, default_task_bytes, text_bytes
-from penstock.prepare.tokens.tokenizer import TokenizerSpec
+from penstock.prepare.tokens.tokenizer import NO_EOS, TokenizerSpec
 from penstock.prepare.tokens.understand import Material, Request, filled_in, left_out, split_markers
 from penstock.work.plan import Plan, PlannedInput, require_same
 from penstock.work.shared import SharedWork
@@ -95,7 +95,7 @@ def asked_for(request: Request, material: Material, before: Plan | None) -> Plan
             "--file-tokens": request.file_tokens,
             "--tokenizer": material.spec.digest,
             **material.selection.options(),
-            "--eos": material.spec.eos,
+            "--eos": material.spec.eos or NO_EOS,
             "--special-tokens": request.special_tokens,
             "--engine": request.engine,
             "--overwrite": request.overwrite,

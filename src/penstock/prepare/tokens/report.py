@@ -61,6 +61,7 @@ class PackReport:
             conversations, and dropped there.
         unknown_tokens: tokens that stand for text that the tokenizer doesn't know; of what this run encoded.
         dropped_characters: characters that the tokenizer dropped, as it has no token for them; the same.
+        eos: the token that ends documents; None if none was appended.
         was_complete: an earlier run that was killed had finished the output: nothing was left to do but to sweep.
     """
 
@@ -88,3 +89,4 @@ class PackReport:
     null_fields: tuple[str, ...] = ()
     unknown_tokens: int = 0
     dropped_characters: int = 0
+    eos: str | None = None

@@ -40,10 +40,15 @@ def sample_texts(inputs: Sequence[InputFile], field: Selection | str, sample_byt
 
 
 def estimate(
-    inputs: Sequence[InputFile], selection: Selection, encode: Callable[[Sequence[bytes]], Encoded]
+    inputs: Sequence[InputFile],
+    selection: Selection,
+    encode: Callable[[Sequence[bytes]], Encoded],
+    *,
+    with_eos: bool,
 ) -> tuple[int, int]:
-    """About how many documents inputs hold, and tokens, the EOS of each included, by lines of the same places.
+    """Estimate how many documents and tokens the inputs hold, from lines of the same places.
 
+    The EOS token of each document is counted if `with_eos`.
     Where no line ends in 64 KiB, the raw bytes there stand for its text.
     """
     reader = make_reader(selection)
@@ -66,11 +71,11 @@ def estimate(
         tokens += int(encode(texts)[1].sum()) if texts else 0
     rows = sum(count_rows(one.place, one.kind) for one in inputs if one.kind in TABLES)
     if rows:
-        return rows, rows * (tokens + documents) // max(1, documents)
+        return rows, rows * (tokens + with_eos * documents) // max(1, documents)
     lines_bytes = sum(text_bytes(one.name, one.size_bytes) for one in inputs)
     whole = sum(one.kind == "whole" for one in inputs)
     found = whole or round(documents * lines_bytes / max(1, seen_bytes))
-    return found, round(tokens * lines_bytes / max(1, encoded_bytes)) + found
+    return found, round(tokens * lines_bytes / max(1, encoded_bytes)) + with_eos * found
 
 
 def _plain_windows(inputs: Sequence[InputFile]) -> Iterator[tuple[bool, bytes]]:

@@ -15,7 +15,7 @@ from typing import Any
 from penstock._naming import nearest
 from penstock._optional import require
 from penstock.errors import ConfigError, Corrupt
-from penstock.prepare.tokens.tokenizer import TokenizerSpec
+from penstock.prepare.tokens.tokenizer import NO_EOS, TokenizerSpec
 from penstock.prepare.tokens.tokenizer_json import tokenizer_digest
 
 
@@ -25,7 +25,7 @@ def sentencepiece_spec(data: bytes, path: str, *, eos: str | None) -> TokenizerS
     Args:
         data: the file.
         path: where it came from.
-        eos: piece that ends a document; by default the model's own EOS.
+        eos: piece that ends a document, or `NO_EOS`; by default the model's own EOS.
 
     Raises:
         Corrupt: it is no SentencePiece model.
@@ -33,10 +33,15 @@ def sentencepiece_spec(data: bytes, path: str, *, eos: str | None) -> TokenizerS
     """
     processor = _load(data, path)
     size = processor.GetPieceSize()
-    if eos is None:
+    eos_id: int | None = None
+    if eos == NO_EOS:
+        eos = None
+    elif eos is None:
         if processor.eos_id() < 0:
             raise ConfigError(
-                "the model has no token that ends a document", path=path, hint="Give one of its pieces: eos= (--eos)"
+                "the model has no token that ends a document",
+                path=path,
+                hint="Name one of its pieces with eos= (--eos), or append none: --eos none",
             )
         eos_id = processor.eos_id()
         eos = str(processor.IdToPiece(eos_id))

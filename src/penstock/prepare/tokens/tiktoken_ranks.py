@@ -22,7 +22,7 @@ import xxhash
 
 from penstock._optional import require
 from penstock.errors import ConfigError, Corrupt
-from penstock.prepare.tokens.tokenizer import TokenizerSpec
+from penstock.prepare.tokens.tokenizer import NO_EOS, TokenizerSpec
 
 _FIRST_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?(\n|\Z)")
 _MOST_ID = (1 << 32) - 1
@@ -94,7 +94,8 @@ def tiktoken_spec(
     Args:
         data: the file.
         path: where it came from; its name may be that of a published encoding.
-        eos: special token that ends a document; by default the config's `eos_token`, else `<|endoftext|>`.
+        eos: special token that ends a document, or `NO_EOS`; by default the config's `eos_token`, else
+            `<|endoftext|>`.
         pretokenizer: a key of `PATTERNS`.
         config: the `tokenizer_config.json` beside the file, or nothing.
 
@@ -119,14 +120,14 @@ def tiktoken_spec(
         if token_id in taken:
             raise Corrupt("a special token has the id of another token", path=path, found=f"{token!r}: {token_id}")
         taken.add(token_id)
-    eos = eos or _eos_of(config) or _END
-    if eos not in special:
+    eos = None if eos == NO_EOS else eos or _eos_of(config) or _END
+    if eos is not None and eos not in special:
         raise ConfigError(
             f"the EOS token {eos!r} is no special token of this encoding",
             path=path,
             expected=", ".join(map(repr, special)) or "none is known",
-            hint="Choose one with eos= (--eos), or define it in a tokenizer_config.json beside the file "
-            "(added_tokens_decoder)",
+            hint="Choose one with eos= (--eos), append none (--eos none), or define it in a "
+            "tokenizer_config.json beside the file (added_tokens_decoder)",
         )
     note = msgspec.json.encode([name, sorted(special.items())])
     return TokenizerSpec(
@@ -140,7 +141,7 @@ def tiktoken_spec(
         around=((), ()),
         split_special_tokens=True,
         eos=eos,
-        eos_id=special[eos],
+        eos_id=None if eos is None else special[eos],
         kind="tiktoken",
         pretokenizer=name,
     )
@@ -180,7 +181,7 @@ def load_encoding(spec: TokenizerSpec) -> Any:
         spec.name,
         pat_str=PATTERNS[spec.pretokenizer or ""],
         mergeable_ranks=parse_ranks(spec.json, spec.path),
-        special_tokens={spec.eos: spec.eos_id},
+        special_tokens={} if spec.eos is None else {spec.eos: spec.eos_id},
     )
 
 

@@ -395,7 +395,7 @@ class _Tally:
                 self._append_long(document, with_eos=with_eos)
             return
         tokens = ids.astype(dtype_for(spec.token_bytes, "<"))
-        if with_eos:
+        if with_eos and spec.eos_id is not None:
             tokens, lengths = _with_eos(tokens, lengths, spec.eos_id)
         if len(tokens):
             self._write(tokens)
@@ -408,7 +408,8 @@ class _Tally:
         dtype = dtype_for(spec.token_bytes, "<")
         for start in range(0, len(ids), _LONG_TOKENS):
             self._write(ids[start : start + _LONG_TOKENS].astype(dtype))
-        end = np.array([spec.eos_id] if with_eos and ids[-1] != spec.eos_id else [], dtype)
+        appends = with_eos and spec.eos_id is not None and ids[-1] != spec.eos_id
+        end = np.array([spec.eos_id] if appends else [], dtype)
         self._write(end)
         self.runs.append(np.array([len(ids) + len(end)], np.int64))
         self.documents.add_long(ids, end)

@@ -32,6 +32,9 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 
 _SHOWN = 8
 
+NO_EOS = "none"
+"""Stands for a token in `eos`: documents end without an EOS token."""
+
 Kind = Literal["tokenizers", "sentencepiece", "tiktoken"]
 
 
@@ -49,7 +52,7 @@ class TokenizerSpec:
         special_tokens: whether its post-processor adds special tokens.
         around: ids that come before and after every text; None where that is not all that the post-processor does.
         split_special_tokens: whether special tokens in a text are plain text.
-        eos: the token that ends a document, and `eos_id` its id.
+        eos: the token that is appended to each document, and `eos_id` its id; None to append none.
         kind: whose file it is.
         pretokenizer: how text is split first, for a tiktoken file.
     """
@@ -63,8 +66,8 @@ class TokenizerSpec:
     special_tokens: bool
     around: tuple[tuple[int, ...], tuple[int, ...]] | None
     split_special_tokens: bool
-    eos: str
-    eos_id: int
+    eos: str | None
+    eos_id: int | None
     kind: Kind = "tokenizers"
     pretokenizer: str | None = None
 
@@ -93,7 +96,8 @@ def load_spec(
     Args:
         given: a `tokenizer.json`, or a folder with one.
         store: where it is.
-        eos: the token that ends a document; by default the `eos_token` of the files beside `tokenizer.json`.
+        eos: the token that ends a document, or `NO_EOS`; by default the `eos_token` of the files beside
+            `tokenizer.json`.
         special_tokens: whether the post-processor adds its special tokens.
 
     Raises:
@@ -206,14 +210,18 @@ def _content(token: Any) -> str | None:
     return token if isinstance(token, str) else None
 
 
-def _find_eos(tokenizer: Any, vocab: Mapping[str, int], eos: str | None, path: str) -> tuple[str, int]:
+def _find_eos(
+    tokenizer: Any, vocab: Mapping[str, int], eos: str | None, path: str
+) -> tuple[str, int] | tuple[None, None]:
+    if eos == NO_EOS:
+        return None, None
     special = [token.content for _, token in sorted(tokenizer.get_added_tokens_decoder().items())]
     listed = ", ".join(map(repr, special[:_SHOWN])) + (", …" if len(special) > _SHOWN else "") or "none"
     if eos is None:
         raise ConfigError(
             "no token is known that ends a document",
             path=path,
-            hint=f"Give it with eos= (--eos). The tokenizer's added tokens: {listed}",
+            hint=f"Name it with eos= (--eos), or append none: --eos none. The tokenizer's added tokens: {listed}",
         )
     if eos not in vocab:
         close = nearest(eos, special) or nearest(eos, vocab)

@@ -27,7 +27,7 @@ from penstock.prepare.tokens.oracle import EngineChoice
 from penstock.prepare.tokens.report import PackProgress
 from penstock.prepare.tokens.select import Selection, make_reader
 from penstock.prepare.tokens.tables import require_columns
-from penstock.prepare.tokens.tokenizer import TokenizerSpec
+from penstock.prepare.tokens.tokenizer import NO_EOS, TokenizerSpec
 from penstock.store.find import survey_all
 from penstock.store.local import LocalStore
 from penstock.store.outputs import require_other, require_outside
@@ -266,7 +266,7 @@ def recorded_of(request: Request, material: Material) -> dict[str, Any]:
         "inputs": {one.name: one.digest for one in material.inputs},
         "options": {
             **{name.removeprefix("--"): value for name, value in material.selection.options().items()},
-            "eos": material.spec.eos,
+            "eos": material.spec.eos or NO_EOS,
             "special_tokens": request.special_tokens,
             **({"chat-split-markers": split} if (split := split_markers(material)) else {}),
             **left_out(material),

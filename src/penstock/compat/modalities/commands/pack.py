@@ -23,6 +23,7 @@ from penstock.formats.jsonl.build import IndexedLines, index_path_for
 from penstock.formats.jsonl.index import load_lines, remake
 from penstock.prepare import PackProgress, PackReport, pack
 from penstock.prepare.tokens.load_tokenizer import load_tokenizer
+from penstock.prepare.tokens.tokenizer import NO_EOS
 from penstock.prepare.tokens.tokenizer_json import parse_tokenizer, require_loadable
 from penstock.reshape.rewrite import Progress
 from penstock.reshape.rows import LineRows, TokenRows, open_rows, read_run, runs
@@ -228,6 +229,9 @@ def _pack(settings: PackSettings, source: Path, tokenizer: str, policy: str, pro
             progress=told,
         )
 
+    if settings.eod_token == NO_EOS:
+        what, hint = "this name stands for no EOS token in Penstock", "Name another token as eod_token"
+        raise ConfigError(what, found=f"eod_token {NO_EOS}", hint=hint)
     most = settings.tokenizer.max_length
     if most is None:
         return pack_to(settings.dst_path, overwrite=policy == "override")
@@ -244,15 +248,16 @@ def _cut(whole: Path, settings: PackSettings, tokenizer: str, report: PackReport
     spec, _ = load_tokenizer(tokenizer, LocalStore(), eos=settings.eod_token)
     if spec.around is None:
         raise ConfigError("with this tokenizer's post-processor documents can't be cut", path=settings.tokenizer.path)
+    eos_id = cast(int, spec.eos_id)  # an eod_token is always named
     rows = cast("TokenRows", open_rows(whole, format="pbin"))
     manifest = report.manifest or Manifest("pbin", 0, 0)
-    options: dict[str, Any] = {"token_bytes": rows.dtype.itemsize, "eos_id": spec.eos_id, "inputs": manifest.inputs}
+    options: dict[str, Any] = {"token_bytes": rows.dtype.itemsize, "eos_id": eos_id, "inputs": manifest.inputs}
     options |= {"tokenizer": manifest.tokenizer, "tokenizer_digest": manifest.tokenizer_digest}
     with create(settings.dst_path, format="pbin", overwrite=overwrite, **options) as writer:
         for first, stop in runs(rows):
             data, lengths = read_run(rows, first, stop)
             for document in np.split(data, np.cumsum(lengths)[:-1]):
-                writer.write({"tokens": _cut_one(document, most, *spec.around, spec.eos_id)})
+                writer.write({"tokens": _cut_one(document, most, *spec.around, eos_id)})
         cut = writer.commit()
     return PackReport(
         **{name: getattr(report, name) for name in report.__slots__ if name not in ("output", "tokens", "manifest")},

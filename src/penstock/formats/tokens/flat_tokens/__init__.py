@@ -43,6 +43,7 @@ class _FlatTokens:
         splits=True,
         verify=True,
         repair=True,
+        packs_eos=False,
         suffixes=(".zarr",),
         made_by="seqax",
     )

@@ -19,7 +19,7 @@ ChatEos = Literal["auto", "always", "never"]
 
 def end_conversations(
     vocabulary: Vocabulary,
-    eos_id: int,
+    eos_id: int | None,
     rule: ChatEos,
     ids: NDArray[np.uint32],
     lengths: IntArray,
@@ -29,7 +29,7 @@ def end_conversations(
 
     Args:
         vocabulary: of the tokenizer.
-        eos_id: the EOS token.
+        eos_id: the EOS token; None if there is none, with the rule `"never"`.
         rule: `"auto"` appends it to conversations that don't end in it, white space ignored; `"always"` to those whose
             last token is another; `"never"` to none.
         ids: uint32[n_ids] of all conversations, one after another.
@@ -46,11 +46,9 @@ def end_conversations(
     starts = stops - lengths
     last = _skip_blanks(vocabulary, ids, stops - 1, starts)
     is_ended = vocabulary.is_special[ids[last]]
-    appended = {
-        "auto": ids[last] != eos_id,
-        "always": ids[stops - 1] != eos_id,
-        "never": np.zeros(len(lengths), np.bool_),
-    }[rule]
+    appended = np.zeros(len(lengths), np.bool_)
+    if eos_id is not None and rule != "never":
+        appended = ids[last if rule == "auto" else stops - 1] != eos_id
     trained = appended & mask[last] & ~is_ended
     # The last answer is followed by other messages if the last token isn't generated.
     generated = np.flatnonzero(mask)
@@ -60,7 +58,7 @@ def end_conversations(
     answer = _skip_blanks(vocabulary, ids, np.where(has_answer, answer, starts), starts)
     endless = has_answer & ~trained & ~(vocabulary.is_special[ids[answer]] & mask[answer])
     places = stops[appended]
-    return np.insert(ids, places, eos_id), lengths + appended, np.insert(mask, places, trained[appended]), endless
+    return np.insert(ids, places, eos_id or 0), lengths + appended, np.insert(mask, places, trained[appended]), endless
 
 
 def _skip_blanks(vocabulary: Vocabulary, ids: NDArray[np.uint32], places: IntArray, first: IntArray) -> IntArray:

@@ -55,7 +55,8 @@ def load_vocabulary(spec: TokenizerSpec) -> Vocabulary:
         is_blank[index] = token in _BLANK_BYTES or (bool(token) and not token.translate(_BLANKS))
     for index, token in added.items():
         is_special[index], is_blank[index] = bool(token.get("special")), not str(token["content"]).strip()
-    is_special[spec.eos_id] = True
+    if spec.eos_id is not None:
+        is_special[spec.eos_id] = True
     steps = _steps(found.get("normalizer"))
     form = steps[0]["type"] if len(steps) == 1 and steps[0]["type"] in _FORMS else None
     ends = [step for step in _steps(found.get("post_processor")) if step.get("trim_offsets")]
