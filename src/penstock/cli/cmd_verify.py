@@ -69,18 +69,29 @@ def command(
 ) -> int:
     """Check a dataset: each finding with its place and what to do. Exits with 1 for an error.
 
+    For a recipe or metadataset, checks each of its datasets, reports a dataset that is read under two names, and lists
+    references to media files that no auxiliary dataset has.
+
     Many machines share the check by --part, with DIR where all of them see it; --finish reports what one run would.
     """
     import msgspec
 
     from penstock.check import verify
+    from penstock.check.recipes import is_recipe_file
     from penstock.check.verify import is_contradiction, verify_shared, write_side_file
     from penstock.work.sharing import Sharing
 
     sharing = Sharing(part, finish, no_work, restart)
     _require_together(sharing, work, writes=write_manifest or replace_manifest)
     how: dict[str, Any] = {"depth": depth, "format": format_name, "workers": workers, "executor": executor, **options}
-    if work is None:
+    if format_name is None and is_recipe_file(path):
+        if work is not None or write_manifest or replace_manifest:
+            raise click.UsageError(
+                "a recipe is checked by one process, and has no side file: leave out --work, "
+                "--write-manifest and --replace-manifest"
+            )
+        findings = _verify_recipe(path, how)
+    elif work is None:
         findings = verify(path, **how)
     else:
         report = verify_shared(path, work=work, part=part, no_work=no_work, restart=restart, **how)
@@ -105,6 +116,33 @@ def command(
     data = {"path": path, "depth": depth, "errors": errors, "findings": [msgspec.to_builtins(one) for one in findings]}
     emit(data | ({"side_file": side_path} if side_path else {}), as_json=as_json, text=text)
     return 1 if errors else 0
+
+
+def _verify_recipe(path: str, options: dict[str, Any]) -> list[Any]:
+    """Check each dataset of a recipe, then what only shows in the recipe: repeated datasets and missing files."""
+    from penstock.check import verify
+    from penstock.check.recipes import check_run
+    from penstock.errors import FormatError
+    from penstock.types import Finding
+    from penstock.view.facts.opening import leaves_of, open_run
+
+    try:
+        data = open_run(path, seed=0, follow_links=options["follow_links"]).data
+    except FormatError as error:  # a dataset that can't be opened is a finding, as in `verify` of that dataset
+        where = str(error.path or path)
+        found, expected = (None if one is None else str(one) for one in (error.found or error.what, error.expected))
+        return [Finding("recipe.damaged", "error", where, error.offset_bytes, found, expected, error.hint)]
+    findings: list[Any] = []
+    checked: set[tuple[str, str]] = set()
+    for leaf in leaves_of(data):
+        recipe = leaf.recipe()
+        if recipe.get("kind") != "open" or (place := (str(recipe["path"]), str(recipe.get("split")))) in checked:
+            continue
+        checked.add(place)
+        reading = {name: recipe[name] for name in ("split", "layout", "eos_id") if recipe.get(name) is not None}
+        findings += verify(recipe["path"], **options | {"format": recipe.get("format"), **reading})
+    depth = "full" if options["depth"] == "decode" else options["depth"]
+    return findings + check_run(data, path, depth)
 
 
 def _require_together(sharing: Sharing, work: str | None, *, writes: bool) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from penstock._digest import derive_key
 from penstock._naming import function_name
 from penstock.cook.stores import FileStore
-from penstock.errors import ConfigError, CookError, NotFound, PenstockError
+from penstock.errors import ConfigError, CookError, NotFound, PenstockError, UnsafeData
 
 CookFn = Callable[..., Any]
 """Raw sample, and stores, `primary`, `rng` by keyword → the cooked sample."""
@@ -94,14 +94,20 @@ def as_cook_error(error: Exception, name: str, sample: Any) -> Exception:
     """The `CookError` for an exception of a function over one sample; itself if the sample is not at fault."""
     if isinstance(error, NotFound) or type(error) is FileNotFoundError:
         pass  # a file that the sample names; a store that does not answer is no sample's fault
+    elif isinstance(error, UnsafeData):  # isn't skipped as the sample's fault, but names it
+        error.what = f"{name} failed on the sample {_key_of(sample)!r}: {error.what}"
+        return error
     elif isinstance(error, (PenstockError, OSError, *PROGRAM_ERRORS)):
         return error
-    key = sample.get("__key__") if isinstance(sample, Mapping) else getattr(sample, "__key__", None)
     return CookError(
-        f"{name} failed on the sample {key!r}",
+        f"{name} failed on the sample {_key_of(sample)!r}",
         found=f"{type(error).__name__}: {error}"[:400],
         hint="Mend the sample or the function, or load with on_error='substitute'",
     )
+
+
+def _key_of(sample: Any) -> Any:
+    return sample.get("__key__") if isinstance(sample, Mapping) else getattr(sample, "__key__", None)
 
 
 def rng_of(seed: int, position: int) -> np.random.Generator:

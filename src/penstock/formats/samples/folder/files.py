@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
@@ -52,15 +53,23 @@ def list_files(store: Store, root: str) -> list[str]:
 
 
 def path_of(root: str, name: str) -> str:
-    """Path of a file by its name in the dataset.
+    """Return the path of a file by its name in the dataset, or by an absolute path that leads into it.
 
     Raises:
         UnsafeData: the name leaves the folder.
     """
-    pieces = name.split("/")
-    if name.startswith("/") or ".." in pieces or "\0" in name:
-        raise UnsafeData("the name of a file leaves its folder", path=root, found=repr(name[:200]))
-    return f"{root}/{name}"
+    return f"{root}/{name_in(root, name)}"
+
+
+def name_in(root: str, name: str) -> str:
+    """Return the name of a file in a folder, without `.` and `..`; for errors, see `path_of`."""
+    inner = name.removeprefix(f"{root}/") if name.startswith("/") else name
+    if "/." in f"/{inner}" or "//" in inner:
+        inner = posixpath.normpath(inner)
+    if inner.startswith("/") or inner == ".." or inner.startswith("../") or "\0" in inner:
+        hint = "Name files by their paths in the folder"
+        raise UnsafeData("the name of a file leaves its folder", path=root, found=repr(name[:200]), hint=hint)
+    return inner
 
 
 def require_name(name: str, root: str) -> str:

@@ -26,6 +26,7 @@ from penstock.formats.samples.folder.files import (
     SIDE_SUFFIX,
     is_part,
     list_files,
+    name_in,
     part_of,
     path_of,
     read_each,
@@ -162,9 +163,19 @@ class FolderSource:
                 f"no file of the name {name[:200]!r}", path=self.path, hint="Names are paths in it"
             ) from None
 
+    def has_file(self, name: str, /) -> bool:
+        """Return whether `get` finds a file of this name, without reading it; raises as `get` for an unsafe name."""
+        path = path_of(self.path, name)
+        try:
+            return not self._store.is_folder(path) and self._store.exists(path)
+        except OSError as error:
+            if error.errno not in _NO_FILE:
+                raise
+            return False
+
     def get_media_metadata(self, name: str, /) -> MediaMetadata:
         """What the media index knows of one file, with the size of decoded pixels; raises `NotFound`."""
-        connection = self._connection()
+        connection, name = self._connection(), name_in(self.path, name)
         path = f"{self.path}/{INDEX}"
         found = None if connection is None else read_metadata(connection, name, path=path)
         if found is None:

@@ -1,0 +1,108 @@
+"""Checks of a run's datasets together: datasets under two names, and references to files that don't exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from penstock._kinds import is_lane_stream, is_stream
+from penstock._places import place_of
+from penstock._secrets import redact
+from penstock.errors import NotFound, PenstockError, UnsafeData
+from penstock.formats._unrecognised import looks_like_recipe
+from penstock.formats.samples.folder.files import MEDIA
+from penstock.formats.samples.folder.source import FolderSource
+from penstock.mix.auxiliary import AuxSource, AuxStream
+from penstock.mix.repeats import repeats_by_content
+from penstock.types import Depth, Finding
+
+_MOST_SAMPLES = 100_000
+"""Samples of each source whose references are checked at depth `sample`."""
+_MOST_NAME = 1024
+_HEAD_BYTES = 4096
+
+
+def is_recipe_file(path: str) -> bool:
+    """Return whether a path is that of a recipe or metadataset: a YAML or JSON file that begins like one."""
+    if not path.lower().endswith((".yaml", ".yml", ".json")):
+        return False
+    try:
+        with open(path, "rb") as file:
+            return looks_like_recipe(file.read(_HEAD_BYTES))
+    except OSError:
+        return False
+
+
+def check_run(data: Any, path: str, depth: Depth) -> list[Finding]:
+    """Return findings about what a run reads: repeated datasets, and references to files that no store has.
+
+    Args:
+        data: the source or stream that a recipe describes.
+        path: of the recipe.
+        depth: `quick` reads no samples, `sample` up to 100,000 of each source with auxiliary stores, `full` all.
+    """
+    found = [Finding("recipe.repeated", "warning", path, None, text) for text in repeats_by_content(data)]
+    most = None if depth == "full" else 0 if depth == "quick" else _MOST_SAMPLES
+    return found + list(_missing_files(data, {}, most))
+
+
+def _missing_files(node: Any, stores: Mapping[str, Any], most: int | None) -> Iterator[Finding]:
+    if isinstance(node, AuxSource | AuxStream):
+        yield from _missing_files(node.below, {**stores, **node.aux}, most)
+    elif is_stream(node) or is_lane_stream(node) or (not stores and node.children()):
+        for child in node.children().values():
+            yield from _missing_files(child, stores, most)
+    elif stores:
+        yield from _missing_in(node, stores, most)
+
+
+def _missing_in(source: Any, stores: Mapping[str, Any], most: int | None) -> Iterator[Finding]:
+    for index in range(len(source) if most is None else min(len(source), most)):
+        try:
+            sample = source[index]
+        except PenstockError:  # the check of the dataset reports it
+            continue
+        for name in dict.fromkeys(islice(_references(sample), 10_000)):
+            if any(_has_file(store, name) for store in stores.values()):
+                continue
+            place = place_of(source, index)
+            extent = None if not place.extents else place.extents[0]
+            where = str(source) if extent is None else redact(extent.path)
+            label = f"sample {index}" if place.key is None else f"sample {place.key!r}"
+            expected = f"a file in {' or '.join(sorted(stores))}"
+            fix = "Add the file, or remove the sample: `penstock exclude`"
+            offset_bytes = None if extent is None else extent.offset_bytes
+            yield Finding("recipe.missing-file", "error", where, offset_bytes, f"{label} names {name!r}", expected, fix)
+
+
+def _references(value: Any) -> Iterator[str]:
+    """Yield the texts in a sample that are names of media files; JSON that isn't decoded is decoded."""
+    if isinstance(value, str):
+        if len(value) <= _MOST_NAME and value.lower().endswith(MEDIA) and "\n" not in value and "://" not in value:
+            yield value
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            if isinstance(name, str) and name.startswith("__"):
+                continue
+            if isinstance(inner, bytes) and isinstance(name, str) and name.rpartition(".")[2] == "json":
+                try:
+                    inner = msgspec.json.decode(inner)
+                except (msgspec.DecodeError, RecursionError):  # the check of the dataset reports it
+                    continue
+            yield from _references(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _references(inner)
+
+
+def _has_file(store: Any, name: str) -> bool:
+    try:
+        if isinstance(store, FolderSource):
+            return store.has_file(name)
+        store.get(name)
+    except (NotFound, UnsafeData):
+        return False
+    return True
