@@ -43,10 +43,11 @@ def test_documents_are_equal(cases: list[dict[str, Any]], tmp_path: Path) -> Non
     converted = 0
     for case in cases[1::2]:
         documents = [row["input_ids"]["values"] for row in case["rows"]]
-        source: Any = ps.open(case["path"], tokens_column="input_ids")
+        mask = {"mask_column": "assistant_masks"} if "assistant_masks" in case["rows"][0] else {}
+        source: Any = ps.open(case["path"], tokens_column="input_ids", **mask)
         assert [source[index]["tokens"].tolist() for index in range(len(source))] == documents, case["path"]
         assert source.tokens(0, source.num_tokens).tolist() == [*np.concatenate(documents).astype(int)]
         if converted < 10:
-            report = ps.convert(case["path"], tmp_path / f"{converted}.pbin")
+            report = ps.convert(case["path"], tmp_path / f"{converted}.pbin", **mask)
             assert report.samples == len(documents)
             converted += 1

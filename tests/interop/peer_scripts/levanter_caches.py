@@ -54,10 +54,13 @@ def write_by(how, path, exemplar, rows, step, parts):
     together(shards, path, exemplar)
 
 
-def array(rng, dtype, shape, zeros):
+def array(rng, name, dtype, shape, zeros):
+    """A mask of zeros and ones, ids that are never 0, or other values; levanter writes no file for a chunk of zeros."""
+    if name == "input_ids":
+        return rng.integers(1, 120, shape).astype(dtype)
     if zeros:
         return np.zeros(shape, dtype)
-    return rng.integers(0, 2 if dtype == "bool" else 120, shape).astype(dtype)
+    return rng.integers(0, 2 if dtype == "bool" or name == "assistant_masks" else 120, shape).astype(dtype)
 
 
 def case(path, rng, chance, number):
@@ -79,7 +82,7 @@ def case(path, rng, chance, number):
         row = {}
         for name, dtype in dtypes.items():
             shape = [length] if ranks[name] == 1 else [chance.randrange(1, 5) for _ in range(ranks[name])]
-            row[name] = array(rng, dtype, shape, zeros)
+            row[name] = array(rng, name, dtype, shape, zeros)
         rows.append(nested(row))
     exemplar = nested({name: np.zeros((0,) * ranks[name], dtypes[name]) for name in dtypes})
     how = chance.choice(["serial", "serial", "consolidated", "sharded"])
