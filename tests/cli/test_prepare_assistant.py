@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from tests.cli.called import called
 
 import penstock as ps
 
@@ -180,3 +181,28 @@ def test_nothing_is_written_before_the_last_answer(folder: Path, tmp_path: Path,
         shown = wait_for_end(one)
     assert "train: 2 shards" in shown
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+@pytest.mark.parametrize("answer_text", ["Crude sample", "crude SAMPLE", "crude", "CrudeWebdataset", "11"])
+def test_the_documented_answer_for_crude_samples(folder: Path, answer_text: str) -> None:
+    done = called("energon", "prepare", folder, given=f"8,1,1\ny\n{answer_text}\ny\n")
+    assert done.returncode == 0, done.stderr
+    assert "__class__: CrudeWebdataset" in (folder / ".nv-meta/dataset.yaml").read_text()
+
+
+def test_every_sample_type_is_offered(folder: Path) -> None:
+    answers = "8,1,1\ny\nVQAOCRSample\nn\ny\n"
+    done = called("energon", "prepare", folder, given=answers)
+    assert done.returncode == 0, done.stderr
+    assert "12  VQAOCRSample" in done.stdout + done.stderr
+    assert "__class__: VQAOCRSample" in (folder / ".nv-meta/dataset.yaml").read_text()
+
+
+@pytest.mark.parametrize("given", ["", "8,1,1\n"])
+def test_input_that_ends_names_the_options(folder: Path, given: str) -> None:
+    done = called("energon", "prepare", folder, given=given)
+    assert done.returncode not in (0, 70, 130)
+    assert "interrupted" not in done.stderr
+    for option in ("--split-ratio", "--sample-type", "--non-interactive"):
+        assert option in done.stderr
+    assert not (folder / ".nv-meta").exists()

@@ -5,7 +5,9 @@ It asks in Energon's order, so answers that are piped in are understood. Nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import sys
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -190,7 +192,8 @@ def _ask(what: str, understand: Callable[[str], Value], default: str | None = No
     from penstock.errors import PenstockError
 
     while True:
-        text = click.prompt(what, default=default, show_default=bool(default), type=str)
+        with _explaining_end_of_input():
+            text = click.prompt(what, default=default, show_default=bool(default), type=str)
         try:
             return understand(text.strip())
         except PenstockError as error:
@@ -198,4 +201,22 @@ def _ask(what: str, understand: Callable[[str], Value], default: str | None = No
 
 
 def _yes(what: str, *, default: bool) -> bool:
-    return click.confirm(what, default=default)
+    with _explaining_end_of_input():
+        return click.confirm(what, default=default)
+
+
+@contextlib.contextmanager
+def _explaining_end_of_input() -> Generator[None]:
+    """Raise `ConfigError` with the options to pass if the input ends before a question is answered."""
+    from penstock.errors import ConfigError
+
+    try:
+        yield
+    except click.Abort as error:
+        if isinstance(error.__context__, EOFError) and not sys.stdin.isatty():
+            hint = (
+                "Give --non-interactive with --split-ratio or --split-parts, and with --sample-type and --field-map "
+                "or --skip-dataset-yaml; or pass all answers on standard input"
+            )
+            raise ConfigError("the input ended before all questions were answered", hint=hint) from None
+        raise

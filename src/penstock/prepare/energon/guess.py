@@ -26,8 +26,9 @@ CRUDE = "CrudeWebdataset"
 MENU = (
     *("CaptioningSample", "ImageClassificationSample", "ImageSample", "InterleavedSample", "MultiChoiceVQASample"),
     *("OCRSample", "Sample", "SimilarityInterleavedSample", "TextSample", "VQASample", "VidQASample", CRUDE),
+    "VQAOCRSample",
 )
-"""What the assistant offers, by number; the numbers are Energon's of 7.4.1."""
+"""What the assistant offers, by number; the numbers are Energon's of 7.4.1, which doesn't offer the last one."""
 
 _TEXT_SUFFIXES = ("txt", "text", "transcript")
 _JSON_SUFFIXES = ("json", "jsn")
@@ -97,7 +98,7 @@ def sample_type_named(text: str) -> str:
     text = text.strip()
     if (number := count_in(text, len(MENU))) is not None:
         return MENU[number]
-    if text.lower() in ("crude", CRUDE.lower()):
+    if text.lower() in ("crude", "crude sample", CRUDE.lower()):
         return CRUDE
     short = text.lower().removesuffix("webdataset")
     for name in TYPES:
