@@ -86,7 +86,7 @@ MISTAKES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("convert comma.jsonl o --to csv", 10, ("sample 0: the column 'text' holds ','", "--to json-shards")),
     ("convert comma.jsonl o --to csv --dry-run", 10, ("sample 0: the column 'text' holds ','", "--to json-shards")),
     ("convert comma.jsonl o --to mds -O sizelimit=1", 10, ("unknown option sizelimit", "size_limit")),
-    ("convert comma.jsonl o --to mds --dry-run --part 0/2", 10, ("a dry run is of the work as a whole",)),
+    ("convert comma.jsonl o --to mds --dry-run --part 0/2", 10, ("a dry run covers the whole work",)),
     ("merge mixed/mds -o o --no-copy --dry-run", 10, ("only an index is written", "dry_run")),
     ("filter corpus.jsonl -o hollow --where 'id == \"k1\"' --dry-run", 10, ("folder",)),
     ("filter corpus.jsonl -o c.pbin --where 'id == \"k1\"' --dry-run", 7, ("can't hold lines",)),

@@ -349,7 +349,7 @@ def test_a_second_finisher_waits_for_the_first(
     [
         ("shuffle", "mds.zstd", {}, "lie in chunks that are read whole.*without compression"),
         ("shuffle", "pbin", {"memory_bytes": 1 << 30}, "holds 64 MiB of rows.*--memory-mb"),
-        ("filter", "pbin", {"dry_run": True}, "a dry run is one of all the work"),
+        ("filter", "pbin", {"dry_run": True}, "a dry run covers the whole work"),
         ("filter", "pbin", {"token_bytes": 1}, "never made narrower"),
     ],
 )

@@ -107,7 +107,7 @@ def path_hint(path: str) -> str:
         return "This is a path of Windows: under WSL it is /mnt/c/…"
     if re.match(r"(s3|gs|az|https?)/{1,2}", path):
         return "A URL begins with its scheme and ://"
-    if any(one in path for one in "*?["):
+    if any(one in path for one in "*?[") and "://" not in path:
         fits = next(glob.iglob(path), None) is not None
         return "Files fit this pattern; name one path here" if fits else "No file fits this pattern"
     return _near_path(path) or "Check the path"

@@ -153,6 +153,8 @@ def _prepare(
         answers.dataset = _dataset_of(path, options)
     elif options["field_map"] is not None:
         raise refusal("--field-map belongs to a --sample-type.")
+    elif not ask and not options["skip_dataset_yaml"]:
+        note("no dataset.yaml is written without --sample-type: Penstock reads plain samples, Energon needs one")
     if options["fix_duplicates"]:
         note("--fix-duplicates: shards are never changed here; a key that comes twice is an error that names it")
     depth = media_depth(exact=options["exact"], headers_only=options["headers_only"])

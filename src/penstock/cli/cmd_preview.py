@@ -27,6 +27,7 @@ from penstock.cli._samples import decoder, first_of, plain_at, require_one, samp
 @flavor_option
 @excludes_option
 @planes_option
+@click.option("--trust", is_flag=True, help="Decode pickled columns and run stored code of the dataset.")
 @follow_links_option
 @json_option
 def command(

@@ -20,9 +20,7 @@ def rehearse(asked: Asked, plan: TokenPlan | SamplePlan) -> None:
         ConfigError: what the conversion is refused for; or it is to be shared, or its samples come once.
     """
     require_executor(asked.executor, asked.workers)
-    if asked.sharing.joins:
-        hint = "Leave out part, finish and no_work (--part, --finish, --no-work)"
-        raise ConfigError("a dry run is of the work as a whole", path=plan.output.place.path, hint=hint)
+    asked.sharing.require_sense(dry_run=True)
     if isinstance(plan, SamplePlan) and plan.given.rows is None:
         raise ConfigError("a dry run would use up samples that come once", hint="Save them as a dataset")
     if isinstance(plan, SamplePlan) and plan.is_grouped:

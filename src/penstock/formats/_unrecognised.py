@@ -15,9 +15,12 @@ from penstock.store.powers import PeekingStore
 Cause = tuple[str, str]
 """What stands there, and what to do about it."""
 
+LINES_OF_A_LIST = "`jq -c '.[]' IN > OUT.jsonl` makes lines of a list"
+
 _HEAD_BYTES = 4096
 _SHOWN = 5
 _LOOKED_AT = 1000
+TAR_PACKERS = (".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
 _PACKERS: Mapping[bytes, str] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _MAGIC: Mapping[bytes, Cause] = {
     b"PAR1": ("a Parquet file that is cut off", "Copy it again: it has to end with PAR1"),
@@ -121,8 +124,8 @@ def of_text(head: bytes, path: str) -> Cause | None:
             return "a tokenizer, not data", "Give it to `penstock pack` as --tokenizer"
         if path.endswith(".json") and _RECIPE.search(head):
             return "a recipe, not data", f"`penstock plan {path.rpartition('/')[2]}` shows what it reads"
-        what = "one JSON document over several lines, not one object a line"
-        return what, "`jq -c '.[]' IN > OUT.jsonl` makes lines of a list; as text: `penstock pack --input-format text`"
+        what = "one JSON document, not one object per line"
+        return what, f"{LINES_OF_A_LIST}; as text: `penstock pack --input-format text`"
     if path.endswith((".yaml", ".yml")):
         what = "a recipe" if _RECIPE.search(head) else "YAML"
         return f"{what}, not data", "`penstock plan FILE` shows what a recipe reads"
@@ -136,6 +139,8 @@ def _of_file(store: Store, path: str) -> Cause:
     if not head:
         return "an empty file", "See whether what wrote it has ended, or leave it out"
     for magic, name in _PACKERS.items():
+        if head.startswith(magic) and path.lower().endswith((".tar", *TAR_PACKERS)):
+            return f"a tar compressed with {name}", "Decompress it: shards are read by place"
         if head.startswith(magic):
             what = f"{name}, and inside it no JSON objects"
             return what, "`penstock pack FILE --input-format text` if it is text; name it .jsonl.gz or .zst if not"

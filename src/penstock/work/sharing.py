@@ -60,7 +60,10 @@ class Sharing:
         if self.no_work and not self.finish:
             raise ConfigError("no_work (--no-work) says how to finish", hint="Add finish (--finish)")
         if self.joins and dry_run:
-            raise ConfigError("a dry run is one of all the work", hint="Leave part and finish (--part, --finish) out")
+            raise ConfigError(
+                "a dry run covers the whole work", found="dry_run (--dry-run)",
+                hint="Leave out part, finish and no_work (--part, --finish, --no-work)",
+            )  # fmt: skip
 
 
 def join(work: SharedWork, plan: Plan, tasks: int, sharing: Sharing, reads: Iterable[Place] = ()) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 from penstock._limits import require_memory_for
 from penstock._naming import nearest
 from penstock.errors import ConfigError
+from penstock.formats._unrecognised import LINES_OF_A_LIST
 from penstock.formats.jsonl.scan import believable, fault_of, maybe_deep
 
 _REFUSALS = (msgspec.MsgspecError, UnicodeError, RecursionError, LookupError, TypeError)
@@ -179,7 +180,8 @@ def value_at(line: Any, path: KeyPath) -> Any:
         kind: type[Any] = dict if isinstance(step, str) else list
         if not isinstance(value, kind):
             place = f"field {_shown(path[:depth])!r}" if depth else "the line"
-            return Fault(f"{place} is {KINDS[type(value)]}, not {KINDS[kind]}")
+            remedy = "" if depth or not isinstance(value, list) else f" ({LINES_OF_A_LIST})"
+            return Fault(f"{place} is {KINDS[type(value)]}, not {KINDS[kind]}{remedy}")
         try:
             value = value[step]
         except LookupError:

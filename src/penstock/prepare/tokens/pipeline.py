@@ -189,7 +189,7 @@ def pack(
         raise ConfigError("a task needs bytes", found=f"task_bytes={task_bytes}", expected="1 or more")
     store = store or LocalStore()
     sharing = Sharing(part, finish, no_work, restart)
-    sharing.require_sense()
+    sharing.require_sense(dry_run=dry_run)
     place, to, is_folder = understand_output(output, to, file_tokens, store)
     eos, eos_rule = _resolve_eos(eos, chat_eos, packs_eos=get_format(to).traits.packs_eos)
     selection = dataclasses.replace(selection, chat_eos=eos_rule, chat_format=chat_format or "auto")
@@ -240,9 +240,9 @@ def pack(
         raise ConfigError("an option of conversations", found=found, hint="Add chat=True (--chat)")
     if STDIN in request.given and sharing.joins:
         raise ConfigError("standard input can't be shared by workers", hint="Save it as a file")
-    if dry_run and (STDIN in request.given or sharing.joins):
-        what = "a dry run is of the work as a whole" if sharing.joins else "standard input is copied into a file first"
-        raise ConfigError(what, found="dry_run (--dry-run)", hint="Name files, and leave out part, finish and no_work")
+    if dry_run and STDIN in request.given:
+        what = "standard input is copied into a file first"
+        raise ConfigError(what, found="dry_run (--dry-run)", hint="Name files")
     with spooled(request.given) as given:
         return _pack(dataclasses.replace(request, given=given, started=time.perf_counter()))
 

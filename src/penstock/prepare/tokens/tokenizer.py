@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.store.resolve import absolute, local_path
 
+_log = logging.getLogger("penstock")
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _ADDS_BOS = {"Llama": True, "CodeLlama": True, "Gemma": True, "Cohere": True, "GPTNeoX": False}
 """Classes that replace the post-processor by their `add_bos_token`, with its default, and `add_eos_token`."""
@@ -112,6 +114,9 @@ def load_spec(
         read_config(Place(store, file).folder().child(name)) if os.path.basename(file) == "tokenizer.json" else {}
         for name in ("tokenizer_config.json", "special_tokens_map.json")
     )
+    own_eos = _content(config.get("eos_token") or named.get("eos_token"))
+    listed = {one.get("content") for one in (config.get("added_tokens_decoder") or {}).values()}
+    is_new = own_eos is not None and own_eos not in listed and tokenizer.token_to_id(own_eos) is None
     split_special_tokens = False
     changed = tokenizer.truncation is not None or tokenizer.padding is not None
     tokenizer.no_truncation()
@@ -123,7 +128,12 @@ def load_spec(
     if changed:
         data = tokenizer.to_str().encode()
     vocab: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
-    eos, eos_id = _find_eos(tokenizer, vocab, eos or _content(config.get("eos_token") or named.get("eos_token")), path)
+    eos, eos_id = _find_eos(tokenizer, vocab, eos or own_eos, path)
+    if is_new and eos == own_eos:
+        _log.warning(
+            "%s: the EOS token %r of the settings isn't in tokenizer.json: it gets the new id %d, as in transformers. "
+            "Name another with eos= (--eos)", path, eos, eos_id,
+        )  # fmt: skip
     tokenizer.encode_special_tokens = split_special_tokens
     around = _checked_around(tokenizer, max(vocab.values()), file) if special_tokens else ((), ())
     spec = TokenizerSpec(

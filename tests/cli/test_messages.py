@@ -1,0 +1,106 @@
+"""Messages about inputs that users mistake for datasets."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, models
+
+from penstock.cli.main import main
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as ended:
+        main([str(one) for one in arguments])
+    printed = capsys.readouterr()
+    return int(ended.value.code or 0), printed.err + printed.out
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Callable[[str], Path]:
+    def make(eos: str) -> Path:
+        folder = tmp_path / "tokenizer"
+        folder.mkdir()
+        Tokenizer(models.BPE({"a": 0, "<eos>": 1}, [])).save(str(folder / "tokenizer.json"))
+        (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": eos}))
+        return folder
+
+    return make
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+def test_a_list_in_one_line(
+    name: str, tmp_path: Path, tokenizer: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    path.write_text('[{"text": "a"}, {"text": "a"}]')
+    status, message = run(capsys, "pack", path, "-o", tmp_path / "o.pbin", "--tokenizer", tokenizer("<eos>"))
+    assert status == 14
+    assert "`jq -c '.[]' IN > OUT.jsonl` makes lines of a list" in message
+    if name.endswith(".json"):
+        status, message = run(capsys, "info", path)
+        assert status == 7
+        assert "one JSON document, not one object per line" in message
+        assert "several lines" not in message
+
+
+@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.tgz"])
+def test_a_compressed_tar(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    member = tmp_path / "0.txt"
+    member.write_text("text")
+    with tarfile.open(tmp_path / name, "w:gz") as file:
+        file.add(member, "0.txt")
+    status, message = run(capsys, "info", tmp_path / name)
+    assert status == 7
+    assert "a tar compressed with gzip. Decompress it" in message
+
+
+@pytest.mark.parametrize(("eos", "is_new"), [("<eos>", False), ("</s>", True)])
+def test_an_eos_that_the_vocabulary_lacks(
+    eos: str,
+    is_new: bool,
+    tmp_path: Path,
+    tokenizer: Callable[[str], Path],
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    status, _ = run(capsys, "pack", tmp_path / "a.jsonl", "-o", tmp_path / "o.pbin", "--tokenizer", tokenizer(eos))
+    assert status == 0
+    assert any("'</s>'" in line and "gets the new id 2" in line for line in caplog.messages) == is_new
+
+
+def test_prepare_without_a_sample_type(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    member = tmp_path / "0.txt"
+    member.write_text("text")
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    with tarfile.open(folder / "a.tar", "w") as file:
+        file.add(member, "0.txt")
+    status, message = run(capsys, "prepare", folder, "--split-ratio", "1,0,0")
+    assert status == 0
+    assert "no dataset.yaml is written without --sample-type" in message
+    assert not (folder / ".nv-meta" / "dataset.yaml").exists()
+    status, message = run(capsys, "preview", folder, "--trust")
+    assert status == 0
+
+
+@pytest.mark.parametrize("verb", ["pack", "convert", "filter", "shuffle"])
+def test_a_dry_run_of_a_part_has_one_text(
+    verb: str, tmp_path: Path, tokenizer: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a"}\n')
+    output = {
+        "pack": ["-o", tmp_path / "o.pbin", "--tokenizer", tokenizer("<eos>")],
+        "convert": [tmp_path / "o", "--to", "mds"],
+        "filter": ["-o", tmp_path / "o.jsonl", "--where", "text == 'a'"],
+        "shuffle": ["-o", tmp_path / "o.jsonl", "--seed", "1"],
+    }[verb]
+    status, message = run(capsys, verb, path, *output, "--dry-run", "--part", "0/2")
+    assert status == 10
+    assert "a dry run covers the whole work" in message
