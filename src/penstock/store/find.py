@@ -6,6 +6,7 @@ import errno
 import fnmatch
 import glob
 import itertools
+import logging
 import os
 import re
 import stat
@@ -28,6 +29,7 @@ from penstock.store.resolve import absolute, is_url, local_path
 from penstock.store.state import by_store, folder_above, is_worth_a_listing, most_listed
 from penstock.store.telling import told
 
+_log = logging.getLogger("penstock")
 _MANY_FILES = 20_000
 """To list so many takes longer than a page should wait."""
 
@@ -261,11 +263,17 @@ def _walk(
                     if statuses is not None and not entry.is_symlink():
                         statuses[entry.path] = entry.stat(follow_symlinks=False)
                     yield entry.path
+                elif ".jsonl" in suffixes and entry.name.lower().endswith(_UNREAD):
+                    _log.warning("%s: this file isn't read: decompress it (.gz and .zst are read)", entry.path)
                 continue
             real = os.path.realpath(entry.path)
             if real in above:
                 raise ConfigError("a link leads back to a folder above it", path=entry.path)
             yield from _walk(entry.path, (*above, real), suffixes, guard, statuses, folders)
+
+
+_UNREAD = (".jsonl.bz2", ".jsonl.xz", ".ndjson.bz2", ".ndjson.xz", ".json.bz2", ".json.xz")
+"""Ends of names in a folder of JSONL that are lines of text, but compressed in a way that isn't read."""
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
