@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fnmatch
+import functools
 import glob
 import itertools
 import logging
@@ -264,7 +265,7 @@ def _walk(
                         statuses[entry.path] = entry.stat(follow_symlinks=False)
                     yield entry.path
                 elif ".jsonl" in suffixes and entry.name.lower().endswith(_UNREAD):
-                    _log.warning("%s: this file isn't read: decompress it (.gz and .zst are read)", entry.path)
+                    _warn_unread(entry.path)
                 continue
             real = os.path.realpath(entry.path)
             if real in above:
@@ -274,6 +275,12 @@ def _walk(
 
 _UNREAD = (".jsonl.bz2", ".jsonl.xz", ".ndjson.bz2", ".ndjson.xz", ".json.bz2", ".json.xz")
 """Ends of names in a folder of JSONL that are lines of text, but compressed in a way that isn't read."""
+
+
+@functools.lru_cache(maxsize=1024)
+def _warn_unread(path: str) -> None:
+    """Name a file that is left out, once per process: opening a folder lists it several times."""
+    _log.warning("%s: this file isn't read: decompress it (.gz and .zst are read)", path)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
