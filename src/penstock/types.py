@@ -169,6 +169,8 @@ class Manifest:
         planes: plane name → digest of its file; None if unknown, as in side files written before 0.3. Not part of the
             fingerprint.
         has_exclude_list: whether an exclude list belongs to the dataset. Not part of the fingerprint.
+        unknown_text: `unknown_tokens` and `dropped_characters` that `pack` counted; None if there were none, or if they
+            weren't counted. Not part of the fingerprint.
     """
 
     format: str
@@ -190,6 +192,7 @@ class Manifest:
     tool: str = ""
     planes: Mapping[str, str] | None = None
     has_exclude_list: bool = False
+    unknown_text: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

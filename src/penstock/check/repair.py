@@ -53,6 +53,7 @@ def repair(
         done = chosen.repair(held, place.path, opened, findings, write=write)
         if side_path is not None and before is not None:
             known = {"planes": before.planes, "has_exclude_list": before.has_exclude_list}
+            known |= {"unknown_text": before.unknown_text}
             record_in_side_file(held, side_path, **known)
         if write and place.is_local and place.is_folder():
             held.stage(place.child(".penstock").path, overwrite=True).abort()  # what a killed repair left of it goes

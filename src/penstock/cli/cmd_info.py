@@ -62,6 +62,7 @@ def _text(found: dict[str, Any]) -> str:
         recorded = "not recorded" if largest is None else f"{largest:,}"
         rows += [("tokens", f"{found['tokens']:,}"), ("token width", f"{found['token_bytes']} bytes")]
         rows += [("largest id", recorded), ("EOS", found["eos_rule"])]
+        rows += _unknown_text(found)
     rows += _details(found.get("details", {}))
     if "columns" not in found.get("details", {}):
         fields = _few([f"{field['name']} ({field['kind']})" for field in found["schema"]])
@@ -110,6 +111,15 @@ def _sample_lengths(found: dict[str, Any]) -> list[str]:
     bins = [(one["start"], one["stop"], one["count"]) for one in found["bins"]]
     title = f"  sample lengths in stored bytes, {how}, by the {found['how']}"
     return [title, *_lengths({"quantiles": quantiles, "mean": found["mean"], "histogram": bins})]
+
+
+def _unknown_text(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Rows of the text that the tokenizer didn't know, as `pack` recorded it."""
+    counts = (found["manifest"] or {}).get("unknown_text") or {}
+    unknown, dropped = counts.get("unknown_tokens"), counts.get("dropped_characters")
+    share = f" ({unknown / found['tokens']:.2%} of all)" if unknown and found["tokens"] else ""
+    rows = [("unknown text", f"{counted(unknown, 'token')}{share}")] if unknown else []
+    return [*rows, ("dropped text", f"{counted(dropped, 'character')} without a token")] if dropped else rows
 
 
 def _few(words: list[str], more: int = 0) -> str:

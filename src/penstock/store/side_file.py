@@ -78,12 +78,14 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def _content(manifest: Manifest) -> dict[str, Any]:
-    """The keys of a side file; those of planes and the exclude list only if there is something to record."""
+    """The keys of a side file; those of planes, exclude list and unknown text only if there is something to record."""
     content = {one.name: getattr(manifest, one.name) for one in fields(manifest)}
     if manifest.planes is None:
         del content["planes"]
     if not manifest.has_exclude_list:
         del content["has_exclude_list"]
+    if manifest.unknown_text is None:
+        del content["unknown_text"]
     return content | {"parts": {name: _content(part) for name, part in manifest.parts.items()}}
 
 

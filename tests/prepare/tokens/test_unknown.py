@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,21 @@ def test_unknown_text(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit):
         main(["pack", str(lines), "-o", str(tmp_path / "b.pbin"), "--tokenizer", str(path), "--eos", "<eos>"])
     said = capsys.readouterr().err
+    counts = {"unknown_tokens": unknown, "dropped_characters": dropped}
+    for output in (tmp_path / "b.pbin.penstock", tmp_path / "folder" / ".penstock"):
+        if output.parent.name == "folder":
+            for part in ((0, 2), (1, 2)):  # what other runs encoded counts too
+                ps.pack(lines, output.parent, **options, to="megatron", file_tokens=5, part=part, task_bytes=20)
+            finished = ps.pack(
+                lines, output.parent, **options, to="megatron", file_tokens=5, finish=True, task_bytes=20
+            )
+            assert (finished.unknown_tokens, finished.dropped_characters) == (unknown, dropped)
+        assert json.loads(output.read_text())["unknown_text"] == counts
+        assert ps.verify(output.parent if output.name == ".penstock" else tmp_path / "b.pbin") == []
+    with pytest.raises(SystemExit):
+        main(["info", str(tmp_path / "b.pbin")])
+    shown = capsys.readouterr().out
+    assert ("1 token (12.50% of all)" if unknown else "2 characters without a token") in shown
     assert ("1 tokens (12.5%) are unknown" if unknown else "no token for 2 characters") in said
 
 
@@ -64,3 +80,4 @@ def test_nothing_unknown(bpe2: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {"tokenizer": bpe2 / "tokenizer.json", "eos": "<|eod|>", "executor": "inline"}
     report = ps.pack(lines, tmp_path / "out.pbin", **options)
     assert (report.unknown_tokens, report.dropped_characters) == (0, 0)
+    assert "unknown_text" not in json.loads((tmp_path / "out.pbin.penstock").read_text())

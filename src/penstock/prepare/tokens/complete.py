@@ -110,6 +110,8 @@ def _known_again(request: Request, manifest: Manifest) -> PackReport:
         reused_tasks=0,
         seconds={"start": time.perf_counter() - request.started},
         manifest=manifest,
+        unknown_tokens=(manifest.unknown_text or {}).get("unknown_tokens", 0),
+        dropped_characters=(manifest.unknown_text or {}).get("dropped_characters", 0),
         part=request.sharing.part,
         was_complete=True,
         eos=material.spec.eos,

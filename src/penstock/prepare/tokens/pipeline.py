@@ -23,7 +23,9 @@ from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor, require_executor
 from penstock.formats import get_format
 from penstock.formats._planed_writer import replacing_planes
+from penstock.formats._planes import base_at, side_path_of
 from penstock.formats.tokens.folder.index import INDEX_NAME
+from penstock.formats.tokens.folder.side import NAME as FOLDER
 from penstock.prepare.tokens.assemble import create_writer, writer_options
 from penstock.prepare.tokens.chat.ends import ChatEos
 from penstock.prepare.tokens.chat.rows import CHAT_FORMATS, ChatFormat
@@ -45,11 +47,14 @@ from penstock.prepare.tokens.select import DEFAULT_JOIN, select
 from penstock.prepare.tokens.tasks import cut_tasks, default_task_bytes, text_bytes
 from penstock.prepare.tokens.tokenizer import NO_EOS
 from penstock.prepare.tokens.understand import Found, Material, Request, find_inputs, recorded_of, understand
+from penstock.prepare.tokens.unknown import count_in_parts
 from penstock.store._keeping import keeping_nothing
 from penstock.store.dry import dry_place
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.object_folder import require_no_writer
+from penstock.store.outputs import output_path
 from penstock.store.place import Given, Place, place_of
+from penstock.store.side_file import record_in_side_file
 from penstock.types import Manifest
 from penstock.work.parts import PartName
 from penstock.work.plan import require_same
@@ -397,6 +402,7 @@ def _into_one(run: _Pass) -> PackReport:
         if joined is not None and isinstance(writer, JoinsRows):
             joined.write(writer, parts)
         times.append(time.perf_counter())
+        books.unknown_tokens, books.dropped_characters = count_in_parts(spec, work.parts, parts)
         with kept_rows(request, material, work, parts), kept_mask(request, material, work, parts, books):
             manifest = writer.commit()
     return _finished(run, books, manifest, times)
@@ -428,6 +434,7 @@ def _into_files(run: _Pass) -> PackReport:
     files.make(in_order)
     times.append(time.perf_counter())
     of_run = (request, run.material, work, parts or [])
+    books.unknown_tokens, books.dropped_characters = count_in_parts(run.material.spec, work.parts, parts or [])
     with kept_rows(*of_run), kept_mask(*of_run, books):
         manifest = files.commit(in_order)
     return _finished(run, books, manifest, times)
@@ -468,12 +475,25 @@ def _require_documents(run: _Pass, books: Books, parts: Sequence[PartName] | Non
 
 def _finished(run: _Pass, books: Books, manifest: Manifest, times: Sequence[float]) -> PackReport:
     settle_rows(run.request, manifest)
+    manifest = _record_unknown(run.request, books, manifest)
     with contextlib.suppress(OSError, PenstockError):
         run.work.clear()  # the output is complete: what can't be removed now is removed by the next run
     report = _unfinished(run, books, times, ())
     return dataclasses.replace(
         report, manifest=manifest, documents=manifest.num_samples, tokens=manifest.num_tokens or books.tokens
     )
+
+
+def _record_unknown(request: Request, books: Books, manifest: Manifest) -> Manifest:
+    """Record in the side file how much text the tokenizer doesn't know, if there is any."""
+    if not books.unknown_tokens and not books.dropped_characters:
+        return manifest
+    counts = {"unknown_tokens": books.unknown_tokens, "dropped_characters": books.dropped_characters}
+    output, name = request.output, FOLDER if request.is_folder else request.to
+    base = base_at(name, output.store, output_path(output.store, output.path))
+    side_path = output.child(".penstock").path if base is None else side_path_of(name, base)
+    record_in_side_file(output.store, side_path, unknown_text=counts)
+    return dataclasses.replace(manifest, unknown_text=counts)
 
 
 def _unfinished(run: _Pass, books: Books, times: Sequence[float], missing: tuple[int, ...]) -> PackReport:

@@ -59,7 +59,8 @@ class PackReport:
             stop; `endless` are the first 5.
         null_fields: fields of structs, such as `messages[].tool_calls[].id`, that were null in some rows of tables of
             conversations, and dropped there.
-        unknown_tokens: tokens that stand for text that the tokenizer doesn't know; of what this run encoded.
+        unknown_tokens: tokens that stand for text that the tokenizer doesn't know; all of them if the output is
+            finished, else those that this run encoded.
         dropped_characters: characters that the tokenizer dropped, as it has no token for them; the same.
         eos: the token that ends documents; None if none was appended.
         was_complete: an earlier run that was killed had finished the output: nothing was left to do but to sweep.

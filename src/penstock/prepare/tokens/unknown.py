@@ -11,7 +11,9 @@ import numpy as np
 from penstock.prepare.tokens.engines import Encoded, TokenizersEngine, load_reference
 from penstock.prepare.tokens.sp_model import load_sentencepiece
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
+from penstock.store.place import Place
 from penstock.types import IntArray
+from penstock.work.parts import PartName, read_part
 
 _BYTE_LETTERS = 256
 
@@ -83,6 +85,14 @@ def count_dropped(spec: TokenizerSpec, texts: Sequence[bytes], lengths: IntArray
         is_covered = np.cumsum(covered) > 0
         dropped += sum(not (here or letter.isspace()) for letter, here in zip(text.decode(), is_covered, strict=False))
     return dropped
+
+
+def count_in_parts(spec: TokenizerSpec, folder: Place, parts: Sequence[PartName]) -> tuple[int, int]:
+    """Return the unknown tokens and the dropped characters of all parts, also of those that other runs made."""
+    if unknown_id(spec) is None and not drops_characters(spec):
+        return 0, 0
+    pieces = [piece for part in parts for piece in read_part(folder.child(part.path), spec.token_bytes)[0].pieces]
+    return sum(one.unknown_tokens for one in pieces), sum(one.dropped_characters for one in pieces)
 
 
 def _model_of(spec: TokenizerSpec) -> _Model | None:
