@@ -331,8 +331,6 @@ def test_options_that_do_not_fit(packed: Packed, bpe2: Path, golden: Path, tmp_p
     with pytest.raises(Unsupported, match="no place for the loss mask"):
         packed("out/", to="mds")
     with pytest.raises(ConfigError, match="one field of JSON"):
-        packed(jq=".messages")
-    with pytest.raises(ConfigError, match="one field of JSON"):
         packed(field=["a", "b"])
     with pytest.raises(ConfigError, match="one field of JSON"):
         packed(input_format="text")

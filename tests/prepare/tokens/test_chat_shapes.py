@@ -90,6 +90,7 @@ def test_shapes(name: str, write: Any, tokenizer: Path, tmp_path: Path) -> None:
         ({"conversations": sharegpt([("system", "a"), *ONE]), "system": "b"}, "its first message is one too"),
         ({"messages": messages(ONE), "chat_template_kwargs": {"tools": []}}, "can't have the key 'tools'"),
         ({"text": "a"}, "no field 'messages'"),
+        ({"conversations": sharegpt([("function_call", "f(x)")])}, "message 1 of 'function_call' isn't JSON of a call"),
     ],
 )
 def test_rows_that_are_wrong(row: dict[str, Any], fault: str, tokenizer: Path, tmp_path: Path) -> None:
@@ -98,6 +99,33 @@ def test_rows_that_are_wrong(row: dict[str, Any], fault: str, tokenizer: Path, t
         ps.pack(lines, tmp_path / "out.pbin", tokenizer=tokenizer, chat=True, executor="inline")
     assert "line 2: " in str(raised.value)
     assert fault in str(raised.value)
+
+
+@pytest.mark.parametrize("write", [as_lines, as_table])
+def test_calls_of_sharegpt_and_jq(write: Any, bpe2: Path, tmp_path: Path) -> None:
+    """Calls and their answers are the same conversation in both shapes; jq makes rows, or messages."""
+    template = (
+        "{% for m in messages %}<|im_start|>{{ m.role }} {% generation %}{{ m.content }}"
+        "{% for c in m.tool_calls or [] %}"
+        "{{ c.function.name }}({{ c.function.arguments.city }}){% endfor %}<|im_end|>{% endgeneration %}{% endfor %}"
+    )
+    tokenizer = write_tokenizer(bpe2, tmp_path / "tokenizer", STYLES["chatml"], template)
+    call = json.dumps({"name": "weather", "arguments": {"city": "Rome"}})
+    turns = sharegpt([("human", "hi"), ("function_call", call), ("observation", "17"), ("gpt", "warm")])
+    text = (
+        "<|im_start|>user hi<|im_end|><|im_start|>assistant weather(Rome)<|im_end|>"
+        "<|im_start|>tool 17<|im_end|><|im_start|>assistant warm<|im_end|>"
+    )
+    expected = Tokenizer.from_file(str(tokenizer / "tokenizer.json")).encode(text, add_special_tokens=False).ids
+    options: dict[str, Any] = {"tokenizer": tokenizer, "chat": True, "executor": "inline"}
+    plain = write(tmp_path / "plain", {"conversations": turns})
+    nested = write(tmp_path / "nested", {"data": {"turns": turns}})
+    cases = [(plain, None), (nested, ".data.turns"), (nested, "{conversations: .data.turns}")]
+    for number, (path, jq) in enumerate(cases):
+        ps.pack(path, tmp_path / f"{number}.pbin", **options, jq=jq)
+        assert ps.open(tmp_path / f"{number}.pbin")[0]["tokens"].tolist()[: len(expected)] == expected
+    with pytest.raises(PrepareError, match=r"(line|row) 1: jq '.data.nothing' gives null"):
+        ps.pack(nested, tmp_path / "fails.pbin", **options, jq=".data.nothing")
 
 
 def test_the_format_and_what_the_template_gets(bpe2: Path, tmp_path: Path) -> None:

@@ -16,10 +16,12 @@ from penstock._optional import require
 from penstock.errors import ConfigError
 from penstock.prepare.tokens.chat.ends import ChatEos
 from penstock.prepare.tokens.chat.reader import ChatReader
+from penstock.prepare.tokens.chat.render import UnusableError
 from penstock.prepare.tokens.chat.rows import KEYS, MESSAGES, TEMPLATE_KWARGS, TOOLS, ChatFormat
 from penstock.prepare.tokens.chat.template import ChatTemplate
 from penstock.prepare.tokens.documents import (
     KINDS,
+    Fault,
     KeyPath,
     TextReader,
     Texts,
@@ -146,10 +148,10 @@ def select(
         raise ConfigError("no field is named", hint="Name one with field= (--field)")
     for one in fields:
         parse_field(one)
-    if chat and (jq is not None or unit != "json" or len(fields) > 1 or join != DEFAULT_JOIN):
-        what, hint = "conversations are read from one field of JSON", "Leave --jq, --join and plain text out"
-        raise ConfigError(what, found=jq or ", ".join(fields), expected="one field with messages", hint=hint)
-    if jq is not None and compile_path(jq) is None:
+    if chat and (unit != "json" or len(fields) > 1 or join != DEFAULT_JOIN):
+        what, hint = "conversations are read from one field of JSON", "Leave --join and plain text out"
+        raise ConfigError(what, found=", ".join(fields), expected="one field with messages", hint=hint)
+    if jq is not None and (chat or compile_path(jq) is None):
         _compile(jq)
     return Selection(fields, join, jq, unit)
 
@@ -163,9 +165,9 @@ def make_reader(selection: Selection | str, *, stop_at_fault: bool = False) -> R
     if selection.unit == "file":
         return FileReader()
     if selection.chat is not None:
-        return ChatReader(
-            parse_field(selection.fields[0]), selection.chat, selection.chat_format, stop_at_fault=stop_at_fault
-        )
+        path, jq = parse_field(selection.fields[0]), selection.jq
+        rows = None if jq is None else functools.partial(_conversation_row, JqProgram(jq))
+        return ChatReader(path, selection.chat, selection.chat_format, stop_at_fault=stop_at_fault, row_of=rows)
     if selection.jq is None:
         return TextReader(*selection.fields, join=selection.join)
     path = compile_path(selection.jq)
@@ -190,33 +192,56 @@ def compile_path(pattern: str) -> KeyPath | None:
     return tuple(steps) or None
 
 
-class JqReader:
-    """The first output of a jq program for each line, which has to be text. Memory: what jq builds of a line.
+class JqProgram:
+    """A jq program for lines of JSON. Memory: what jq builds of a line.
 
     A line must be JSON by Python's rules and by jq's: jq refuses lone surrogates, for one.
     """
 
     def __init__(self, pattern: str) -> None:
-        self._pattern = pattern
+        self.pattern = pattern
         self._program = _compile(pattern)
+
+    def first(self, line: bytes) -> Any:
+        """Return the first output for a line, or a `Fault`."""
+        fault = json_fault(line)
+        if fault is not None:
+            return Fault(fault)
+        try:
+            return self._program.input_text(line.decode("utf-8-sig")).first()
+        except StopIteration:
+            return Fault(f"jq {self.pattern!r} gives nothing")
+        except (ValueError, RecursionError) as error:
+            return Fault(f"jq {self.pattern!r} fails: {error}")
+
+
+def _conversation_row(program: JqProgram, line: bytes) -> Any:
+    """Return the row that a jq program makes of a line: an object, or a list, which is its messages."""
+    found = program.first(line)
+    if isinstance(found, Fault):
+        raise UnusableError(str(found))
+    if not isinstance(found, dict | list):
+        raise UnusableError(f"jq {program.pattern!r} gives {KINDS[type(found)]}, not a row or a list of messages")
+    return {MESSAGES: found} if isinstance(found, list) else found
+
+
+class JqReader:
+    """The first output of a jq program for each line, which has to be text; see `JqProgram`."""
+
+    def __init__(self, pattern: str) -> None:
+        self._program = JqProgram(pattern)
 
     def read(self, block: bytes) -> Texts:
         """Texts of a run of whole lines."""
         return read_lines(block, self._text_of)
 
     def _text_of(self, line: bytes) -> bytes | str:
-        fault = json_fault(line)
-        if fault is not None:
-            return fault
-        try:
-            found = self._program.input_text(line.decode("utf-8-sig")).first()
-        except StopIteration:
-            return f"jq {self._pattern!r} gives nothing"
-        except (ValueError, RecursionError) as error:
-            return f"jq {self._pattern!r} fails: {error}"
+        found, pattern = self._program.first(line), self._program.pattern
+        if isinstance(found, Fault):
+            return str(found)
         if not isinstance(found, str):
-            return f"jq {self._pattern!r} gives {KINDS[type(found)]}, not text"
-        return encode_text(found, f"what jq {self._pattern!r} gives")
+            return f"jq {pattern!r} gives {KINDS[type(found)]}, not text"
+        return encode_text(found, f"what jq {pattern!r} gives")
 
 
 class LineReader:

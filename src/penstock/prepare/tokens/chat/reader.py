@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -31,13 +32,21 @@ class ChatReader:
         path: the way to the messages of a line.
         chat: the template.
         form: the shape of the rows.
+        row_of: gives the row of a line, or raises `UnusableError`; None for its JSON.
         stop_at_fault: of a block, nothing behind its first fault is asked for: a template that ends by force does so
             once.
     """
 
     def __init__(
-        self, path: KeyPath, chat: ChatTemplate, form: ChatFormat = "auto", *, stop_at_fault: bool = False
+        self,
+        path: KeyPath,
+        chat: ChatTemplate,
+        form: ChatFormat = "auto",
+        *,
+        stop_at_fault: bool = False,
+        row_of: Callable[[bytes], Any] | None = None,
     ) -> None:
+        self._row_of = row_of
         self._path = path
         self._chat = chat
         self._form: ChatFormat = form
@@ -94,8 +103,9 @@ class ChatReader:
 
     def _conversation(self, line: bytes, *, is_plain: bool) -> Conversation:
         """Return the conversation in a line; raises `UnusableError`."""
-        found = conversation_of(_json(line, is_plain=is_plain), self._path, len(line), self._form)
-        if self._may_hold_control(line):
+        row = _json(line, is_plain=is_plain) if self._row_of is None else self._row_of(line)
+        found = conversation_of(row, self._path, len(line), self._form)
+        if self._row_of is not None or self._may_hold_control(line):
             for number, message in enumerate(found.messages, 1):
                 self._require_no_control(f"message {number}", message)
             self._require_no_control(TOOLS, found.tools)

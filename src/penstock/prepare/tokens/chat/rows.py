@@ -36,6 +36,9 @@ ROLES = (
 )
 """Who may speak; templates know some of them."""
 
+FUNCTION_CALL = "function_call"
+"""The role in ShareGPT of a message of the assistant whose text is a call, or a list of calls, as JSON."""
+
 ALIASES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bot": "assistant", "model": "assistant"}
 """Other names of roles."""
 _RESERVED = frozenset((MESSAGES, TOOLS, "documents", "add_generation_prompt", "continue_final_message", "tokenize"))
@@ -174,8 +177,22 @@ def _with_role(number: int, message: dict[str, Any]) -> dict[str, Any]:
             raise UnusableError(f"message {number} has 'from', and no 'value' alone{_keys(message)}")
         names = {"from": "role", "value": "content"}
         message = {names.get(key, key): value for key, value in message.items() if key not in ("role", "content")}
+        if message["role"] == FUNCTION_CALL:
+            return _as_calls(number, message)
+        if message["role"] == "observation":
+            return {**message, "role": "tool"}
     role = message.get("role")
     return {**message, "role": ALIASES[role]} if isinstance(role, str) and role in ALIASES else message
+
+
+def _as_calls(number: int, message: dict[str, Any]) -> dict[str, Any]:
+    """Return the message of the assistant that makes the calls which the text of a `function_call` holds."""
+    value = _decoded(message["content"])
+    calls = cast(list[Any], value) if isinstance(value, list) else [value]
+    if not calls or not all(isinstance(call, dict) and isinstance(call.get("name"), str) for call in calls):
+        raise UnusableError(f"message {number} of {FUNCTION_CALL!r} isn't JSON of a call with name and arguments")
+    tool_calls = [{"type": "function", "function": call} for call in calls]
+    return {**message, "role": ASSISTANT, "content": "", "tool_calls": tool_calls}
 
 
 def _decoded(value: Any) -> Any:
