@@ -53,5 +53,5 @@ def command(target: tuple[str, ...], as_json: bool, **options: Any) -> int:
 def _warn_of_tokenizer(target: str, options: dict[str, Any]) -> None:
     from penstock.view.facts.opening import open_target
 
-    names = ("format", "split", "layout", "eos_id", "tokenizer", "follow_links")
+    names = ("format", "split", "layout", "eos_id", "excludes", "planes", "tokenizer", "follow_links")
     warn_of(open_target(target, **{name: options[name] for name in names}).other_tokenizer)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli._energon import refuse_given
 from penstock.cli._output import emit, human_bytes, json_option, note, table
 from penstock.cli._recipes import open_run, recipe_options
 from penstock.errors import ConfigError
@@ -39,6 +40,8 @@ def command(recipe: str, steps: int | None, profile: int | None, workers: int, a
         steps=steps,
         opened_seconds=opened,
     )
+    if profile is None:
+        refuse_given(click.get_current_context(), ("workers",), "Threads are those of --profile")
     measured = None if profile is None else _measured(data, batch, profile, workers)
     profiled = {} if measured is None else {"profile": dataclasses.asdict(measured)}
     table = "" if measured is None else f"\n\n{measured.profile()}"
