@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from penstock._printable import printable
 from penstock.cli._opening import dataset_argument, excludes_option, flavor_option, opening_options
 from penstock.cli._output import emit, follow_links_option, json_option, say
 from penstock.cli._pictures import ROWS_OF_A_LINE, pictures_option, show_pictures, stored_pictures, way_of
@@ -61,6 +62,7 @@ def command(
     _ = opened.vocabulary  # one that is not there is an error before anything is read
     warn_of(opened.other_tokenizer)
     indices = _indices(opened.source, (start, index, key), count)
+    _say_fields(opened)
     failed: list[Exception] = []
     width = shutil.get_terminal_size().columns - 2
     for at in indices:
@@ -73,6 +75,21 @@ def command(
         say(f"{path}: {nothing}")
     if failed:
         raise failed[0]
+
+
+def _say_fields(opened: Any) -> None:
+    """Name the fields that Python returns and the stored parts that they come from, if dataset.yaml maps them."""
+    from penstock.formats.samples.webdataset.details import read_sample_type
+    from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML, meta_path
+
+    if opened.format != "webdataset" or opened.place is None:
+        return
+    root = opened.place.path.rstrip("/") or opened.place.path
+    named = read_sample_type(opened.place.store, meta_path(root, DATASET_YAML))
+    if " of " in named and not named.startswith("can't"):
+        click.echo(
+            printable(f"stored parts; in Python and in training, {named.replace(' of ', ' with ', 1)}"), err=True
+        )
 
 
 def _as_json(

@@ -58,7 +58,7 @@ def dataset_details(
         "shards": len(info.counts),
         "shard_files_bytes": sum(store.size(f"{root}/{name}") for name in info.counts),
         "energon_version": info.version or "not recorded",
-        "sample_type": _sample_type(store, meta_path(root, dataset_config)),
+        "sample_type": read_sample_type(store, meta_path(root, dataset_config)),
         "splits": {name: f"{kept / (total or 1):.1%}, {text}" for name, (kept, text) in told.items()} or "none",
         "exclude": _exclude_text(root, splits, info),
         "index_sqlite": "yes"
@@ -92,7 +92,7 @@ def _exclude_text(root: str, splits: Splits, info: Info) -> str:
     return f"{len(splits.exclude)} entries" + (f"; {unmatched_text(unmatched)}" if unmatched else "")
 
 
-def _sample_type(store: Store, path: str) -> str:
+def read_sample_type(store: Store, path: str) -> str:
     """The type that a `dataset.yaml` names, without opening anything that it names."""
     if not store.exists(path):
         return f"not said: no {path.rpartition('/')[2]}"

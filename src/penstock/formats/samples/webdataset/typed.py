@@ -17,7 +17,7 @@ from penstock.abc import Source
 from penstock.codec.fieldmap import FieldMap, apply
 from penstock.codec.parts import DecodeOptions, decode_parts
 from penstock.codec.upright import upright_metadata
-from penstock.errors import ConfigError, Corrupt, PenstockError
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError
 from penstock.formats._modes import Mode
 from penstock.formats.samples.webdataset.field_types import require_images
 from penstock.formats.samples.webdataset.sample_types import SampleType
@@ -91,6 +91,17 @@ class Typing:
             dict(self.subflavors),
             self.columns,
         ]
+
+
+class TypedSample(dict[str, Any]):
+    """The fields of a typed sample; a name that it lacks raises `NotFound`, which is a `KeyError`, with its fields."""
+
+    __slots__ = ()
+
+    def __missing__(self, name: object) -> Any:
+        fields = [field for field in self if not field.startswith("__")]
+        hint = "dataset.yaml maps stored parts to these fields"
+        raise NotFound(f"no field {name!r} in this sample", expected=", ".join(fields), hint=hint)
 
 
 class TypedSource:
@@ -310,7 +321,7 @@ class TypedSource:
         missing = [name for name in how.sample_type.required if name not in made]
         if missing:
             raise Corrupt(f"no value for {', '.join(missing)} of {how.sample_type.name}", hint=f"Mend {how.name}")
-        return {**head, **how.sample_type.defaults, **made}
+        return TypedSample({**head, **how.sample_type.defaults, **made})
 
     def _decoded(self, raw: Sample) -> dict[str, Any]:
         how = self._typing
