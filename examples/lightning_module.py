@@ -9,6 +9,7 @@ one step too far: a resumed run would leave a batch out.
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,16 @@ class Toy(pl.LightningModule):
         return torch.optim.AdamW(self.parameters(), lr=1e-2)
 
 
+def newest_checkpoint(folder: Path) -> str | None:
+    """Return the newest checkpoint that is whole; None if there is none.
+
+    Lightning writes a checkpoint in place. If the job is killed meanwhile, the directory at the end of the zip file is
+    missing, and loading it would fail.
+    """
+    newest_first = sorted(folder.glob("*.ckpt"), key=lambda path: int(path.stem.split("=")[1]), reverse=True)
+    return next((str(path) for path in newest_first if zipfile.is_zipfile(path)), None)
+
+
 def main() -> None:
     """Train until `steps`."""
     given = arguments()
@@ -61,8 +72,7 @@ def main() -> None:
         enable_progress_bar=False,
     )
     loader = torch_loader(windows(given.tokens), GLOBAL_BATCH, rank=trainer.global_rank, world=trainer.world_size)
-    kept = sorted(given.folder.glob("*.ckpt"), key=lambda path: int(path.stem.split("=")[1]))
-    trainer.fit(Toy(given.notes), loader, ckpt_path=str(kept[-1]) if kept else None, weights_only=True)
+    trainer.fit(Toy(given.notes), loader, ckpt_path=newest_checkpoint(given.folder), weights_only=True)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import peers
@@ -24,7 +24,13 @@ Steps = dict[int, tuple[list[int], float]]
 
 
 def killed_and_taken_up(
-    first: Sequence[str], later: Sequence[Sequence[str]], example: str, folder: Path, **more: str
+    first: Sequence[str],
+    later: Sequence[Sequence[str]],
+    example: str,
+    folder: Path,
+    *,
+    change: Callable[[Path], None] = lambda _: None,
+    **more: str,
 ) -> tuple[Steps, list[Steps], Steps]:
     """The steps of a run that was killed, of those that took it up, and of one that nobody stopped.
 
@@ -33,6 +39,7 @@ def killed_and_taken_up(
         later: the same for each run that takes it up, from a copy of what the first one left.
         example: file in `examples/`.
         folder: empty.
+        change: is called with each copy before it is taken up.
         more: the environment.
     """
     words = [str(EXAMPLES / example), str(folder / "tokens.pbin")]
@@ -51,6 +58,7 @@ def killed_and_taken_up(
     for number, start in enumerate(later):
         kept, log = folder / f"kept-{number}", folder / f"later-{number}"
         shutil.copytree(folder / "kept", kept)
+        change(kept)
         _finish(_start([*start, *words, str(kept), total, "--notes", str(log)], folder, more), folder)
         taken_up.append(read(log))
     _finish(

@@ -26,3 +26,13 @@ def test_two_ranks_go_on_as_two_and_as_three(tmp_path: Path, example: str) -> No
 def test_one_process(tmp_path: Path, example: str) -> None:
     killed, (later,), whole = killed_and_taken_up([PYTHON], [[PYTHON]], example, tmp_path)
     require_equal(killed, later, whole)
+
+
+def test_a_checkpoint_that_was_cut_off(tmp_path: Path) -> None:
+    def cut_off(folder: Path) -> None:
+        content = next(folder.glob("*.ckpt")).read_bytes()
+        (folder / "step=999999.ckpt").write_bytes(content[: len(content) // 2])
+
+    example = "lightning_module.py"
+    killed, (later,), whole = killed_and_taken_up([PYTHON], [[PYTHON]], example, tmp_path, change=cut_off)
+    require_equal(killed, later, whole)
