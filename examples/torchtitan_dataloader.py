@@ -4,7 +4,8 @@
 
 torchtitan's own loader keeps a state for each rank and refuses another number of them. This one has one state for all,
 so 3 ranks take up what 2 have left. `PenstockLoader.Config(…)` is what torchtitan's trainer takes as `dataloader`; it
-calls `build` with the words below. The step here is plain DDP, which needs no GPU.
+calls `build` with the words below. Release 0.3.0 wants batches of rows; the main branch has moved the base class, and
+wants the rows of a batch in one, with the position of each token. The step here is plain DDP, which needs no GPU.
 """
 
 from __future__ import annotations
@@ -22,31 +23,55 @@ import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.nn.parallel import DistributedDataParallel
-from torchtitan.components.dataloader import BaseDataLoader
 
 from penstock.load.torch import torch_loader
 from toy import LENGTH, VOCABULARY, arguments, leave, note, replace, windows
+
+try:
+    from torchtitan.components.data.loader import BaseDataLoader
+except ImportError:  # release 0.3.0
+    from torchtitan.components.dataloader import BaseDataLoader
 
 GLOBAL_BATCH = 12
 SAVE_EVERY = 5
 
 
 class PenstockLoader(BaseDataLoader):
-    """Gives `({"input": …}, labels)`: `local_batch_size` samples of this data-parallel rank."""
+    """Gives `({"input": …}, labels)`: the windows of this data-parallel rank.
+
+    As rows if the trainer gives a `local_batch_size`, in one row with `positions` if it gives a number of tokens.
+    """
 
     @dataclass(kw_only=True, slots=True)
     class Config(BaseDataLoader.Config):
         """`dataset_path` is a packed corpus; `global_batch` is torchtitan's `global_batch_size`."""
 
+        dataset_path: str
         global_batch: int
 
-    def __init__(self, config: Config, *, dp_rank: int, dp_world_size: int, local_batch_size: int, **_: Any) -> None:
-        ranks = {"rank": dp_rank, "world": dp_world_size, "micro_batch": local_batch_size}
+    def __init__(
+        self,
+        config: Config,
+        *,
+        dp_rank: int,
+        dp_world_size: int,
+        local_batch_size: int | None = None,
+        num_tokens_per_batch: int = 0,
+        **_: Any,
+    ) -> None:
+        self.in_one_row = local_batch_size is None
+        rows = num_tokens_per_batch // LENGTH if local_batch_size is None else local_batch_size
+        ranks = {"rank": dp_rank, "world": dp_world_size, "micro_batch": rows}
         self.loader = torch_loader(windows(Path(str(config.dataset_path))), config.global_batch, **ranks)
 
     def __iter__(self) -> Iterator[tuple[dict[str, torch.Tensor], torch.Tensor]]:
         for batch in self.loader:
-            yield {"input": batch["inputs"]}, batch["targets"]
+            inputs, targets = batch["inputs"], batch["targets"]
+            if self.in_one_row:
+                positions = torch.arange(LENGTH).repeat(len(inputs))
+                yield {"input": inputs.flatten(), "positions": positions}, targets.flatten()
+            else:
+                yield {"input": inputs}, targets
 
     def state_dict(self) -> dict[str, Any]:
         return {"penstock": json.dumps(self.loader.state_dict())}  # one value, whatever shape the state has
@@ -64,8 +89,12 @@ def main() -> None:
     model = DistributedDataParallel(nn.Sequential(nn.Embedding(VOCABULARY, 64), nn.Linear(64, VOCABULARY)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     config = PenstockLoader.Config(dataset_path=str(given.tokens), global_batch=GLOBAL_BATCH)
-    ranks = {"dp_rank": rank, "dp_world_size": world, "local_batch_size": GLOBAL_BATCH // world}
-    dataloader = config.build(**ranks, tokenizer=None, seq_len=LENGTH)
+    ranks, local_batch = {"dp_rank": rank, "dp_world_size": world}, GLOBAL_BATCH // world
+    if BaseDataLoader.__module__ == "torchtitan.components.dataloader":
+        size = {"seq_len": LENGTH, "local_batch_size": local_batch}
+    else:
+        size = {"max_context_length": LENGTH, "num_tokens_per_batch": local_batch * LENGTH}
+    dataloader = config.build(**ranks, **size, tokenizer=None)
 
     def states() -> dict[str, Any]:
         parameters, moments = get_state_dict(model, optimizer)
@@ -80,12 +109,12 @@ def main() -> None:
     batches = iter(dataloader)
     for step in range(dataloader.loader.step, given.steps):
         inputs, labels = next(batches)
-        loss = nn.functional.cross_entropy(model(inputs["input"]).flatten(0, 1), labels.flatten())
+        loss = nn.functional.cross_entropy(model(inputs["input"]).flatten(0, -2), labels.flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         dist.all_reduce(whole := loss.detach())
-        note(given.notes, rank, step, inputs["input"], whole.item() / world)
+        note(given.notes, rank, step, inputs["input"].view(-1, LENGTH), whole.item() / world)
         if (step + 1) % SAVE_EVERY == 0:
             name = f"step-{step + 1}"
             dcp.save(states(), checkpoint_id=given.folder / name)

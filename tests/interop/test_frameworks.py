@@ -22,6 +22,14 @@ def test_two_ranks_go_on_as_two_and_as_three(tmp_path: Path, example: str) -> No
     require_equal(killed, three, whole, same_world=False)
 
 
+def test_the_main_branch_of_torchtitan(tmp_path: Path) -> None:
+    stub = peers.SCRIPTS / "stubs" / "torchtitan_main"
+    path = {"PYTHONPATH": f"{peers.ROOT / 'src'}:{stub}"}
+    example = "torchtitan_dataloader.py"
+    killed, (three,), whole = killed_and_taken_up(torchrun(2), [torchrun(3)], example, tmp_path, **path)
+    require_equal(killed, three, whole, same_world=False)
+
+
 @pytest.mark.parametrize("example", ["hf_trainer.py", "lightning_module.py"])
 def test_one_process(tmp_path: Path, example: str) -> None:
     killed, (later,), whole = killed_and_taken_up([PYTHON], [[PYTHON]], example, tmp_path)
