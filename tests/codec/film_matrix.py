@@ -44,20 +44,24 @@ _FAST = {"libvpx": {"deadline": "realtime", "cpu-used": "8"}}
 SECONDS = 3
 
 
+def _is_possible(container: str, trait: str) -> bool:
+    video = CODECS[container][0]
+    if video is None:
+        return trait not in ("b-frames", "late-video", "no-audio", "no-video")
+    return trait != "b-frames" or video not in ("libvpx", "flv1")
+
+
+NAMES = tuple(
+    sorted(f"{trait}.{container}" for container in CODECS for trait in TRAITS if _is_possible(container, trait))
+)
+
+
 @functools.cache
-def matrix() -> dict[str, bytes]:
-    """`"trait.container"` → bytes."""
-    made = {f"{trait}.{container}": _make(container, trait) for container in CODECS for trait in TRAITS}
-    return {name: data for name, data in made.items() if data is not None}
-
-
-def _make(container: str, trait: str) -> bytes | None:
+def film_of(name: str) -> bytes:
+    """Return the film `"trait.container"`, one of `NAMES`."""
+    trait, _, container = name.partition(".")
     video, audio, rate = CODECS[container]
     video, audio = None if trait == "no-video" else video, None if trait == "no-audio" else audio
-    if (video is None and audio is None) or (trait == "b-frames" and video in (None, "libvpx", "flv1")):
-        return None
-    if video is None and trait in ("late-video", "no-video"):
-        return None
     options = _NO_DURATION.get(container, {}) if trait == "no-duration" else {}
     if trait == "truncated" and container in ("mp4", "m4a"):
         options = {"movflags": "faststart"}

@@ -20,7 +20,7 @@ from penstock.codec.av_header import needs_packets, read_av_facts
 from penstock.codec.media_bytes import media_bytes
 from penstock.errors import Corrupt
 
-from .film_matrix import decode, matrix, put_uint32
+from .film_matrix import NAMES, decode, film_of, put_uint32
 from .films import film, tone, wav
 from .pictures import encoded, picture
 
@@ -45,9 +45,9 @@ def hold(data: bytes, name: str = "") -> None:
             assert value == pytest.approx(expected[field], rel=slack), (name, depth, field)
 
 
-@pytest.mark.parametrize("name", sorted(matrix()))
+@pytest.mark.parametrize("name", NAMES)
 def test_metadata_is_what_decoding_finds(name: str) -> None:
-    data = matrix()[name]
+    data = film_of(name)
     hold(data, name)
     trait, _, container = name.partition(".")
     if container in COUNTED:
@@ -56,9 +56,9 @@ def test_metadata_is_what_decoding_finds(name: str) -> None:
         assert not needs_packets(media_bytes(data))
 
 
-@pytest.mark.parametrize("name", sorted(matrix()))
+@pytest.mark.parametrize("name", NAMES)
 def test_clips_are_what_decoding_finds_there(name: str) -> None:
-    decoder, decoded = AVDecoder(matrix()[name]), decode(matrix()[name])
+    decoder, decoded = AVDecoder(film_of(name)), decode(film_of(name))
     if decoded.video:
         count = len(decoded.video)
         ranges = [(4, 6), (count + 5, count + 9), (0, 0), (count - 1, count + 3), (9, 9)]
@@ -225,7 +225,7 @@ def test_an_edit_list_does_not_shift_frames() -> None:
 
 
 def test_a_damaged_packet_is_reported_and_not_counted() -> None:
-    data = matrix()["truncated.m4a"]
+    data = film_of("truncated.m4a")
     facts = read_av_facts(media_bytes(data), depth="exact")
     assert facts is not None
     assert "can't be decoded" in (facts.problem or "")
@@ -249,7 +249,7 @@ def test_one_file_is_read_once_at_most() -> None:
 
 def test_headers_only_leaves_out_what_no_header_states() -> None:
     for name in ("constant.mkv", "constant.flv", "no-duration.mp3", "truncated.mp4"):
-        facts = read_av_facts(media_bytes(matrix()[name]), depth="headers")
+        facts = read_av_facts(media_bytes(film_of(name)), depth="headers")
         assert facts is not None
         values = asdict(facts.metadata)
         counts = ("video_duration", "video_num_frames", "video_fps", "audio_duration", "audio_num_samples")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.codec.film_matrix import decode, matrix
+from tests.codec.film_matrix import decode, film_of
 from tests.codec.films import FPS, RATE, film, wav
 
 from penstock.compat.energon.av import AVDecoder, get_clips_uniform, get_single_frames_uniform
@@ -52,7 +52,7 @@ def test_clips_of_nothing_are_refused(decoder: AVDecoder) -> None:
 
 @pytest.mark.parametrize("name", ["late.mp4", "late.mkv", "late.ts", "late.webm", "variable.mkv", "constant.ts"])
 def test_late_films_are_covered_from_the_first_frame_to_the_last(name: str) -> None:
-    data = matrix()[name]
+    data = film_of(name)
     pictures = [pixels for _, _, pixels in decode(data).video]
     frames, starts = get_single_frames_uniform(AVDecoder(data), 3, return_timestamps=True)
     assert (frames[0].numpy() == pictures[0]).all()
