@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from penstock._limits import require_memory_for
 from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.formats.jsonl.source import decode_line
 from penstock.formats.shards.json_shards import _decoder  # pyright: ignore[reportPrivateUsage]
 from penstock.prepare.tokens.documents import _extractor  # pyright: ignore[reportPrivateUsage]
+from penstock.prepare.tokens.engines import GigatokenEngine, TokenizersEngine
+from penstock.prepare.tokens.load_tokenizer import load_tokenizer
+from penstock.store.local import LocalStore
 
 LINE = b'{"text":"' + b"a" * (100 << 20) + b'"}'
 WAYS: dict[str, Callable[[bytes], Any]] = {
@@ -45,6 +49,18 @@ def ended(work: Callable[[], object], spare_bytes: int) -> int:
 @pytest.mark.parametrize("way", list(WAYS))
 def test_no_memory_for_a_text_is_an_error(way: str) -> None:
     assert ended(lambda: WAYS[way](LINE), 20 << 20) == 7
+
+
+@pytest.mark.parametrize("kind", [TokenizersEngine, GigatokenEngine])
+def test_no_memory_for_the_tokens_of_a_text_is_an_error(kind: type[Any], tmp_path: Path) -> None:
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    symbols = ["</s>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    made.train_from_iterator(["ab"], trainers.BpeTrainer(initial_alphabet=symbols[1:], special_tokens=symbols[:1]))
+    made.save(str(tmp_path / "tokenizer.json"))
+    spec, _ = load_tokenizer(tmp_path / "tokenizer.json", LocalStore(), eos="</s>")
+    engine, text = kind(spec), b"a" * (4 << 20)
+    assert ended(lambda: engine.encode([text]), 64 << 20) == 7
 
 
 def test_what_fits_is_read() -> None:

@@ -115,8 +115,7 @@ def load_spec(
         for name in ("tokenizer_config.json", "special_tokens_map.json")
     )
     own_eos = _content(config.get("eos_token") or named.get("eos_token"))
-    listed = {one.get("content") for one in (config.get("added_tokens_decoder") or {}).values()}
-    is_new = own_eos is not None and own_eos not in listed and tokenizer.token_to_id(own_eos) is None
+    is_new = own_eos is not None and tokenizer.token_to_id(own_eos) is None
     split_special_tokens = False
     changed = tokenizer.truncation is not None or tokenizer.padding is not None
     tokenizer.no_truncation()
@@ -124,6 +123,7 @@ def load_spec(
     if is_folder and config:
         with no_panics("the settings in tokenizer_config.json do not fit its tokenizer", file):
             changed |= _apply_config(tokenizer, config, named, file)
+        is_new &= own_eos not in {one["content"] for one in (config.get("added_tokens_decoder") or {}).values()}
         split_special_tokens = bool(config.get("split_special_tokens"))
     if changed:
         data = tokenizer.to_str().encode()
