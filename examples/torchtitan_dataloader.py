@@ -49,18 +49,9 @@ class PenstockLoader(BaseDataLoader):
         dataset_path: str
         global_batch: int
 
-    def __init__(
-        self,
-        config: Config,
-        *,
-        dp_rank: int,
-        dp_world_size: int,
-        local_batch_size: int | None = None,
-        num_tokens_per_batch: int = 0,
-        **_: Any,
-    ) -> None:
-        self.in_one_row = local_batch_size is None
-        rows = num_tokens_per_batch // LENGTH if local_batch_size is None else local_batch_size
+    def __init__(self, config: Config, *, dp_rank: int, dp_world_size: int, **size: Any) -> None:
+        self.in_one_row = "local_batch_size" not in size
+        rows = size["num_tokens_per_batch"] // LENGTH if self.in_one_row else size["local_batch_size"]
         ranks = {"rank": dp_rank, "world": dp_world_size, "micro_batch": rows}
         self.loader = torch_loader(windows(Path(str(config.dataset_path))), config.global_batch, **ranks)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -155,15 +156,21 @@ def test_a_step_is_read_as_text(capsys: pytest.CaptureFixture[str], place: Path)
     most = 0
     for position in range(48):
         row, written, is_off = stream[position], "", False
-        segments = [0, *row["segment_ids"].tolist()]
-        for at, (one, counts) in enumerate(zip(row["inputs"].tolist(), row["loss_mask"].tolist(), strict=True)):
+        mask, segments = row["loss_mask"].tolist(), row["segment_ids"].tolist()
+        tokens = [*row["inputs"].tolist(), *row["targets"][-1:][mask[-1:]].tolist()]  # what the mask says is of targets
+        begins = [
+            stream.locate(position).documents[0][1] == 0,
+            *(one != other for one, other in itertools.pairwise(segments)),
+            False,
+        ]
+        for one, counts, is_first in zip(tokens, [False, *mask], begins, strict=False):
             written += "" if is_off is not counts else "⟧" if is_off else "⟦"
             is_off = not counts
-            written += f"{'▌' if segments[at + 1] != segments[at] else ''}{one} "
+            written += f"{'▌' if is_first else ''}{one} "
         documents = int(row["segment_ids"].max())
         most = max(most, documents)
         _, head, body = shown.partition(f"\n{position}: ")[2].split("\n")[:3]
-        told = f"16 tokens, {documents} document{'' if documents == 1 else 's'}"
+        told = f"{len(tokens)} tokens, {documents} document{'' if documents == 1 else 's'}"
         told += f", {row['loss_mask'].sum()} count in the loss"
         assert (head, body) == (f"  {told}", f"  {written}{'⟧' if is_off else ''}")
     assert most > 2
