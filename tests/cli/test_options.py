@@ -293,6 +293,7 @@ preview a.jsonl [[--index 3]]
 preview a.jsonl [[--key k3]]
 preview t.pbin [[--tokenizer tok]]
 preview set [[--all]]
+preview pkl -n 1 [[--trust]]
 preview images -n 1 [[--pictures blocks]]
 preview images -n 1 --pictures blocks [[--no-pictures]]
 

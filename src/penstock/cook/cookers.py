@@ -95,7 +95,8 @@ def as_cook_error(error: Exception, name: str, sample: Any) -> Exception:
     if isinstance(error, NotFound) or type(error) is FileNotFoundError:
         pass  # a file that the sample names; a store that does not answer is no sample's fault
     elif isinstance(error, UnsafeData):  # isn't skipped as the sample's fault, but names it
-        error.what = f"{name} failed on the sample {_key_of(sample)!r}: {error.what}"
+        if repr(_key_of(sample)) not in error.what:
+            error.what = f"{name} failed on the sample {_key_of(sample)!r}: {error.what}"
         return error
     elif isinstance(error, (PenstockError, OSError, *PROGRAM_ERRORS)):
         return error
