@@ -51,11 +51,11 @@ def write_lines(path: Path, documents: Iterable[Any]) -> Path:
     return path
 
 
-def expected_tokens(folder: Path, texts: Iterable[str], eos_id: int = 0, **how: Any) -> list[list[int]]:
-    """What the `tokenizers` package and the rule for EOS give."""
+def expected_tokens(folder: Path, texts: Iterable[str], eos_id: int | None = 0, **how: Any) -> list[list[int]]:
+    """What the `tokenizers` package and the rule for EOS give; None appends none."""
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     found = [tokenizer.encode(text, **how).ids for text in texts]
-    return [ids if ids[-1] == eos_id else [*ids, eos_id] for ids in found]
+    return [ids if eos_id is None or ids[-1] == eos_id else [*ids, eos_id] for ids in found]
 
 
 def stored_tokens(path: Path) -> list[list[int]]:
