@@ -17,6 +17,8 @@ SRC = Path(__file__).parent.parent / "src" / "penstock"
 BORDERS: dict[str, set[str]] = {
     "check": {
         "check/lint:lint",
+        "check/recipes:check_run",
+        "check/recipes:is_recipe_file",
         "check/repair:repair",
         "check/summary:summarise",
         "check/verify:verify",

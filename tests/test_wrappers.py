@@ -583,7 +583,7 @@ NOT_PASSED_ON: dict[str, str] = {
         "proof", "raw", "size_bytes", "split", "stored_source", "text", "token_run", "whole",
     ), _STORED),
     **dict.fromkeys((
-        "_children", "_file", "_files", "batch", "borders", "child_notes", "dtype", "eos_id", "gather", "outputs",
+        "_children", "_file", "_files", "batch", "borders", "child_notes", "dtype", "gather", "outputs",
         "outputs_after", "seed", "size", "source", "stream", "summary", "version", "window",
     ), _PROTOCOL),
     **dict.fromkeys(("pass_batch", "pass_location", "pass_samples"), "of Epochs, which Shuffle reads directly"),

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Sequence
 
 from penstock._printable import printable
-from penstock._secrets import redact
+from penstock._secrets import logger, redact
 from penstock.errors import ConfigError
 
 DEFAULT_SPLIT = "train"
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 def choose_default_split(path: str, names: Sequence[str]) -> str:

@@ -7,12 +7,12 @@ import fnmatch
 import functools
 import glob
 import itertools
-import logging
 import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 
+from penstock._secrets import logger
 from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound
 from penstock.store._links import LinkGuard
@@ -30,7 +30,7 @@ from penstock.store.resolve import absolute, is_url, local_path
 from penstock.store.state import by_store, folder_above, is_worth_a_listing, most_listed
 from penstock.store.telling import told
 
-_log = logging.getLogger("penstock")
+_log = logger()
 _MANY_FILES = 20_000
 """To list so many takes longer than a page should wait."""
 

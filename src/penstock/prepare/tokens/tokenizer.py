@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import logging
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from typing import Any, Literal
 
 from penstock._naming import nearest
 from penstock._optional import require
+from penstock._secrets import logger
 from penstock.codec.tokens import token_bytes_for_id, token_bytes_for_vocab
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.prepare.tokens.tokenizer_json import no_panics, parse_tokenizer, require_loadable, tokenizer_digest
@@ -25,7 +25,7 @@ from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.store.resolve import absolute, local_path
 
-_log = logging.getLogger("penstock")
+_log = logger()
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _ADDS_BOS = {"Llama": True, "CodeLlama": True, "Gemma": True, "Cohere": True, "GPTNeoX": False}
 """Classes that replace the post-processor by their `add_bos_token`, with its default, and `add_eos_token`."""
