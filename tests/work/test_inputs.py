@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.testing import FileServer
 
 Cli = Callable[..., tuple[int, str]]
 LINES = [json.dumps({"id": number, "text": f"text {number}"}) for number in range(60)]
@@ -151,3 +152,12 @@ def test_an_input_edited_while_a_part_reads_it_spoils_the_part(
     status, said = cli(*run, "--finish")
     assert status != 0
     assert str(source) in said
+
+
+def test_a_directory_on_a_web_server_whose_files_are_not_listed_is_converted(tmp_path: Path) -> None:
+    path, _ = shards(tmp_path)
+    with FileServer() as server:
+        server.files |= {f"in/{file.name}": file.read_bytes() for file in path.iterdir()}
+        ps.convert(f"{server.url}/in", tmp_path / "out.jsonl", to="jsonl")
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [json.loads(line) for line in LINES]

@@ -6,6 +6,7 @@ of every input file is therefore recorded with the plan and compared by each par
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import os
 import re
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from penstock.errors import NotFound
+from penstock.errors import NotFound, Unsupported
 from penstock.store.place import Place
 from penstock.store.state import looking_up
 
@@ -43,7 +44,10 @@ class InputState(msgspec.Struct, frozen=True, array_like=True):
 
 
 def read_input_states(reads: Iterable[Place], outputs: Sequence[Place]) -> dict[str, InputState]:
-    """Return the state of each file of the datasets `reads`, by path; hidden files and `outputs` are left out."""
+    """Return the state of each file of the datasets `reads`, by path; hidden files and `outputs` are left out.
+
+    A web server doesn't list the files of a directory: those have no recorded state.
+    """
     files = {place.absolute: place for one in reads for place in _files_of(one) if not _is_below(place, outputs)}
     far = [place for place in files.values() if not place.is_local]
     look_up = looking_up(far)
@@ -87,9 +91,10 @@ def _files_of(dataset: Place) -> Iterator[Place]:
         yield dataset
     elif dataset.is_folder():
         start = len(dataset.path.rstrip("/")) + 1
-        for path in store.list(dataset.path):
-            if not any(name.startswith(".") for name in path[start:].split("/")):
-                yield Place(store, path)
+        with contextlib.suppress(Unsupported):  # a web server
+            for path in store.list(dataset.path):
+                if not any(name.startswith(".") for name in path[start:].split("/")):
+                    yield Place(store, path)
     else:
         pattern = dataset.path if _PATTERN.search(dataset.path) else f"{dataset.path}.*"
         above = Place(store, _PATTERN.split(pattern)[0]).folder()
