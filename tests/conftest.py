@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import multiprocessing
@@ -10,6 +11,7 @@ import re
 import shutil
 import signal
 import sys
+import typing
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,12 @@ if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES
 
 # Worker processes of loaders share what their server has imported: each would import it again.
 multiprocessing.set_forkserver_preload(["penstock.load.loader", "penstock.load.processes", "penstock.testing.memory"])
+
+
+# Python 3.11 lists a protocol's members for each isinstance: a tenth of a test's time. Later versions list them once.
+if sys.version_info < (3, 12):
+    for _name in ("_get_protocol_attrs", "_is_callable_members_only"):
+        setattr(typing, _name, functools.cache(getattr(typing, _name)))
 
 
 gc.disable()  # what is imported and collected stays: until the tests run there is no garbage worth a look

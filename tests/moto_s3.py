@@ -16,10 +16,13 @@ def served() -> Generator[str]:
     """Its URL; it has the bucket `BUCKET`."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication
     from moto.server import ThreadedMotoServer
+    from werkzeug.serving import WSGIRequestHandler
 
     # For each request it looks for the service of a host in its own folder, then by hundreds of patterns.
     with_memory = functools.cache(DomainDispatcherApplication.get_backend_for_host)
     DomainDispatcherApplication.get_backend_for_host = with_memory  # type: ignore[method-assign]
+    # Nobody reads the log of requests, which costs a tenth of each.
+    WSGIRequestHandler.log_request = lambda *_: None  # type: ignore[method-assign]
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     try:
