@@ -23,7 +23,8 @@ def sample_texts(inputs: Sequence[InputFile], field: Selection | str, sample_byt
     """UTF-8 texts of at most `sample_bytes` in all, from places spread evenly over plain files.
 
     Of compressed files and of tables the beginnings of at most 8 are taken. Where no whole line lies in 64 KiB,
-    the raw bytes there stand for its text. Memory: 4 MiB, and 512 rows of a table.
+    the raw bytes there stand for its text. Places of small inputs overlap: each text is returned once.
+    Memory: 4 MiB, and 512 rows of a table.
     """
     selection = Selection((field,)) if isinstance(field, str) else field
     windows = [
@@ -36,7 +37,7 @@ def sample_texts(inputs: Sequence[InputFile], field: Selection | str, sample_byt
     # Lines of conversations stand for what a template makes of them: it may take long, or fail.
     lines = selection if selection.chat is None else Selection(unit="line")
     reader, share_bytes = make_reader(lines), max(1, sample_bytes // len(windows))
-    return [text for window in windows for text in _texts(reader, window, share_bytes)]
+    return list(dict.fromkeys(text for window in windows for text in _texts(reader, window, share_bytes)))
 
 
 def estimate(

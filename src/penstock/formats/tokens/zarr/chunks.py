@@ -8,6 +8,7 @@ windows are read in the order of their chunks, so that a batch decodes each piec
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Iterator
 from typing import Any, TypeAlias
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from penstock._buffers import byte_view
 from penstock._pool import Pool
 from penstock.abc import Store
-from penstock.errors import Corrupt, FormatError, NotFound, TooLarge, Truncated
+from penstock.errors import Corrupt, FormatError, NotFound, TooLarge, Truncated, Unsupported
 from penstock.formats._problems import Problem
 from penstock.formats.tokens.zarr.cache import PieceCache
 from penstock.formats.tokens.zarr.decode import (
@@ -456,6 +457,9 @@ class ChunkArray:
 
     def _require_content(self, start: int, stop: int) -> None:
         """That files hold what is asked for, before memory for it is taken: metadata alone may claim anything."""
+        missing = self._count_missing_files(start, stop)
+        if missing > _MOST_FILL_FILES or missing * self._chunk_items > _MOST_FILL_ITEMS + 2 * self._chunk_items:
+            raise self._too_many_missing(start, stop, start // self._chunk_items)
         items, files = 0, 0
         for number, low, high, _ in self._pieces(start, stop):
             with contextlib.suppress(NotFound):
@@ -467,13 +471,30 @@ class ChunkArray:
                 continue
             items, files = items + high - low, files + 1
             if items > _MOST_FILL_ITEMS or files > _MOST_FILL_FILES:
-                raise TooLarge(
-                    "a range of chunks that are not there",
-                    path=self.files.path(number),
-                    found=f"{stop - start} items asked for",
-                    expected=f"at most {_MOST_FILL_ITEMS} from missing chunks",
-                    hint="Read smaller ranges",
-                )
+                raise self._too_many_missing(start, stop, number)
+
+    def _count_missing_files(self, start: int, stop: int) -> int:
+        """Return a lower bound, from names alone: 0 if the range may be complete or the store can't list."""
+        num_files = -(-stop // self._chunk_items) - start // self._chunk_items
+        most_present = num_files - min(_MOST_FILL_FILES, _MOST_FILL_ITEMS // self._chunk_items + 2)
+        if most_present <= 0:
+            return 0
+        try:
+            num_present = sum(1 for _ in itertools.islice(self.files.store.list(self.files.folder), most_present))
+        except NotFound:
+            return num_files
+        except Unsupported:
+            return 0
+        return num_files - num_present if num_present < most_present else 0
+
+    def _too_many_missing(self, start: int, stop: int, number: int) -> TooLarge:
+        return TooLarge(
+            "a range of chunks that are not there",
+            path=self.files.path(number),
+            found=f"{stop - start} items asked for",
+            expected=f"at most {_MOST_FILL_ITEMS} from missing chunks",
+            hint="Read smaller ranges",
+        )
 
     # --- what is wrong -------------------------------------------------------------------------------------------
 
