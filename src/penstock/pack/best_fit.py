@@ -27,7 +27,7 @@ from penstock._planes import Plane, add_planes, plane_fields
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError
-from penstock.pack.labels import fields, first_row, segments
+from penstock.pack.labels import count_without_targets, fields, first_row, segments
 from penstock.pack.placing import RUN_PIECES, New, in_memory, kept, new_of, place
 from penstock.types import Batch, IntArray, Place, Sample, Schema
 
@@ -240,6 +240,13 @@ class PackedWindows:
             return values
 
         return add_planes({"tokens": tokens, **labels, **segments(begins, used)}, self.source, take, labels=True)
+
+    def count_without_targets(self) -> int:
+        """Return how many windows have no target: none of their tokens is trained on.
+
+        Reads each window once, with bounded memory.
+        """
+        return count_without_targets(self, self.packing.length)
 
     def place_of(self, index: int, /) -> Place:
         """Documents and file ranges of the tokens in a window."""

@@ -7,7 +7,7 @@ nothing is planned or stored. Tokens after the last whole window are left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -30,9 +30,11 @@ from penstock.pack.labels import (
     SHIFT,
     START_ZERO,
     BoolArray,
+    count_without_targets,
     fields,
     first_row,
     needs_starts,
+    require_labels,
     shifted,
     start_zero,
     starts_after,
@@ -194,6 +196,18 @@ class Windows:
     def window_read_tokens(self) -> int:
         """Tokens read for one window: its length, and one more for `labels="shift"`."""
         return self._read_tokens
+
+    def count_without_targets(self) -> int:
+        """Return how many windows have no target: none of their tokens is trained on.
+
+        Reads each window once, with bounded memory.
+
+        Raises:
+            ConfigError: the windows have no labels.
+        """
+        require_labels(self.packing.labels)
+        masks = Windows(self.source, replace(self.packing, fields=("loss_mask",)))
+        return count_without_targets(masks, self.packing.length)
 
     def place_of(self, index: int, /) -> Place:
         """Documents and file ranges of a window's tokens."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._recycled import New
+from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.types import Batch, Field, IntArray, Sample, TokenArray
 
@@ -23,6 +24,8 @@ SHIFT = ("tokens", "inputs", "targets", "loss_mask", *SEGMENTS)
 
 START_ZERO = ("tokens", "inputs", "targets", "loss_mask", "is_seq_start", *SEGMENTS)
 """Columns of `start_zero`."""
+
+_READ_TOKENS = 1 << 20
 
 
 def starts_after(blocks: TokenArray, eos_id: int, first: bool | BoolArray = True) -> BoolArray:
@@ -168,6 +171,29 @@ def first_row(batch: Batch) -> Sample:
     if "max_seqlen" in sample:
         sample["max_seqlen"] = int(sample["max_seqlen"])
     return sample
+
+
+def count_without_targets(windows: Source[Any], length: int) -> int:
+    """Return how many windows have a `loss_mask` without a single target.
+
+    Args:
+        windows: windows with labels.
+        length: tokens of a window.
+    """
+    at_once = max(1, _READ_TOKENS // length)
+    count = 0
+    for start in range(0, len(windows), at_once):
+        indices = np.arange(start, min(start + at_once, len(windows)), dtype=np.int64)
+        masks = windows.get_batch(indices)["loss_mask"]
+        count += len(indices) - int(np.count_nonzero(masks.any(axis=1)))
+    return count
+
+
+def require_labels(labels: str | None) -> None:
+    """Raise `ConfigError` if windows have no labels, and so no targets to count."""
+    if labels is None:
+        hint = "Pass labels='shift'"
+        raise ConfigError("windows without labels have no targets to count", found="labels=None", hint=hint)
 
 
 def fields(dtype: str, length: int, *, start_zero: bool) -> tuple[Field, ...]:

@@ -24,7 +24,7 @@ from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError
 from penstock.pack.chunk import documents_between
-from penstock.pack.labels import BoolArray, fields, first_row, shifted
+from penstock.pack.labels import BoolArray, count_without_targets, fields, first_row, require_labels, shifted
 from penstock.types import Batch, Field, IntArray, Place, Sample, Schema
 
 VERSION = "megatron-blocks-1"
@@ -144,6 +144,17 @@ class MegatronWindows:
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
         """Columns of the blocks at `indices`: int64[k], in that order."""
         return self._columns(self.starts[as_indices(indices, len(self))])
+
+    def count_without_targets(self) -> int:
+        """Return how many windows have no target: none of their tokens is trained on.
+
+        Reads each window once, with bounded memory.
+
+        Raises:
+            ConfigError: the windows have no labels.
+        """
+        require_labels(self.packing.labels)
+        return count_without_targets(self, self.packing.length)
 
     def place_of(self, index: int, /) -> Place:
         """Documents and file ranges of a block's tokens."""

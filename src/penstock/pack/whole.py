@@ -20,7 +20,7 @@ from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError
 from penstock.pack.chunk import Labels
-from penstock.pack.labels import fields, first_row, segments
+from penstock.pack.labels import count_without_targets, fields, first_row, segments
 from penstock.types import Batch, IntArray, Place, Sample, Schema
 
 VERSION = "whole-1"
@@ -136,6 +136,13 @@ class WholeDocuments:
             return values if of_targets else self._moved(values, read)
 
         return add_planes(batch, self.source, take, labels=True)
+
+    def count_without_targets(self) -> int:
+        """Return how many windows have no target: none of their tokens is trained on.
+
+        Reads each window once, with bounded memory.
+        """
+        return count_without_targets(self, self.packing.length)
 
     def place_of(self, index: int, /) -> Place:
         """The document, and the file ranges of the tokens in the window."""
