@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 from collections.abc import Generator
 from http.client import HTTPConnection
+from typing import Any
 
 BUCKET = "bucket"
 _SCOPE = "AWS4-HMAC-SHA256 Credential=a/20200101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=b"
@@ -14,6 +16,7 @@ _SCOPE = "AWS4-HMAC-SHA256 Credential=a/20200101/us-east-1/s3/aws4_request, Sign
 @contextlib.contextmanager
 def served() -> Generator[str]:
     """Its URL; it has the bucket `BUCKET`."""
+    from moto.core import serialize
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication
     from moto.server import ThreadedMotoServer
     from werkzeug.serving import WSGIRequestHandler
@@ -23,6 +26,10 @@ def served() -> Generator[str]:
     DomainDispatcherApplication.get_backend_for_host = with_memory  # type: ignore[method-assign]
     # Nobody reads the log of requests, which costs a tenth of each.
     WSGIRequestHandler.log_request = lambda *_: None  # type: ignore[method-assign]
+    # For each key of a listing it parses its own time stamp, and makes up other names for fields that are there.
+    serialize.parse_to_aware_datetime = functools.lru_cache(1 << 12)(serialize.parse_to_aware_datetime)
+    serialize.AttributePicker.__call__ = _pick_or(serialize.AttributePicker.__call__)  # type: ignore[method-assign]
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)  # nobody reads a line for each request
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     try:
@@ -34,3 +41,14 @@ def served() -> Generator[str]:
         yield f"http://{address}"
     finally:
         server.stop()
+
+
+def _pick_or(pick: Any) -> Any:
+    def picked(picker: Any, context: Any) -> Any:
+        if type(context.obj) is dict and not picker.response_transformers:
+            value = context.obj.get(context.key)
+            if value is not None:
+                return value
+        return pick(picker, context)
+
+    return picked
