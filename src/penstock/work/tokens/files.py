@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from penstock.abc import Executor
-from penstock.errors import Corrupt, NotFound, PenstockError, PrepareError
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.formats._manifest import Provenance
 from penstock.formats.tokens.folder.files import (
     SIDE_NAME,
@@ -165,21 +165,29 @@ class TokenFiles:
         return manifest
 
     def _require_sizes(self, marks: Iterable[FileMark]) -> None:
-        """Raise `Corrupt` if a token file has another size than its mark says."""
-        if self.job.to == "flat-tokens" or not self.job.output.is_local:
-            return  # folders, whose files have digests of their own; object stores check objects themselves
-        names = [(mark, data_names(self.job.to, mark.entry.path)) for mark in marks]
-        for mark, some in names:
+        """Raise an error if a token file has another size than its mark says.
+
+        Raises:
+            ConfigError: the replaced dataset has these documents with ids of another width. Names of token files are
+                digests of their documents, so that both can't be in one folder.
+            Corrupt: a token file is damaged.
+        """
+        if self.job.to == "flat-tokens":
+            return  # folders, whose ids have one width, and whose files have digests of their own
+        if not (self.job.output.is_local or self.overwrite):
+            return  # object stores check objects themselves
+        for mark in marks:
+            some = data_names(self.job.to, mark.entry.path)
             size_bytes = sum(one.store.size(one.path) for one in map(self.job.output.child, some))
-            if size_bytes != mark.size_bytes and not self._is_of_another_width(mark.entry.path, size_bytes):
-                path, found, expected = self.job.output.child(some[0]).path, f"{size_bytes} bytes", f"{mark.size_bytes}"
-                raise Corrupt(
-                    "a token file of unfinished work is damaged",
-                    path=path,
-                    found=found,
-                    expected=expected,
-                    hint=RESTART,
-                )
+            if size_bytes == mark.size_bytes:
+                continue
+            path, found, expected = self.job.output.child(some[0]).path, f"{size_bytes} bytes", f"{mark.size_bytes}"
+            if self._is_of_another_width(mark.entry.path, size_bytes):
+                what = "the folder to replace has the same documents with ids of another width"
+                hint = "Write to another folder, or delete this folder first"
+                raise ConfigError(what, path=path, found=found, expected=expected, hint=hint)
+            what = "a token file of unfinished work is damaged"
+            raise Corrupt(what, path=path, found=found, expected=expected, hint=RESTART)
 
     def _is_of_another_width(self, name: str, size_bytes: int) -> bool:
         """Return whether a replaced dataset had the same documents under this name, with ids of another width."""
