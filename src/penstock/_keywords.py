@@ -41,6 +41,7 @@ class Reshaping(Opening, total=False):
     maxcount: int | None
     maxsize: int | None
     pattern: str | None
+    prefix_keys: bool
     drop_planes: bool
 
 
@@ -104,6 +105,7 @@ class Converting(_Writers, total=False):
     planes: str | None
     documents: Literal["rows", "eos"] | None
     drop_planes: bool
+    prefix_keys: bool
 
 
 class Preparing(TypedDict, total=False):

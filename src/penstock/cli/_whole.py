@@ -48,9 +48,18 @@ def whole_options(command: Command) -> Command:
     return command
 
 
+prefix_keys_option = click.option(
+    "--prefix-keys",
+    is_flag=True,
+    default=None,
+    help="Put the name of the shard before the keys of samples in tars, for shards with the same keys.",
+)
+
+
 def tar_options(command: Command) -> Command:
-    """`--maxcount --maxsize --pattern`, for tars."""
+    """`--maxcount --maxsize --pattern --prefix-keys`, for tars."""
     for option in (
+        prefix_keys_option,
         click.option("--pattern", help="Names of new tars, such as shard_%06d.tar."),
         click.option(
             "--maxsize", type=click.IntRange(min=1), help="A new tar of this size in bytes gets no more samples."

@@ -12,7 +12,7 @@ from penstock.cli._executors import executor_options
 from penstock.cli._opening import dataset_argument, excludes_option_of, planes_option
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
 from penstock.cli._sharing import end_unfinished, keeping, missing_text, restart_option, sharing_options
-from penstock.cli._whole import drop_planes_option, keep_excluded_option
+from penstock.cli._whole import drop_planes_option, keep_excluded_option, prefix_keys_option
 
 _WRITERS = ("split", "columns", "compression", "hashes", "size_limit", "token_bytes", "dtype", "vocab_size", "eos_id")
 """Options of writers that have a flag of their own."""
@@ -82,6 +82,7 @@ _NO_WRITERS = ("dry_run", "source", "target", "to", "format", "progress", "raw",
 @click.option("--vocab-size", type=click.IntRange(min=1), help="Refuse ids from here on.")
 @click.option("-O", "--option", "more", multiple=True, metavar="NAME=VALUE", help="Any option of the target's writer.")
 @excludes_option_of("--excludes", "the source")
+@prefix_keys_option
 @keep_excluded_option
 @drop_planes_option
 @planes_option

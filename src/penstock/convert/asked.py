@@ -56,6 +56,7 @@ class Asked:
         missing: what becomes of samples that lack a column.
         kept: what is found again of the files of a killed writer.
         table: how to read a text table.
+        prefix_keys: put the name of the shard before each key of tars.
     """
 
     source: Place | Samples
@@ -76,6 +77,7 @@ class Asked:
     missing: Missing = "error"
     kept: Kept = field(default_factory=Kept)
     table: TableOptions = field(default_factory=TableOptions)
+    prefix_keys: bool = False
 
 
 def understand(
@@ -113,6 +115,7 @@ def understand(
     table = TableOptions(**of_table, follow_links=bool(given.get("follow_links")))
     drops = given.pop("drop_planes", False) or OpenOptions(planes=options.get("planes", "auto")).planes is None
     given.pop("planes", None)
+    prefix_keys = bool(given.pop("prefix_keys", False))
     bare = {"planes": None} if drops else {}
     of_source, of_target = _sides(given, chosen)
     of_source |= bare
@@ -122,6 +125,9 @@ def understand(
     if source_format != TABLE and any(value is not None for value in of_table.values()):
         refused = " and ".join(f"--{name} (source_{name}=)" for name, value in of_table.items() if value is not None)
         raise ConfigError(f"{refused}: for CSV and TSV files with a header", found=source_format or "no file")
+    if prefix_keys and source_format != "webdataset":
+        what, hint = "only the samples of tars have keys and shards", "Leave --prefix-keys (prefix_keys=) out"
+        raise ConfigError(f"prefix_keys: {what}", path=target.path, found=source_format or "no dataset", hint=hint)
     # The usual column of ids is found when rows are opened, and what needs it is checked then.
     is_rows = isinstance(source, Place) and source_format != TABLE and not get_format(source_format).traits.tokens
     finds_tokens = is_rows and chosen.traits.tokens and "tokens_column" not in of_source
@@ -148,7 +154,8 @@ def understand(
         what = "excluded samples can't be copied with their entries while others are skipped"
         raise ConfigError(what, path=target.path, hint="Leave --missing or --keep-excluded out")
     how = (rule, columns, group_rows, count, executor, overwrite, file_tokens, sharing)
-    return Asked(source, source_format, target, chosen, *how, of_source, of_target, keep_excluded, missing, table=table)
+    sides = (of_source, of_target, keep_excluded, missing)
+    return Asked(source, source_format, target, chosen, *how, *sides, table=table, prefix_keys=prefix_keys)
 
 
 def _require_kept(source: Place | Samples, target: Place, sharing: Sharing, *, overwrite: bool) -> None:

@@ -218,7 +218,9 @@ def _input(asked: Asked) -> tuple[Input, list[Sample]]:
     if isinstance(source, Place):
         raw = {"raw": True} if asked.source_format in STORED else {}
         options: dict[str, Any] = {} if asked.source_format == TABLE else {"read": "pread", **asked.of_source} | raw
-        dataset: Dataset | Opened = Dataset(source, asked.source_format, OpenOptions(**options), asked.table)
+        dataset: Dataset | Opened = Dataset(
+            source, asked.source_format, OpenOptions(**options), asked.table, asked.prefix_keys
+        )
         shown = source.path
         carried: Sequence[Entry] = ()
         if asked.source_format != TABLE:  # all workers go by the list that is there now

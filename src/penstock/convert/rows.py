@@ -21,6 +21,7 @@ from penstock.formats._door import open_at
 from penstock.formats._excluded import require_list_named
 from penstock.formats._kept import excluded_count, excluded_list, kept
 from penstock.formats.samples.folder.files import is_part, list_files, part_of, read_each, sample_of
+from penstock.formats.samples.webdataset.shards import key_prefix
 from penstock.store.exclude_list import NO_LIST, Entry
 from penstock.store.place import Place
 from penstock.types import IntArray, OpenOptions, Sample
@@ -59,12 +60,14 @@ class Dataset:
         format: its name; `"table"` for CSV and TSV files.
         options: for opening it.
         table: for reading a text table.
+        prefix_keys: put the name of the shard before each key.
     """
 
     place: Place
     format: str
     options: OpenOptions
     table: TableOptions = field(default_factory=TableOptions)
+    prefix_keys: bool = False
 
     def open(self) -> Source[Sample]:
         """Its source, without what is excluded; raises what the format raises."""
@@ -89,7 +92,9 @@ class Dataset:
         """Its rows; raises what the format raises."""
         if self.format == TABLE:
             return TableRows(self.place, self.table)
-        return FolderRows(self.place, self.opened()) if self.format == "folder" else SourceRows(self.open())
+        if self.format == "folder":
+            return FolderRows(self.place, self.opened())
+        return SourceRows(self.open(), prefix_keys=self.prefix_keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +111,16 @@ class Opened:
 class SourceRows:
     """The samples of a source, without what a reader adds to them."""
 
-    def __init__(self, source: Source[Sample]) -> None:
+    def __init__(self, source: Source[Sample], *, prefix_keys: bool = False) -> None:
         self.source = source
         self.excluded = excluded_count(source)
+        self._prefix_keys = prefix_keys
         self._many: Any = getattr(source, "get_samples", None)
 
     @property
     def fingerprint(self) -> str:
-        """Of the source."""
-        return self.source.fingerprint
+        """Of the source, and whether its keys have prefixes."""
+        return digest(self.source.fingerprint, "prefix_keys") if self._prefix_keys else self.source.fingerprint
 
     def __len__(self) -> int:
         return len(self.source)
@@ -130,6 +136,8 @@ class SourceRows:
         else:
             samples = [self.source[index] for index in indices.tolist()]
         for sample in samples:
+            if self._prefix_keys:
+                sample[KEY] = key_prefix(sample["__sources__"][0].shard_name) + sample[KEY]
             for name in _OF_READERS:
                 sample.pop(name, None)
         return samples

@@ -126,8 +126,8 @@ def convert(
         progress: called with samples done and a text.
         options: `layout, eos_id, flavor, raw, trust, follow_links, read, excludes, source_split, source_separator,
             source_encoding, tokens_column, tokens_dtype, one_document, documents` of the source, as `penstock.open`
-            takes them; others are the target's, as of `penstock.create`: `token_bytes=`, `size_limit=`. A target
-            without splits leaves `split=` to the source.
+            takes them; `prefix_keys` puts the shard's name before each key of tars. Others are the target's, as of
+            `penstock.create`: `token_bytes=`, `size_limit=`. A target without splits leaves `split=` to the source.
 
     Raises:
         Unsupported: the target's format can't hold these samples; it says why.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from penstock._secrets import redact
-from penstock.formats.samples.webdataset.shards import ShardTable
+from penstock.formats.samples.webdataset.shards import ShardTable, key_prefix
 from penstock.store.place import Place
 from penstock.types import IntArray, Sample
 
@@ -41,6 +41,14 @@ class TarSamples:
             for (shard, table, places), cut, first in zip(self.shards, cuts, borders, strict=False)
         )
         return TarSamples(shards, len(indices))
+
+    def with_prefixes(self, root: str, source: str) -> TarSamples:
+        """Put `source` and the name of the shard from the folder `root` before each key."""
+        shards: list[tuple[Place, ShardTable, IntArray]] = []
+        for shard, table, places in self.shards:
+            prefix = source + key_prefix(shard.path.removeprefix(root))
+            shards.append((shard, replace(table, keys=[prefix + key for key in table.keys]), places))
+        return replace(self, shards=tuple(shards))
 
     def __len__(self) -> int:
         return sum(len(places) for *_, places in self.shards)

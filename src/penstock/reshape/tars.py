@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -35,7 +34,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
     read_splits,
     split_shards,
 )
-from penstock.formats.samples.webdataset.shards import ShardTable, require_content, scan_shard
+from penstock.formats.samples.webdataset.shards import ShardTable, repeated_key, require_content, scan_shard
 from penstock.formats.samples.webdataset.writer import WebdatasetWriter
 from penstock.reshape.cost import Announce, ShuffleCost, cost_of_samples
 from penstock.reshape.once import once_dataset, once_parts
@@ -54,7 +53,7 @@ from penstock.types import IntArray, Manifest, OpenOptions
 
 _TRAIN = "train"
 _AT_ONCE = 256
-_OPTIONS = ("maxcount", "maxsize", "pattern", "split", "follow_links")
+_OPTIONS = ("maxcount", "maxsize", "pattern", "split", "follow_links", "prefix_keys")
 _CODE = ("sample_loader", "part_filter")
 
 
@@ -78,7 +77,8 @@ def merge_tars(
         dry_run: write nothing, and say what would be written.
         seed: mix the samples of each split; None: as they are.
         announce: as of `penstock.shuffle`.
-        options: `split` and `follow_links` of `penstock.open`; `maxcount`, `maxsize`, `pattern` of the writer.
+        options: `split` and `follow_links` of `penstock.open`; `maxcount`, `maxsize`, `pattern` of the writer;
+            `prefix_keys` puts the name of the shard before each key, after that of the source if there are several.
 
     Returns:
         What was written, and the samples of each source.
@@ -90,7 +90,10 @@ def merge_tars(
     given = _known(options)
     require_tars(to)
     split, follow_links = given.pop("split", None), given.pop("follow_links", False)
+    prefixes = {"prefix_keys": True} if given.pop("prefix_keys", False) else {}
     opened = [_splits_of(one, split, follow_links) for one in sources]
+    if prefixes:
+        opened = _with_prefixes(opened)
     require_other([one.path for one, _ in opened], target.path)
     typing = [_typing(one) for one, _ in opened]
     _require_one_typing([one for one, _ in opened], typing)
@@ -99,15 +102,15 @@ def merge_tars(
     inputs = tuple((one.path, count) for (one, _), count in zip(opened, counts, strict=True))
     splits = {name: _joined([one[name] for _, one in opened if name in one]) for _, one in opened for name in one}
     tell = None if announce is None else functools.partial(announce, _cost(list(splits.values())))
+    _require_keys(list(splits.values()))
     if dry_run:
         _rehearse(target, given | typing[0], overwrite)
         if tell is not None:
             tell()
-        _require_keys([samples for _, splits in opened for samples in splits.values()], target)
         size_bytes = sum(one.size_bytes for _, splits in opened for one in splits.values())
         return Written(target.path, FORMAT, sum(counts), None, size_bytes, excluded=excluded), inputs
     what = {"command": "merge", "seed": seed, "sources": [list(one) for one in inputs], "options": options} | left
-    made_by = {"command": "merge"} if seed is None else {"command": "shuffle", "seed": seed}
+    made_by = ({"command": "merge"} if seed is None else {"command": "shuffle", "seed": seed}) | prefixes
     job = _Job(
         places=[one for one, _ in opened],
         options=given | typing[0],
@@ -244,7 +247,10 @@ def split_tars(
     """
     given = _known(options)
     split, follow_links = given.pop("split", None), given.pop("follow_links", False)
-    dataset, splits = _splits_of(source, split, follow_links)
+    opened = [_splits_of(source, split, follow_links)]
+    if given.pop("prefix_keys", False):
+        opened, made_by = _with_prefixes(opened), {**made_by, "prefix_keys": True}
+    [(dataset, splits)] = opened
     samples = _one_split(dataset, splits)
     for place in places:
         require_other([dataset.path], place.path)
@@ -366,15 +372,35 @@ def _writer(place: Place, options: dict[str, Any], overwrite: bool, noted: Prove
     return made
 
 
-def _require_keys(all_samples: Sequence[TarSamples], target: Place) -> None:
-    """That no key comes twice, as the writer finds in a shard or at the end; raises `ConfigError`."""
-    tables = [(table, places) for one in all_samples for _, table, places in one.shards]
-    keys = Counts(table.keys[place] for table, places in tables for place in places.tolist())
-    [(key, count)] = keys.most_common(1) or [("", 0)]
-    if count > 1:
-        what = f"the key {key!r} comes in two places: keys of a dataset must differ"
-        hint = "Pack the shards again with keys of their own, such as with the shard's name before them"
-        raise ConfigError(what, path=target.path, found=f"{count} times", hint=hint)
+def _with_prefixes(opened: Sequence[tuple[Place, dict[str, TarSamples]]]) -> list[tuple[Place, dict[str, TarSamples]]]:
+    """Put the name of its shard before each key; before that the name of the source, if there are several."""
+    names = distinct_names([place for place, _ in opened]) if len(opened) > 1 else [""]
+    found: list[tuple[Place, dict[str, TarSamples]]] = []
+    for name, (place, splits) in zip(names, opened, strict=True):
+        root = (place.path.rstrip("/") or place.path) + "/"
+        source = f"{name}/" if name else ""
+        found.append((place, {split: one.with_prefixes(root, source) for split, one in splits.items()}))
+    return found
+
+
+def _require_keys(all_samples: Sequence[TarSamples]) -> None:
+    """Raise `ConfigError` if two samples have the same key, before anything is written. Memory: 16 bytes a key."""
+    chosen = [(shard, table, places) for one in all_samples for shard, table, places in one.shards]
+    count = sum(len(places) for *_, places in chosen)
+    keys = (table.keys[place] for _, table, places in chosen for place in places.tolist())
+    hashes = np.sort(np.fromiter(map(hash, keys), np.int64, count))
+    repeated = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
+    if not repeated:
+        return
+    first: dict[str, Place] = {}
+    for shard, table, places in chosen:
+        for place in places.tolist():
+            key = table.keys[place]
+            if hash(key) not in repeated:
+                continue
+            if key in first:
+                raise repeated_key(key, first[key].path, shard.path)
+            first[key] = shard
 
 
 def _rehearse(place: Place, options: dict[str, Any], overwrite: bool) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from penstock.abc import Store
-from penstock.errors import Corrupt, Unsupported
+from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats.samples.leftovers import is_leftover
 from penstock.formats.samples.webdataset.names import split_name
 from penstock.formats.samples.webdataset.tar import Member, plain_name, require_plain, scan_file
@@ -22,6 +22,10 @@ from penstock.formats.samples.webdataset.tar_blocks import Run
 from penstock.types import IntArray
 
 MOST_REPEATS = 100
+PREFIX_KEYS = (
+    "Put the name of the shard before each key of tars: `penstock merge`, `convert`, `shuffle` and `split` take "
+    "--prefix-keys (prefix_keys=True)"
+)
 _MOST_LINKS = 40
 """Links that lead to each other, at most, as in Linux."""
 
@@ -81,6 +85,21 @@ class ShardTable:
     def num_samples(self) -> int:
         """Samples in the shard."""
         return len(self.keys)
+
+
+def key_prefix(shard: str) -> str:
+    """Return what `prefix_keys` puts before the keys of a shard: its name without `.tar`, as a folder."""
+    return shard.removesuffix(".tar") + "/"
+
+
+def repeated_key(key: str, first: str, again: str) -> ConfigError:
+    """Return the error for a key of two samples that are to be in one dataset; raise nothing."""
+    return ConfigError(
+        f"the key {key!r} comes in two places: keys of a dataset must differ",
+        path=again,
+        found=f"first in {first}, again in {again}",
+        hint=PREFIX_KEYS,
+    )
 
 
 @dataclass(slots=True)

@@ -165,8 +165,8 @@ class SqliteBuilder:
             path=shards[id_2],
             offset_bytes=at_2,
             found=f"first in {shards[id_1]} at byte {at_1}, again in {shards[id_2]} at byte {at_2}; {count} such keys",
-            hint="Pack the shards again with keys of their own, such as with the shard's name before them, or prepare "
-            "them without the index that needs distinct keys: --no-sqlite (sqlite=False)",
+            hint="Prepare the shards without the index that needs distinct keys: --no-sqlite (sqlite=False); or write "
+            "new shards with the shard's name before each key: `penstock merge FOLDER -o NEW --prefix-keys`",
         )
 
 

@@ -25,7 +25,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
     encode_info,
     encode_splits,
 )
-from penstock.formats.samples.webdataset.shards import ShardTable, TableBuilder, encode_index, index_path
+from penstock.formats.samples.webdataset.shards import PREFIX_KEYS, ShardTable, TableBuilder, encode_index, index_path
 from penstock.formats.samples.webdataset.splits import SPLITS, by_ratio
 from penstock.formats.samples.webdataset.sqlite_index import IndexDigest, SqliteBuilder, encode_table, table_digest
 from penstock.formats.samples.webdataset.tar_write import END, encode_headers, padding
@@ -275,7 +275,7 @@ class WebdatasetWriter:
         try:
             self._builder.finish(list(self._counts))
         except Corrupt as error:
-            raise ConfigError(error.what, path=self._path, found=error.found) from None
+            raise ConfigError(error.what, path=self._path, found=error.found, hint=PREFIX_KEYS) from None
         if self._scratch is not None:
             self._sqlite.append_file(self._builder.path)
         self._sqlite.commit()
@@ -341,7 +341,8 @@ class _Shard:
     def add(self, key: str, parts: list[tuple[str, bytes]], path: str) -> None:
         """Write the members of one sample."""
         if key in self._keys:
-            raise ConfigError(f"the key {key!r} comes twice: keys of a dataset must differ", path=path)
+            what = f"the key {key!r} comes twice: keys of a dataset must differ"
+            raise ConfigError(what, path=path, hint=PREFIX_KEYS)
         pieces: list[bytes] = []
         starts: list[int] = []
         contents: list[int] = []
