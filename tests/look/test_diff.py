@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cli.called import called
 from tests.look.datasets import MAKERS, lines, tars
 
 import penstock as ps
@@ -221,3 +222,46 @@ def test_columns_that_became_parts_of_tars_are_told(tmp_path: Path, capsys: pyte
     assert "w: 0.5" in told
     ps.convert(tmp_path / "tars", tmp_path / "back", to="mds")
     assert ps.diff(tmp_path / "mds", tmp_path / "back").equal
+
+
+def _write_masked(path: Path, masks: list[list[int]] | None, ids: list[list[int]]) -> Path:
+    planes = None if masks is None else {"loss_mask": "uint8"}
+    with ps.create(path, format="pbin", token_bytes=2, planes=planes) as writer:
+        for number, row in enumerate(ids):
+            mask = {} if masks is None else {"loss_mask": np.array(masks[number], np.uint8)}
+            writer.write({"tokens": np.array(row, np.uint16), **mask})
+    return path
+
+
+@pytest.mark.parametrize("compare_as", ["sequence", "set"])
+@pytest.mark.parametrize("side_files", [True, False])
+def test_planes_of_tokens_count(tmp_path: Path, compare_as: Any, side_files: bool) -> None:
+    ids, masks = [[1, 2, 3], [4, 5], [6]], [[0, 1, 1], [0, 1], [1]]
+    masked = _write_masked(tmp_path / "masked.pbin", masks, ids)
+    same = _write_masked(tmp_path / "same.pbin", masks, ids)
+    other = _write_masked(tmp_path / "other.pbin", [[0, 1, 1], [0, 0], [1]], ids)
+    bare = _write_masked(tmp_path / "bare.pbin", None, ids)
+    if not side_files:
+        for path in tmp_path.glob("*.penstock"):
+            path.unlink()
+    assert ps.diff(masked, same, compare_as=compare_as).equal
+    found = ps.diff(masked, bare, compare_as=compare_as)
+    assert (found.equal, found.planes_only_in_a, found.planes_only_in_b) == (False, ("loss_mask",), ())
+    assert (found.only_in_a, found.only_in_b) == (0, 0)
+    found = ps.diff(bare, masked, compare_as=compare_as)
+    assert (found.equal, found.planes_only_in_a, found.planes_only_in_b) == (False, (), ("loss_mask",))
+    assert ps.diff(masked, bare, compare_as=compare_as, planes=None).equal
+
+    found = ps.diff(masked, other, compare_as=compare_as)
+    assert (found.equal, found.only_in_a, found.only_in_b) == (False, 1, 1)
+    assert found.first_differences[0].index_a == 1
+    assert ps.diff(masked, other, compare_as=compare_as, planes=None).equal
+
+
+def test_the_command_names_the_missing_plane(tmp_path: Path) -> None:
+    masked = _write_masked(tmp_path / "masked.pbin", [[0, 1]], [[1, 2]])
+    bare = _write_masked(tmp_path / "bare.pbin", None, [[1, 2]])
+    done = called("diff", masked, bare)
+    assert done.returncode == 1
+    assert "planes only in A: loss_mask" in done.stdout
+    assert called("diff", masked, bare, "--planes", "none").returncode == 0

@@ -55,6 +55,10 @@ def _text(report: Any) -> str:
         if missing:
             verb = "is" if missing == 1 else "are"
             lines.append(f"{missing:,} of {num:,} samples of {name} {verb} missing from {other}")
+    for side, planes in (("A", report.planes_only_in_a), ("B", report.planes_only_in_b)):
+        if planes:
+            names = ", ".join(planes)
+            lines.append(f"planes only in {side}: {names}; --planes none compares the ids alone")
     for side, other in ((report.schema.a, report.schema.b), (report.schema.b, report.schema.a)):
         only = ", ".join(sorted(side.keys() - other.keys()))
         lines += [f"fields only in {'A' if side is report.schema.a else 'B'}: {only}"] if only else []

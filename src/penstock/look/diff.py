@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from penstock._places import place_of
+from penstock._planes import planes_of
 from penstock._secrets import redacted_repr
 from penstock.convert.rows import KEY
 from penstock.errors import ConfigError
@@ -76,7 +77,7 @@ class DiffReport:
 
     Attributes:
         equal: whether both hold the same samples, and in the same order unless they were compared as sets.
-        schema: the fields of both; they alone make no difference.
+        schema: the fields of both; they alone make no difference, but for planes of tokens.
         only_in_a, only_in_b: samples of one that are missing from the other, at whatever position. A sample that is
             there twice counts twice.
         first_differences: the first of them. If both hold the same samples in another order, the first positions that
@@ -95,6 +96,10 @@ class DiffReport:
     by: str
     num_reordered: int = 0
     """Positions that differ if both hold the same samples in different orders; 0 otherwise."""
+    planes_only_in_a: tuple[str, ...] = ()
+    planes_only_in_b: tuple[str, ...] = ()
+    """Planes of tokens, such as a loss mask, that the other side lacks: then both aren't equal. `planes=None` compares
+    the ids alone."""
 
 
 def diff(
@@ -107,7 +112,8 @@ def diff(
 ) -> DiffReport:  # fmt: skip
     """Compare two datasets by a digest of each sample that does not depend on the format; see `penstock.look.digests`.
 
-    What is excluded is left out of both, as if it were purged.
+    What is excluded is left out of both, as if it were purged. Planes of tokens, such as loss masks, count too, unless
+    `planes=None` leaves them out.
 
     Where digests in both side files are equal, no sample is read: `penstock.verify` with `depth="full"` holds data
     against them. Memory: some 500 MB at any size, and 100 MB a worker; 16 bytes a sample in scratch files in the
@@ -140,13 +146,17 @@ def diff(
         raise ConfigError(what, path=sides[1].place.path, hint=hint)
     schema = _schemas(*sides)
     counts = len(sides[0]), len(sides[1])
-    if _are_same_by_side_files(*sides):
-        return DiffReport(True, schema, 0, 0, (), *counts, "side files")
+    names = [planes_of(side.tokens) for side in sides]
+    common = tuple(sorted(names[0].keys() & names[1].keys()))
+    only_a, only_b = sorted(names[0].keys() - names[1].keys()), sorted(names[1].keys() - names[0].keys())
+    lacking = tuple(only_a), tuple(only_b)
+    if _are_same_by_side_files(*sides, common):
+        return DiffReport(not any(lacking), schema, 0, 0, (), *counts, "side files", 0, *lacking)
     with_keys = KEY in schema.a and KEY in schema.b
-    digests = _all_digests(sides, with_keys, progress, Crew(executor, workers))
+    digests = _all_digests(sides, _Digest(sides, with_keys, common), progress, Crew(executor, workers))
     ordered = compare_in_order(*digests, FIRST) if compare_as == "sequence" else None
     if ordered is not None and not (ordered.only_in_a or ordered.only_in_b):
-        return DiffReport(True, schema, 0, 0, (), *counts, "samples")
+        return DiffReport(not any(lacking), schema, 0, 0, (), *counts, "samples", 0, *lacking)
     found = compare_as_sets(*digests, FIRST)
     is_same_set = not (found.only_in_a or found.only_in_b)
     num_missing = found.only_in_a, found.only_in_b
@@ -156,17 +166,20 @@ def diff(
     pairs = _pairs(listed.first_in_a.tolist(), listed.first_in_b.tolist(), in_order=ordered is not None)
     first = tuple(_shown(*sides, *pair, with_keys=with_keys) for pair in pairs)
     num_reordered = ordered.only_in_a if ordered is not None and is_same_set else 0
-    equal = is_same_set and not num_reordered
-    return DiffReport(equal, schema, found.only_in_a, found.only_in_b, first, *counts, "samples", num_reordered)
+    equal = is_same_set and not num_reordered and not any(lacking)
+    rest = (first, *counts, "samples", num_reordered, *lacking)
+    return DiffReport(equal, schema, found.only_in_a, found.only_in_b, *rest)
 
 
-def _are_same_by_side_files(a: Dataset, b: Dataset) -> bool:
-    """Whether both side files state the same documents, or the same bytes of the same format."""
+def _are_same_by_side_files(a: Dataset, b: Dataset, planes: Collection[str]) -> bool:
+    """Whether both side files state the same documents and planes, or the same bytes of the same format."""
     one, other = (_manifest_of(side) for side in (a, b))
     if one is None or other is None or len(a) != len(b):
         return False
     if a.tokens is not None:
-        return one.digest is not None and one.digest == other.digest
+        recorded = [side.planes or {} for side in (one, other)]
+        same_planes = all(name in recorded[0] and recorded[0][name] == recorded[1].get(name) for name in planes)
+        return one.digest is not None and one.digest == other.digest and same_planes
     blocks = [sorted(side.block_digests.values()) for side in (one, other)]
     names_count = len(blocks[0]) > 1 and one.block_digests != other.block_digests
     same = (one.format, one.size_bytes) == (other.format, other.size_bytes)
@@ -217,10 +230,12 @@ class _Digest:
 
     sides: tuple[Dataset, Dataset]
     with_keys: bool
+    planes: tuple[str, ...]
 
     def __call__(self, task: _Task) -> bytes:
         side = self.sides[task.side]
-        return digests_of(side, task.stretch.start, task.stretch.stop, with_keys=self.with_keys).tobytes()
+        start, stop = task.stretch.start, task.stretch.stop
+        return digests_of(side, start, stop, with_keys=self.with_keys, planes=self.planes).tobytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +250,7 @@ class _Task:
 
 
 def _all_digests(
-    sides: tuple[Dataset, Dataset], with_keys: bool, progress: Progress | None, crew: Crew
+    sides: tuple[Dataset, Dataset], digest: _Digest, progress: Progress | None, crew: Crew
 ) -> tuple[Digests, Digests]:
     scratch = DerivedCache().scratch
     found = [scratch(2 * len(side), "u8").reshape(-1, 2) for side in sides]
@@ -243,7 +258,7 @@ def _all_digests(
     total, done = sum(map(len, sides)), 0
     reads = [*sides[0].reads, *sides[1].reads]
     with make_executor(crew.name, crew.workers, _PRELOAD, most=max(1, len(tasks)), reads=reads) as pool:
-        for task, data in zip(tasks, pool.map(_Digest(sides, with_keys), tasks), strict=True):
+        for task, data in zip(tasks, pool.map(digest, tasks), strict=True):
             found[task.side][task.stretch.start : task.stretch.stop] = np.frombuffer(data, np.uint64).reshape(-1, 2)
             done += task.stretch.stop - task.stretch.start
             if progress is not None:

@@ -7,14 +7,15 @@ lists and a number is as short as it can be: `1.0` is `1`. A part of a tar that 
 field that is None is as one that is not there: a table can't tell. Fields that readers add (`__restore_key__` and so
 on) don't count, and a key counts where both sides have keys.
 
-A document of tokens is the bytes of its ids as little-endian uint32, whatever their width is.
+A document of tokens is the bytes of its ids as little-endian uint32, whatever their width is. If planes count, the
+digest is that of these 16 bytes and the values of each plane as float64, in the order of their names.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -22,7 +23,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from penstock._borders import borders_of
 from penstock._buffers import byte_view
+from penstock._planes import Plane, planes_of
 from penstock.codec.parts import suffix_of
 from penstock.convert.rows import KEY
 from penstock.errors import PenstockError
@@ -34,13 +37,14 @@ Digests = NDArray[np.uint64]
 """uint64[n, 2]: the upper and the lower half of the digest of each sample."""
 
 
-def digests_of(dataset: Dataset, start: int, stop: int, *, with_keys: bool) -> Digests:
+def digests_of(dataset: Dataset, start: int, stop: int, *, with_keys: bool, planes: Sequence[str] = ()) -> Digests:
     """uint64[stop - start, 2]: digests of the samples `[start, stop)`.
 
     Args:
         dataset: where.
         start, stop: which.
         with_keys: whether the field `__key__` counts.
+        planes: names of planes of tokens that count; without them a document is its ids.
 
     Raises:
         FormatError: a sample is damaged.
@@ -49,8 +53,13 @@ def digests_of(dataset: Dataset, start: int, stop: int, *, with_keys: bool) -> D
     tokens = dataset.tokens
     found = bytearray()
     if tokens is not None:
-        for _, documents in documents_of(tokens, start, stop):
-            found += b"".join(map(document_digest, documents))
+        values = [planes_of(tokens)[name] for name in planes]
+        for at, documents in documents_of(tokens, start, stop):
+            if values:
+                begin = int(borders_of(tokens, at, at + 1)[0])
+                found += b"".join(_digests_with_planes(documents, values, begin))
+            else:
+                found += b"".join(map(document_digest, documents))
     else:
         for at, samples in samples_of(dataset, start, stop):
             found += b"".join(
@@ -62,6 +71,17 @@ def digests_of(dataset: Dataset, start: int, stop: int, *, with_keys: bool) -> D
 def document_digest(ids: TokenArray | IntArray) -> bytes:
     """16 bytes: the digest of one document of tokens."""
     return xxhash.xxh3_128_digest(byte_view(np.ascontiguousarray(ids, "<u4")))
+
+
+def _digests_with_planes(documents: Iterable[TokenArray], planes: Sequence[Plane], start: int) -> Iterator[bytes]:
+    """Digests of documents that follow one another from token `start`, each with its values in the planes."""
+    for ids in documents:
+        stop = start + len(ids)
+        hasher = xxhash.xxh3_128(document_digest(ids))
+        for plane in planes:  # values are equal whatever the dtype they are stored as
+            hasher.update(byte_view(np.ascontiguousarray(plane.read(start, stop), np.float64)))
+        yield hasher.digest()
+        start = stop
 
 
 def digest_at(dataset: Dataset, index: int, sample: Sample, *, with_keys: bool) -> bytes:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from penstock._secrets import redact
-from penstock.formats.samples.webdataset.shards import ShardTable, key_prefix
+from penstock.formats.samples.webdataset.shards import ShardTable
 from penstock.store.place import Place
 from penstock.types import IntArray, Sample
 
@@ -42,11 +42,10 @@ class TarSamples:
         )
         return TarSamples(shards, len(indices))
 
-    def with_prefixes(self, root: str, source: str) -> TarSamples:
-        """Put `source` and the name of the shard from the folder `root` before each key."""
+    def with_prefixes(self, prefixes: Sequence[str]) -> TarSamples:
+        """Put a prefix before all keys of each shard."""
         shards: list[tuple[Place, ShardTable, IntArray]] = []
-        for shard, table, places in self.shards:
-            prefix = source + key_prefix(shard.path.removeprefix(root))
+        for (shard, table, places), prefix in zip(self.shards, prefixes, strict=True):
             shards.append((shard, replace(table, keys=[prefix + key for key in table.keys]), places))
         return replace(self, shards=tuple(shards))
 

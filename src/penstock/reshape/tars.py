@@ -34,7 +34,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
     read_splits,
     split_shards,
 )
-from penstock.formats.samples.webdataset.shards import ShardTable, repeated_key, require_content, scan_shard
+from penstock.formats.samples.webdataset.shards import ShardTable, key_prefix, repeated_key, require_content, scan_shard
 from penstock.formats.samples.webdataset.writer import WebdatasetWriter
 from penstock.reshape.cost import Announce, ShuffleCost, cost_of_samples
 from penstock.reshape.once import once_dataset, once_parts
@@ -377,9 +377,12 @@ def _with_prefixes(opened: Sequence[tuple[Place, dict[str, TarSamples]]]) -> lis
     names = distinct_names([place for place, _ in opened]) if len(opened) > 1 else [""]
     found: list[tuple[Place, dict[str, TarSamples]]] = []
     for name, (place, splits) in zip(names, opened, strict=True):
-        root = (place.path.rstrip("/") or place.path) + "/"
+        start = len(place.path.rstrip("/") or place.path) + 1
         source = f"{name}/" if name else ""
-        found.append((place, {split: one.with_prefixes(root, source) for split, one in splits.items()}))
+        prefixed: dict[str, TarSamples] = {}
+        for split, one in splits.items():
+            prefixed[split] = one.with_prefixes([source + key_prefix(shard.path[start:]) for shard, *_ in one.shards])
+        found.append((place, prefixed))
     return found
 
 
