@@ -139,6 +139,54 @@ def test_parts_that_can_not_be(arguments: Any, says: str) -> None:
         context_parallel({"more": np.zeros(5)}, 0, 1)
 
 
+@pytest.mark.parametrize("tensors", [True, False])
+@pytest.mark.parametrize("packing", [BestFit(24), Chunk(25, labels="shift")])
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_documents_are_padded_and_cut_each_by_itself(world: int, packing: Any, tensors: bool) -> None:
+    loader = Loader(Sequential(packing(SOURCE)), 3, rank=0, world=1, workers=0)
+    batch = batch_of(packing) if tensors else next(iter(loader))
+    ids = np.asarray(batch["segment_ids"])
+    batch["scores"] = batch["positions"][:, :, None] * batch["positions"].reshape(3, -1, 1)[:, :, [0, 0]]
+    batch["key"] = ["a", "b", "c"]
+    documents = [(row, np.flatnonzero(ids[row] == one)) for row in range(3) for one in range(1, ids[row].max() + 1)]
+    lengths = [len(places) for _, places in documents]
+    padded = [-(-length // (2 * world)) * 2 * world for length in lengths]
+    parts = [context_parallel(batch, rank, world, "per-document") for rank in range(world)]
+    for rank, part in enumerate(parts):
+        assert np.asarray(part["cu_seqlens"]).tolist() == np.cumsum([0, *lengths]).tolist()
+        assert np.array_equal(part["cu_seqlens"], batch["cu_seqlens"])
+        assert np.asarray(part["cu_seqlens_padded"]).tolist() == np.cumsum([0, *padded]).tolist()
+        for name in ("cu_seqlens", "cu_seqlens_padded"):
+            assert type(part[name]) is type(batch["cu_seqlens"])
+            assert part[name].dtype == batch["cu_seqlens"].dtype
+        assert part["max_seqlen"] == max(padded)
+        assert part["key"] is batch["key"]
+        for name in ("tokens", "inputs", "targets", "loss_mask", "positions", "segment_ids", "scores"):
+            whole = np.asarray(batch[name])
+            expected = []
+            for number, (row, places) in enumerate(documents):
+                values = whole[row, places] if name != "segment_ids" else np.full(len(places), number + 1)
+                rest = np.zeros((padded[number] - len(places), *whole.shape[2:]), whole.dtype)
+                pieces = np.split(np.concatenate([values, rest]), 2 * world)
+                expected += [pieces[rank], pieces[2 * world - 1 - rank]]
+            assert np.array_equal(np.asarray(part[name]), np.concatenate(expected)[None]), name
+            assert type(part[name]) is type(batch[name])
+            assert part[name].dtype == batch[name].dtype
+
+
+def test_documents_that_can_not_be_cut() -> None:
+    ids = np.array([[1, 1, 2, 0]], np.int32)
+    with pytest.raises(ConfigError, match="segment_ids"):
+        context_parallel({"tokens": ids}, 0, 2, "per-document")
+    with pytest.raises(ConfigError, match="loss_mask"):
+        context_parallel({"segment_ids": ids, "targets": ids}, 0, 2, "per-document")
+    empty = context_parallel({"segment_ids": ids * 0, "tokens": ids}, 1, 2, "per-document")
+    assert empty["tokens"].shape == (1, 0)
+    assert empty["cu_seqlens_padded"].tolist() == [0]
+    by_hand = context_parallel({"segment_ids": ids, "tokens": ids * 5}, 1, 2, "per-document")
+    assert by_hand["tokens"].tolist() == [[5, 0, 0, 0]]  # [5, 5, 0, 0] and [10, 0, 0, 0], pieces 1 and 2
+
+
 PEERS = """
 import os, sys, torch, torch.distributed as dist
 from penstock.errors import ConfigError

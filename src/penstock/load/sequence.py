@@ -11,7 +11,7 @@ from penstock.errors import ConfigError
 
 torch: Any = require("torch", extra="torch")
 
-Layout: TypeAlias = Literal["contiguous", "zigzag"]
+Layout: TypeAlias = Literal["contiguous", "zigzag", "per-document"]
 
 _LENGTH_FIELDS = ("inputs", "tokens", "targets", "segment_ids")
 
@@ -67,20 +67,32 @@ def context_parallel(batch: dict[str, Any], rank: int, world: int, layout: Layou
     `positions`, `segment_ids` and `targets` are those of the whole windows, so a token has the same ones on each rank.
     Fields of other shapes stay, and so do `cu_seqlens` and `max_seqlen`: ring attention asks for those of the whole.
 
+    With `layout="per-document"` the documents of all windows are joined and window padding is dropped. Each document is
+    padded with zeros to a multiple of 2·world tokens and cut zigzag by itself, so fields become [1, T, …]. The length T
+    is the same on each rank, but differs between batches. Padding has `loss_mask` False and `segment_ids` 0; documents
+    are numbered from 1 on over the batch. `cu_seqlens` (without the padding) and `cu_seqlens_padded` are int32[n + 1]
+    over the documents of all ranks, and `max_seqlen` is the longest padded document, as Transformer Engine's `thd`
+    format expects.
+
     Args:
         batch: arrays or tensors by name. The length is that of `inputs`, `tokens`, `targets` or `segment_ids`.
         rank: of this peer in its context-parallel group.
         world: number of peers.
         layout: `"contiguous"` gives the rank-th of `world` pieces, a view; `"zigzag"` pieces r and 2·world − 1 − r of
-            2·world, in this order, a copy, so that each rank has as much to do under a causal mask.
+            2·world, in this order, a copy, so that each rank has as much to do under a causal mask;
+            `"per-document"` gives these pieces of each document, which needs `segment_ids`.
 
     Raises:
-        ConfigError: no such rank or layout, no field that tells the length, or a length that has no such pieces.
+        ConfigError: no such rank or layout, no field that tells the length, or a length that has no such pieces. For
+            `"per-document"`: no `segment_ids`, or `targets` without the `loss_mask` that excludes the padding.
     """
-    if layout not in ("contiguous", "zigzag"):
-        raise ConfigError("no such layout", found=repr(layout), expected="'contiguous' or 'zigzag'")
+    if layout not in ("contiguous", "zigzag", "per-document"):
+        expected = "'contiguous', 'zigzag' or 'per-document'"
+        raise ConfigError("no such layout", found=repr(layout), expected=expected)
     if not 0 <= rank < world:
         raise ConfigError("no such context-parallel rank", found=f"{rank} of {world}", expected=f"0 to {world - 1}")
+    if layout == "per-document":
+        return _cut_documents(batch, rank, 2 * world)
     shape = next((tuple(batch[name].shape[:2]) for name in _LENGTH_FIELDS if len(_shape(batch.get(name))) > 1), None)
     if shape is None:
         raise ConfigError("nothing tells the length of the windows", expected=f"one of {', '.join(_LENGTH_FIELDS)}")
@@ -99,6 +111,60 @@ def context_parallel(batch: dict[str, Any], rank: int, world: int, layout: Layou
         return np.concatenate(parts, 1) if isinstance(value, np.ndarray) else torch.cat(parts, 1)
 
     return {name: cut(value) for name, value in batch.items()}
+
+
+def _cut_documents(batch: dict[str, Any], rank: int, pieces: int) -> dict[str, Any]:
+    """Return pieces `rank` and `pieces - 1 - rank` of each document, padded to a multiple of `pieces` tokens."""
+    segment_ids = _segment_ids(batch)
+    shape = tuple(segment_ids.shape)
+    if "targets" in batch and tuple(_shape(batch.get("loss_mask"))[:2]) != shape:
+        hint = "Name loss_mask in fields= too"
+        raise ConfigError("padding of documents would be trained on: the batch has targets but no loss_mask", hint=hint)
+    firsts, lengths = _document_ranges(segment_ids.cpu().numpy())
+    steps = -(-lengths // pieces)
+    counts = 2 * steps
+    document = np.repeat(np.arange(len(lengths)), counts)
+    within = np.arange(len(document)) - np.repeat(np.cumsum(counts) - counts, counts)
+    step = steps[document]
+    offset = np.where(within < step, rank * step + within, (pieces - 2 - rank) * step + within)
+    is_padding = offset >= lengths[document]
+    index = np.where(is_padding, 0, firsts[document] + offset)
+
+    def cut(value: Any) -> Any:
+        if tuple(_shape(value)[:2]) != shape:
+            return value
+        if isinstance(value, np.ndarray):
+            part = value.reshape(-1, *value.shape[2:])[index]
+            part[is_padding] = 0
+        else:
+            part = value.flatten(0, 1)[torch.as_tensor(index, device=value.device)]
+            part[torch.as_tensor(is_padding, device=value.device)] = 0
+        return part[None]
+
+    def like_ids(values: Any, dtype: Any) -> Any:
+        ids = batch["segment_ids"]
+        if isinstance(ids, np.ndarray):
+            return values.astype(ids.dtype if dtype is None else dtype)
+        return torch.as_tensor(values, dtype=ids.dtype if dtype is None else torch.int32, device=ids.device)
+
+    padded = steps * pieces
+    return {name: cut(value) for name, value in batch.items()} | {
+        "segment_ids": like_ids(np.where(is_padding, 0, document + 1)[None], None),
+        "cu_seqlens": like_ids(np.cumsum([0, *lengths]), np.int32),
+        "cu_seqlens_padded": like_ids(np.cumsum([0, *padded]), np.int32),
+        "max_seqlen": int(padded.max(initial=0)),
+    }
+
+
+def _document_ranges(segment_ids: Any) -> tuple[Any, Any]:
+    """Return int64[n] twice: first place and length of each document in int[k, L] read row by row."""
+    is_real = segment_ids != 0
+    begins, ends = is_real.copy(), is_real.copy()
+    is_border = segment_ids[:, 1:] != segment_ids[:, :-1]
+    begins[:, 1:] &= is_border
+    ends[:, :-1] &= is_border
+    firsts = np.flatnonzero(begins)
+    return firsts, np.flatnonzero(ends) + 1 - firsts
 
 
 def broadcast(batch: dict[str, Any] | None, group: Any = None) -> dict[str, Any]:
