@@ -9,8 +9,9 @@ from penstock._keywords import Opening
 from penstock.errors import ConfigError, Unsupported
 from penstock.formats import files_at, find_format
 from penstock.formats._door import open_options
+from penstock.formats._planed_writer import settle_planes
 from penstock.formats._planes import base_at, side_path_of
-from penstock.store.outputs import claimed
+from penstock.store.outputs import NEXT, claimed
 from penstock.store.place import dataset_at
 from penstock.store.side_file import load_manifest, record_in_side_file
 from penstock.types import Action, Depth
@@ -50,8 +51,12 @@ def repair(
         base = base_at(chosen.name, held, place.path) if write else None
         side_path = None if base is None else side_path_of(chosen.name, base)
         before = None if side_path is None else load_manifest(held, side_path)
+        waiting = None if side_path is None else load_manifest(held, side_path + NEXT)
         done = chosen.repair(held, place.path, opened, findings, write=write)
-        if side_path is not None and before is not None:
+        after = None if side_path is None else load_manifest(held, side_path)
+        if after is not None and after == waiting:
+            settle_planes(chosen, held, place.path)  # a killed writer replaced the data, and their planes with them
+        elif side_path is not None and before is not None and (after is None or after.planes is None):
             known = {"planes": before.planes, "has_exclude_list": before.has_exclude_list}
             known |= {"unknown_text": before.unknown_text}
             record_in_side_file(held, side_path, **known)

@@ -11,14 +11,14 @@ import xxhash
 from penstock._buffers import byte_view
 from penstock.abc import Staged, Store
 from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
+from penstock.errors import NotFound
 from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.store.local import output_exists
-from penstock.store.side_file import EDGE_BYTES, edge_binding, file_binding, publish_beside, stage_side_file
+from penstock.store.side_file import DATA, EDGE_BYTES, edge_binding, file_binding, publish_beside, stage_side_file
 from penstock.types import Buffer, Manifest
 
 _READ_BYTES = 1 << 20
-DATA = "data"
-"""Name of the one file of a single-file format in a side file's block digests: a copy may be called otherwise."""
+_STEP_BYTES = 1 << 24
 
 
 def side_path(path: str) -> str:
@@ -44,6 +44,17 @@ def file_digests(store: Store, path: str) -> tuple[str, ...]:
     for start_bytes in range(0, store.size(path), BLOCK_BYTES):
         hasher.update(store.get(path, start_bytes, BLOCK_BYTES))
     return hasher.finish()
+
+
+def file_digest(store: Store, path: str) -> str:
+    """xxh3-128 of a file, in steps of 16 MiB; empty where it is missing."""
+    hasher = xxhash.xxh3_128()
+    try:
+        for start in range(0, max(store.size(path), 1), _STEP_BYTES):
+            hasher.update(store.get(path, start, _STEP_BYTES))
+    except NotFound:
+        return ""
+    return hasher.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from penstock.formats._planes import (
     decode_planes,
     encode_planes,
     fits,
+    has_no_planes,
     is_visible,
     lists_planes,
     plane_digest,
@@ -178,6 +179,8 @@ def _tokens_came(chosen: Format, store: Store, path: str, base: str) -> bool:
         return False
     if not fits(found, source) or not all_there(store, base, found):
         return False
+    if has_no_planes(source):
+        return False
     recorded = {name: digest for name, digest in recorded_planes(source).items() if digest is not None}
     return not recorded or lists_planes(found.planes, recorded)  # else these are the tokens that are replaced
 
@@ -266,8 +269,8 @@ class PlaneFiles:
         self._entries = entries
         drop_unfinished(self._chosen, self._store, self._path, keep=paths)
         self._is_published = True
-        self._record_replaced()
         index = encode_planes(num_tokens, binding_of(num_tokens, first, last), entries)
+        self._record_replaced(index)
         put(self._store, waiting_index(self._store, self._base), index)
         for entry, path in zip(entries, paths, strict=True):
             self._publish(self._planes[entry.name].staged, path, entry.digest)
@@ -276,12 +279,23 @@ class PlaneFiles:
         """The dataset is there: record its planes in its side file, and give their index its name."""
         _settle(self._chosen, self._store, self._base, self._entries)
 
-    def _record_replaced(self) -> None:
-        """Record the planes of the tokens that are replaced: these may look like the new ones until a commit."""
+    def _record_replaced(self, coming: bytes) -> None:
+        """Record the planes of the tokens that are replaced, or that they have none if the coming index fits them.
+
+        These tokens may look like the new ones until a commit.
+        """
+        index = self._base + INDEX
+        if waiting_index(self._store, self._base) == index or not self._store.exists(self._base):
+            return
         with contextlib.suppress(NotFound, FormatError):
-            if _replaced_files(self._store, self._base):
-                index = decode_planes(self._store.get(self._base + INDEX), self._base + INDEX)
-                record_planes(self._chosen.name, self._store, self._base, index.planes)
+            if self._store.exists(index):
+                entries = decode_planes(self._store.get(index), index).planes
+            else:
+                source: Any = self._chosen.open(self._store, self._path, OpenOptions(read="pread"))
+                if not fits(decode_planes(coming, index), source):
+                    return
+                entries = ()
+            record_planes(self._chosen.name, self._store, self._base, entries)
 
     @property
     def digests(self) -> dict[str, str]:

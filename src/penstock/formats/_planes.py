@@ -242,6 +242,8 @@ def listed_planes(store: Store, base: str, source: TokenSource) -> tuple[PlaneEn
     waits = waiting_index(store, base)
     recorded = recorded_planes(source)
     final = _read_index(store, path)
+    if final is None and has_no_planes(source):  # an index that waits is of the tokens that replace these
+        return ()
     fitting = [final] if final is not None and fits(final, source) else []
     is_recorded = None not in recorded.values() and bool(recorded)
     if not (is_recorded and fitting and lists_planes(fitting[0].planes, recorded)) and waits != path:
@@ -257,6 +259,12 @@ def listed_planes(store: Store, base: str, source: TokenSource) -> tuple[PlaneEn
     found = f"{final.num_tokens} tokens" if final.num_tokens != source.num_tokens else "other ids at an edge"
     expected = f"{source.num_tokens} tokens, as the data hold" if "other" not in found else None
     raise Corrupt("the index of planes is of other tokens", path=path, found=found, expected=expected, hint=_RESTORE)
+
+
+def has_no_planes(source: Any) -> bool:
+    """Return whether the side file of token data records that there are no planes."""
+    manifest: Manifest | None = source.manifest
+    return manifest is not None and manifest.planes is not None and not manifest.planes
 
 
 def recorded_planes(source: Any) -> Mapping[str, str | None]:

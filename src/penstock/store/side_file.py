@@ -6,7 +6,8 @@ a `Manifest`. It is never needed to open data, and it counts only while it fits 
 Data and what stands beside them can't change in one step. So where data are replaced, the new side file (and index, if
 it is a file of its own) is first `<name>.next`, then the data change, then it takes its final name. Readers look at the
 side file, then at `.next`, and take the one that fits the data that they find: a writer that is killed anywhere leaves
-the old dataset whole, or the new one. What it left is swept by the next writer, or by `repair`.
+the old dataset whole, or the new one. If both fit, because the size and the edges are the same, the first block that
+differs between them is read and decides. What it left is swept by the next writer, or by `repair`.
 
 Its last key, `check`, is xxh3-128 of the document without it: what proves data is proved itself. Readers don't ask for
 it, `verify` does; one written before there was such a key has none, and holds keys of a `Manifest` alone.
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any
 
@@ -25,6 +26,7 @@ import xxhash
 
 from penstock._secrets import logger, redact
 from penstock.abc import Staged, Store
+from penstock.codec.hashes import BLOCK_BYTES
 from penstock.errors import Corrupt, Denied, NotFound, PenstockError
 from penstock.store.local import LocalStore
 from penstock.store.outputs import NEXT, require_own_side_file
@@ -33,6 +35,8 @@ from penstock.store.put import aborting, put
 from penstock.types import Action, Manifest
 
 EDGE_BYTES = 4096
+DATA = "data"
+"""Name of the one file of a single-file format in a side file's block digests: a copy may be called otherwise."""
 REPLACE = "`penstock verify --replace-manifest` makes a new side file"
 """What to do where a side file is wrong, and not the data."""
 
@@ -53,6 +57,8 @@ class Facts:
         binding: as the side file of these data has it.
         size_bytes, num_samples, num_tokens: as in `Manifest`.
         most_samples: so many at most, where they are not counted.
+        block_digest: returns a digest as in `Manifest.block_digests`, from a name there and its place; None if this
+            block can't be read by itself.
     """
 
     format: str | None = None
@@ -61,6 +67,7 @@ class Facts:
     num_samples: int | None = None
     num_tokens: int | None = None
     most_samples: int | None = None
+    block_digest: Callable[[str, int], str | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +209,51 @@ def fitting_manifest(
         side_path: the side file.
         facts: returns the facts of the data; called if there is a side file. May raise `NotFound`.
         part: the part of it that is meant.
+
+    Raises:
+        Corrupt: the side file and the next one both fit, and nothing tells which data this is.
     """
-    for path in (side_path, side_path + NEXT):
-        manifest = _part(load_manifest(store, path), part)
-        if manifest is not None and _fits(manifest, facts):
-            return manifest
-    return None
+    return _fitting(store, side_path, facts, part)[0]
+
+
+def _fitting(
+    store: Store, side_path: str, facts: Callable[[], Facts], part: str | None
+) -> tuple[Manifest | None, bool]:
+    """Return `fitting_manifest`, and whether it is the one that is about to take the side file's place."""
+    manifest = _part(load_manifest(store, side_path), part)
+    if manifest is not None and not _fits(manifest, facts):
+        manifest = None
+    if manifest is not None and not isinstance(store, LocalStore):  # saves a request each time data is opened
+        return manifest, False
+    waiting = _part(load_manifest(store, side_path + NEXT), part)
+    if waiting is None or not _fits(waiting, facts):
+        return manifest, False
+    if manifest is None or _is_of_next(manifest, waiting, facts(), side_path):
+        return waiting, True
+    return manifest, False
+
+
+def _is_of_next(manifest: Manifest, waiting: Manifest, facts: Facts, side_path: str) -> bool:
+    """Return whether data that two side files fit is that of the second, by the first block that differs.
+
+    Raises:
+        Corrupt: they differ in nothing that can be read here.
+    """
+    before, after = manifest.block_digests, waiting.block_digests
+    if before == after:
+        return False
+    for name in sorted(before.keys() & after.keys()):
+        for place, digests in enumerate(zip(before[name], after[name], strict=False)):
+            if digests[0] != digests[1]:
+                found = None if facts.block_digest is None else facts.block_digest(name, place)
+                if found is not None:
+                    return found == digests[1]
+    raise Corrupt(
+        "the data is being replaced, or its writer was killed: old and new data can't be told apart",
+        path=side_path,
+        found=f"two side files that fit, this one and {NEXT.lstrip('.')!r}",
+        hint="If nothing writes it, run the command again that was to replace the data",
+    )
 
 
 def judged_manifest(
@@ -229,7 +275,19 @@ def judged_manifest(
 
 def file_facts(store: Store, path: str, format_name: str | None = None, **counts: int | None) -> Facts:
     """What a dataset of one file says of itself: its size and edges, and the counts that are known of it."""
-    return Facts(format_name, file_binding(store, path), store.size(path), **counts)
+    digest = blocks_of(store, {DATA: path})
+    return Facts(format_name, file_binding(store, path), store.size(path), **counts, block_digest=digest)
+
+
+def blocks_of(store: Store, files: Mapping[str, str]) -> Callable[[str, int], str | None]:
+    """`Facts.block_digest` of files, given their names in `Manifest.block_digests`."""
+
+    def digest(name: str, place: int) -> str | None:
+        if name not in files:
+            return None
+        return xxhash.xxh3_128_hexdigest(store.get(files[name], place * BLOCK_BYTES, BLOCK_BYTES))
+
+    return digest
 
 
 def read_side_file(store: Store, side_path: str, data_path: str) -> Manifest | None:
@@ -411,11 +469,7 @@ def sweep_next(store: Store, code: str, paths: Sequence[str], belongs: bool, *, 
 
 def is_next(store: Store, side_path: str, facts: Callable[[], Facts], part: str | None = None) -> bool:
     """Whether the data are those of the side file that is about to take its place, and not of the one that is there."""
-    for path, answer in ((side_path, False), (side_path + NEXT, True)):
-        manifest = _part(load_manifest(store, path), part)
-        if manifest is not None and _fits(manifest, facts):
-            return answer
-    return False
+    return _fitting(store, side_path, facts, part)[1]
 
 
 def _drop(store: Store, path: str) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from penstock._numbers import count_in
 from penstock.abc import Store
 from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, Truncated
+from penstock.formats._manifest import file_digest
 from penstock.formats._problems import Problem
 from penstock.formats._side_checks import MOST_FINDINGS, RESTORE, check_bytes, check_names, check_side_file
 from penstock.formats.tokens.flat_tokens.group import (
@@ -26,7 +27,6 @@ from penstock.formats.tokens.flat_tokens.group import (
     side_place,
     splits_in,
 )
-from penstock.formats.tokens.flat_tokens.proof import file_digest
 from penstock.formats.tokens.flat_tokens.source import AnyArray, open_array, starts_problem
 from penstock.formats.tokens.joined import check_digest
 from penstock.formats.tokens.zarr.chunks import ChunkArray

@@ -12,6 +12,7 @@ from penstock._numbers import count_in
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, TooLarge, Unsupported
 from penstock.formats._default_split import choose_default_split
+from penstock.formats._manifest import file_digest
 from penstock.formats._problems import Problem
 from penstock.formats.tokens.zarr.meta import (
     ARRAY_FILE,
@@ -338,7 +339,14 @@ def group_facts(store: Store, group: Group) -> Facts:
     num_samples = None if group.starts is None else group.starts.num_items - 1
     num_tokens = None if group.tokens is None else group.tokens.num_items
     binding = group_binding(group.index, bindings)
-    return Facts("flat-tokens", binding, num_samples=num_samples, num_tokens=num_tokens)
+
+    def digest(name: str, place: int) -> str | None:
+        arrays = {group.tokens_name: group.tokens, STARTS: group.starts}
+        array = arrays.get(name)
+        path = f"{group.path}/{name}" if array is None else f"{group.path}/{name}/{array.file_name(place)}"
+        return file_digest(store, path) or None
+
+    return Facts("flat-tokens", binding, num_samples=num_samples, num_tokens=num_tokens, block_digest=digest)
 
 
 def read_manifest(store: Store, group: Group) -> Manifest | None:

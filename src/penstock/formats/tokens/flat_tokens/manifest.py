@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.abc import Store
 from penstock.errors import ConfigError
-from penstock.formats._manifest import Provenance
+from penstock.formats._manifest import Provenance, file_digest
 from penstock.formats.tokens.flat_tokens.check import groups_at
 from penstock.formats.tokens.flat_tokens.group import (
     STARTS,
@@ -22,7 +22,6 @@ from penstock.formats.tokens.flat_tokens.group import (
     side_part,
     side_place,
 )
-from penstock.formats.tokens.flat_tokens.proof import file_digest
 from penstock.formats.tokens.flat_tokens.source import FlatTokensSource, chunks_fingerprint
 from penstock.formats.tokens.writer import TokenTally, token_manifest
 from penstock.formats.tokens.zarr.meta import ArrayMeta

@@ -6,18 +6,14 @@ import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import xxhash
-
 from penstock.abc import Store
-from penstock.errors import NotFound
+from penstock.formats._manifest import file_digest
 from penstock.formats._proof import Proof, ProvedRun, beside, known_manifest, require_none
 from penstock.formats._side_checks import RESTORE
 from penstock.formats.tokens.flat_tokens.group import STARTS, TOKENS, Group, group_facts, side_place
 from penstock.formats.tokens.zarr.meta import ArrayMeta
 from penstock.store.local import LocalStore
 from penstock.types import Finding, Manifest
-
-_READ_BYTES = 1 << 24
 
 
 def group_proof(store: Store, group: Group, tokens: ArrayMeta, starts: ArrayMeta) -> Proof | None:
@@ -65,14 +61,3 @@ class _FileProof:
         if found != self.digest:
             what = "no such file" if found == "" else f"a file with the digest {found}"
             require_none([Finding("digest", "error", self.path, None, what, self.digest, RESTORE)])
-
-
-def file_digest(store: Store, path: str) -> str:
-    """xxh3-128 of a file, in steps of 16 MiB; empty where it is missing."""
-    hasher = xxhash.xxh3_128()
-    try:
-        for start in range(0, max(store.size(path), 1), _READ_BYTES):
-            hasher.update(store.get(path, start, _READ_BYTES))
-    except NotFound:
-        return ""
-    return hasher.hexdigest()

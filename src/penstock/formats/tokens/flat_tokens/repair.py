@@ -16,6 +16,7 @@ import numpy as np
 
 from penstock.abc import Store
 from penstock.errors import PenstockError, Unsupported
+from penstock.formats._manifest import file_digest
 from penstock.formats._problems import Problem
 from penstock.formats._side_checks import not_mended, side_file_replaced
 from penstock.formats.tokens.flat_tokens.check import groups_at, present_files
@@ -32,7 +33,6 @@ from penstock.formats.tokens.flat_tokens.group import (
     side_place,
 )
 from penstock.formats.tokens.flat_tokens.manifest import write_flat_manifest
-from penstock.formats.tokens.flat_tokens.proof import file_digest
 from penstock.formats.tokens.flat_tokens.source import AnyArray, open_array, starts_problem
 from penstock.formats.tokens.zarr.chunks import ChunkArray
 from penstock.formats.tokens.zarr.meta import (

@@ -7,7 +7,7 @@ import xxhash
 from penstock.abc import Store
 from penstock.formats._manifest import side_path
 from penstock.formats.tokens.megatron.layout import bin_path, final_prefix, idx_path
-from penstock.store.side_file import Facts, file_binding, fitting_manifest
+from penstock.store.side_file import DATA, Facts, blocks_of, file_binding, fitting_manifest
 from penstock.types import Manifest
 
 INDEX = "index"
@@ -36,4 +36,5 @@ def megatron_facts(store: Store, prefix: str, num_docs: int, num_tokens: int | N
     """
     paths = (bin_path(prefix), idx_path(prefix))
     binding = joint_binding(*(file_binding(store, path) for path in paths))
-    return Facts("megatron", binding, sum(map(store.size, paths)), num_docs, num_tokens)
+    digest = blocks_of(store, dict(zip((DATA, INDEX), paths, strict=True)))
+    return Facts("megatron", binding, sum(map(store.size, paths)), num_docs, num_tokens, block_digest=digest)
