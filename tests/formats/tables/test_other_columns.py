@@ -36,5 +36,14 @@ def test_others_are_refused_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match="not those of the first file"):
         list(ps.open(folder, columns=("ids", "text")))
     pq.write_table(pa.table({"ids": ["x"]}), folder / "c.parquet")
-    with pytest.raises(Unsupported, match="ids: string"):
+    with pytest.raises(Unsupported, match="the column 'ids' has another type .* found string"):
         ps.convert(folder, tmp_path / "a.pbin", tokens_column="ids")
+
+
+def test_a_column_of_another_type_is_named_with_both_types(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1], "ids": pa.array([[1]], pa.list_(pa.int32()))}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"id": [1], "ids": pa.array([[1]], pa.large_list(pa.int64()))}), tmp_path / "b.parquet")
+    with pytest.raises(Unsupported, match=r"b\.parquet: the column 'ids' has another type") as caught:
+        list(ps.open(tmp_path))
+    assert "large_list<element: int64>" in str(caught.value)
+    assert "expected list<element: int32>. Cast the column to one type" in str(caught.value)

@@ -408,13 +408,26 @@ def block_starts(counts: Sequence[int], path: str) -> IntArray:
 def require_same_schema(schema: Any, first: Any, path: str, columns: Sequence[str] | None = None) -> None:
     """All files of a dataset have the same columns, or those of them that are asked for; raises `Unsupported`."""
     both = [[one for one in each if columns is None or one.name in columns] for each in (schema, first)]
-    if not (schema.equals(first) if columns is None else _by_name(both[0]) == _by_name(both[1])):
-        shown = [", ".join(f"{one.name}: {one.type}" for one in each) for each in both]
-        what = "the columns are not those of the first file"
-        hint = "Convert the files of each kind, and merge what they become"
-        if columns is None:
-            hint += "; or ask for columns that all have: columns=, tokens_column= (--tokens-column)"
-        raise Unsupported(what, path=path, found=shown[0], expected=shown[1], hint=hint)
+    if schema.equals(first) if columns is None else _by_name(both[0]) == _by_name(both[1]):
+        return
+    types, expected = _by_name(both[0]), _by_name(both[1])
+    separately = "convert the files of each kind separately, and merge the results"
+    for name in types if types.keys() == expected.keys() else ():
+        if types[name] != expected[name]:
+            raise Unsupported(
+                f"the column {name!r} has another type than in the first file",
+                path=path,
+                found=types[name],
+                expected=expected[name],
+                hint=f"Cast the column to one type in all files; or {separately}",
+            )
+    shown = [", ".join(f"{one.name}: {one.type}" for one in each) for each in both]
+    hint = separately[0].upper() + separately[1:]
+    if columns is None:
+        hint += "; or ask for columns that all have: columns=, tokens_column= (--tokens-column)"
+    raise Unsupported(
+        "the columns are not those of the first file", path=path, found=shown[0], expected=shown[1], hint=hint
+    )
 
 
 def _by_name(fields: Sequence[Any]) -> dict[str, Any]:
