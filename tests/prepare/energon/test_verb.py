@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
+import random
 from pathlib import Path
 from typing import Any
 
@@ -51,3 +55,23 @@ def test_what_belongs_to_another_option(tars: Path, given: dict[str, Any]) -> No
     with pytest.raises(ConfigError):
         ps.prepare(tars, split_ratio=[1, 1, 1], **given)
     assert not (tars / ".nv-meta").exists()
+
+
+@pytest.mark.parametrize("program", ["gzip", "bzip2", "xz"])
+@pytest.mark.parametrize("size_bytes", [1, 4000])
+def test_a_compressed_shard_that_is_named_tar(
+    program: str, size_bytes: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = random.Random(0).randbytes(size_bytes)
+    compress = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}[program]
+    (tmp_path / "a.tar").write_bytes(compress(data))
+    assert main(["prepare", str(tmp_path), "--split-ratio", "1,0,0"]) != 0
+    error = capsys.readouterr().err
+    assert f"a.tar: the shard is compressed, although its name ends in .tar: found {program}" in error
+    assert f"Decompress it: {program} -dc < IN.tar > OUT.tar" in error
+
+
+def test_a_folder_of_compressed_tars(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(b"x"))
+    assert main(["prepare", str(tmp_path), "--split-ratio", "1,0,0"]) != 0
+    assert "no tar shards in this folder. Shards end in .tar: decompress .tar.gz" in capsys.readouterr().err

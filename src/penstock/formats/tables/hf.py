@@ -106,7 +106,12 @@ def open_hf(store: Store, path: str, options: OpenOptions) -> ArrowSource:
     root = path.rstrip("/") or path
     if is_arrow_file(store, root):
         if options.split is not None:
-            raise ConfigError("one file without splits", path=root, found=f"split={options.split!r}")
+            raise ConfigError(
+                "one file without splits",
+                path=root,
+                found=f"split={options.split!r}",
+                hint="Leave --split (split=) out",
+            )
         files = [root]
     else:
         files = _files_of(store, split_folder(store, root, options.split))
@@ -128,7 +133,9 @@ def split_folder(store: Store, root: str, split: str | None) -> str:
     """The folder of a split: the only one, else `train`; `root` itself where it is one dataset."""
     if store.exists(f"{root}/{STATE}"):
         if split is not None:
-            raise ConfigError("one dataset without splits", path=root, found=f"split={split!r}")
+            raise ConfigError(
+                "one dataset without splits", path=root, found=f"split={split!r}", hint="Leave --split (split=) out"
+            )
         return root
     if not store.exists(f"{root}/{SPLITS}"):
         raise NotFound("no dataset saved by Hugging Face datasets", path=root, expected=f"{STATE} or {SPLITS}")

@@ -130,7 +130,9 @@ def plan_in(dataset: Place, exclude: str | None = None) -> EnergonPlan:
             raise ConfigError("exclude is no regular expression", found=f"{exclude}: {error}") from None
         shards = [name for name in shards if not left_out.search(name)]
     if not shards:
-        raise NotFound("no tar shards in this folder", path=root, hint="Shards end in .tar")
+        raise NotFound(
+            "no tar shards in this folder", path=root, hint="Shards end in .tar: decompress .tar.gz and the like"
+        )
     require_random_access(dataset, shards)
     states = tuple(states_of(dataset.child(name) for name in shards))
     there = {name: store.exists(meta_path(root, name)) for name in (INFO_JSON, INFO_YAML, SPLIT_YAML, DATASET_YAML)}

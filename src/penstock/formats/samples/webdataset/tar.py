@@ -42,6 +42,7 @@ _WITHOUT_CONTENT = frozenset(b"123456")
 _ABOUT_NEXT = frozenset(b"xXLK")
 _HARD_LINK, _SYMBOLIC_LINK, _FOLDER = b"125"
 _ZERO_BLOCK = bytes(BLOCK_BYTES)
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz"}
 _ADLER = 65521
 
 _SMALL_WINDOW_BYTES = 1 << 12
@@ -103,6 +104,7 @@ def next_member(
         if len(block) < BLOCK_BYTES:
             if not block.strip(b"\0") and not about:
                 return None
+            _require_uncompressed(block, path, offset_bytes)
             raise _cut(
                 path, offset_bytes, "inside a header" if block.strip(b"\0") else "before the member that follows"
             )
@@ -193,6 +195,7 @@ def _kind_and_size(block: bytes, path: str, offset_bytes: int) -> tuple[int, int
             return -1, 0
         signed = sum(byte - 256 if byte > 127 else byte for byte in block[:148] + block[156:]) + 256
         if stated != signed:
+            _require_uncompressed(block, path, offset_bytes)
             raise bad_checksum(path, offset_bytes)
     try:
         size = int(block[124:136].rstrip(b"\0 ") or b"0", 8)
@@ -286,6 +289,20 @@ def bad_checksum(path: str, offset_bytes: int) -> Corrupt:
         offset_bytes=offset_bytes,
         hint="Fetch or pack this shard again; if it was changed after it was prepared: `penstock prepare`",
     )
+
+
+def _require_uncompressed(block: bytes, path: str, offset_bytes: int) -> None:
+    """Raise `Unsupported` if what isn't a header begins a compressed file."""
+    for magic, program in _COMPRESSED.items():
+        if offset_bytes == 0 and block.startswith(magic):
+            what, expected = "the shard is compressed, although its name ends in .tar", "an uncompressed tar"
+            raise Unsupported(
+                what,
+                path=path,
+                found=program,
+                expected=expected,
+                hint=f"Decompress it: {program} -dc < IN.tar > OUT.tar",
+            )
 
 
 def require_plain(member: Member, path: str) -> None:

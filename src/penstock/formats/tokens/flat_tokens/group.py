@@ -154,7 +154,9 @@ def find_group(store: Store, path: str, split: str | None) -> tuple[str, str | N
         raise ConfigError("no name of a split", path=path, found=repr(split), expected=" or ".join(SPLITS))
     if holds_array(store, path):
         if split is not None:
-            raise ConfigError("this group has no splits", path=path, found=f"split={split!r}", hint="Leave split= out")
+            raise ConfigError(
+                "this group has no splits", path=path, found=f"split={split!r}", hint="Leave --split (split=) out"
+            )
         return path, None
     found = splits_in(store, path)
     if split is not None:

@@ -50,7 +50,7 @@ def open_litdata(store: Store, path: str, options: OpenOptions) -> Source[Sample
     if not index.is_tokens:
         return _rows(store, root, options, index)
     if options.columns is not None:
-        raise ConfigError("tokens have no columns", path=root, hint="Leave columns= out")
+        raise ConfigError("tokens have no columns", path=root, hint="Leave --columns (columns=) out")
     return _tokens(store, root, options, index)
 
 
