@@ -36,7 +36,7 @@ def test_others_are_refused_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match="not those of the first file"):
         list(ps.open(folder, columns=("ids", "text")))
     pq.write_table(pa.table({"ids": ["x"]}), folder / "c.parquet")
-    with pytest.raises(Unsupported, match="the column 'ids' has another type .* found string"):
+    with pytest.raises(Unsupported, match=r"the column 'ids' has another type .* found string"):
         ps.convert(folder, tmp_path / "a.pbin", tokens_column="ids")
 
 

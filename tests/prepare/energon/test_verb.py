@@ -65,7 +65,8 @@ def test_a_compressed_shard_that_is_named_tar(
     data = random.Random(0).randbytes(size_bytes)
     compress = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}[program]
     (tmp_path / "a.tar").write_bytes(compress(data))
-    assert main(["prepare", str(tmp_path), "--split-ratio", "1,0,0"]) != 0
+    with pytest.raises(SystemExit):
+        main(["prepare", str(tmp_path), "--split-ratio", "1,0,0"])
     error = capsys.readouterr().err
     assert f"a.tar: the shard is compressed, although its name ends in .tar: found {program}" in error
     assert f"Decompress it: {program} -dc < IN.tar > OUT.tar" in error
@@ -73,5 +74,6 @@ def test_a_compressed_shard_that_is_named_tar(
 
 def test_a_folder_of_compressed_tars(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.tar.gz").write_bytes(gzip.compress(b"x"))
-    assert main(["prepare", str(tmp_path), "--split-ratio", "1,0,0"]) != 0
+    with pytest.raises(SystemExit):
+        main(["prepare", str(tmp_path), "--split-ratio", "1,0,0"])
     assert "no tar shards in this folder. Shards end in .tar: decompress .tar.gz" in capsys.readouterr().err
