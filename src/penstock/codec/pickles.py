@@ -74,6 +74,7 @@ _WINDOW_BYTES = FRAME_BYTES + 128
 _PAD_BYTES = 64
 _SHORT_RUN = 32
 _SLOW_PAIRS = 64
+_SHORT_BYTES = 256
 _TAKEN_PAIRS = 1 << 16
 _REPEAT = -1
 
@@ -189,7 +190,8 @@ class _Reader:
         self._memos = 0
         self._list_memos = 0
         self._place = 0
-        self._slow_pairs = 0
+        # A few pairs are read faster one by one than as a run.
+        self._slow_pairs = _SLOW_PAIRS if self._size <= _SHORT_BYTES else 0
         self._is_piece = False
         self.marks: list[int] | None = None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -128,22 +130,24 @@ def find_layout(store: Store, path: str, name: str | None = None) -> Geometry | 
     """
     size_bytes = store.size(path)
     header = store.get(path, 0, HEADER_BYTES)
+    # Several layouts have their index at the same place.
+    head_at: _HeadAt = functools.cache(functools.partial(_index_head, store, path))
     if name is not None:
         layout = layout_named(name)
         geometry = _sized(layout, size_bytes, header)
-        return _header_problem(layout, size_bytes, header) if geometry is None else _based(store, path, geometry)
+        return _header_problem(layout, size_bytes, header) if geometry is None else _based(head_at, geometry)
     fitting: list[Geometry] = []
     if ends_like_pickle(store.get(path, max(0, size_bytes - 8), 8)):
         sized = [_sized(layout, size_bytes, header) for layout in LAYOUTS.values()]
-        fitting = [one for one in sized if one is not None and _index_fits(store, path, one)]
-        if not fitting and sized[0] is not None and _index_head(store, path, sized[0]) is not None:
+        fitting = [one for one in sized if one is not None and _index_fits(head_at, one)]
+        if not fitting and sized[0] is not None and head_at(sized[0].index_start_bytes) is not None:
             # The first entry is wrong, and everything else is today's layout: the tokens can be read.
             return sized[0]
     if len(fitting) > 1:
         return _ambiguous(fitting)
     if fitting and _is_swapped(store, path, fitting[0]):
         return _swapped(fitting[0])
-    return _based(store, path, fitting[0]) if fitting else _explain(store, path, size_bytes, header)
+    return _based(head_at, fitting[0]) if fitting else _explain(store, path, size_bytes, header)
 
 
 def data_length(header: bytes, layout: Layout) -> int:
@@ -173,16 +177,21 @@ def _sized(layout: Layout, size_bytes: int, header: bytes) -> Geometry | None:
     return Geometry(layout, size_bytes, data_bytes, token_bytes, layout.first_offsets[0])
 
 
-def _index_head(store: Store, path: str, geometry: Geometry) -> tuple[int, int] | None:
-    """The first entry of the index, `(-1, -1)` for an empty index, None where no index begins here."""
-    head = store.get(path, geometry.index_start_bytes, _HEAD_BYTES)
-    if len(head) < _HEAD_BYTES and _is_empty_list(head):
+_HeadAt = Callable[[int], tuple[int, int] | None]
+"""`_index_head` of one file."""
+
+
+def _index_head(store: Store, path: str, start_bytes: int) -> tuple[int, int] | None:
+    """Return the first entry of the index at `start_bytes`: `(-1, -1)` if it is empty, None if there is no index."""
+    head = store.get(path, start_bytes, _HEAD_BYTES)
+    first = first_pair(head)
+    if first is None and len(head) < _HEAD_BYTES and _is_empty_list(head):
         return (-1, -1)
-    return first_pair(head)
+    return first
 
 
-def _index_fits(store: Store, path: str, geometry: Geometry) -> bool:
-    first = _index_head(store, path, geometry)
+def _index_fits(head_at: _HeadAt, geometry: Geometry) -> bool:
+    first = head_at(geometry.index_start_bytes)
     if first == (-1, -1):
         # No entry tells offsets, and no token a byte order: of two that are alike, the first is as good.
         return geometry.layout.name not in ("h12le-abs", "h8le")
@@ -194,12 +203,15 @@ def _index_fits_without_width(store: Store, path: str, size_bytes: int, header: 
     if len(header) < layout.header_bytes:
         return False
     geometry = Geometry(layout, size_bytes, data_length(header, layout), 1, 0)
-    return geometry.data_bytes > 0 < geometry.index_bytes and _index_head(store, path, geometry) is not None
+    return (
+        geometry.data_bytes > 0 < geometry.index_bytes
+        and _index_head(store, path, geometry.index_start_bytes) is not None
+    )
 
 
-def _based(store: Store, path: str, geometry: Geometry) -> Geometry:
+def _based(head_at: _HeadAt, geometry: Geometry) -> Geometry:
     """With the place that offsets count from, where a layout has two."""
-    first = _index_head(store, path, geometry)
+    first = head_at(geometry.index_start_bytes)
     if first is None or first[0] not in geometry.layout.first_offsets:
         return geometry
     return replace(geometry, offset_base_bytes=first[0])
@@ -256,7 +268,7 @@ def _explain(store: Store, path: str, size_bytes: int, header: bytes) -> Problem
         if problem.code == "header" and _index_fits_without_width(store, path, size_bytes, header, TODAY):
             return replace(problem, code="token-bytes", fix="Set the width at byte 8 to the true one, or pack again")
         return problem
-    begins = _index_head(store, path, geometry) is not None
+    begins = _index_head(store, path, geometry.index_start_bytes) is not None
     if geometry.data_bytes == 0 and not begins:
         return Problem(
             "unfinished",
@@ -292,7 +304,7 @@ def likely_layout(store: Store, path: str, size_bytes: int, header: bytes) -> La
     """The layout that a damaged file most likely had."""
     for layout in LAYOUTS.values():
         geometry = _sized(layout, size_bytes, header)
-        if geometry is not None and _index_fits(store, path, geometry):
+        if geometry is not None and _index_fits(functools.partial(_index_head, store, path), geometry):
             return layout
     for name in ("h8le", "h8"):
         if _index_fits_without_width(store, path, size_bytes, header, LAYOUTS[name]):
