@@ -17,12 +17,13 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.preloaded import served
 
 import penstock as ps
 from penstock.compat.modalities import (
@@ -59,6 +60,15 @@ class Harmful:
         return (os.mkdir, (str(self.path),))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """`penstock` on PATH is a fork of an interpreter that has imported it."""
+    modules = ("penstock.cli.main", "penstock.cli.cmd_modalities", "penstock.prepare", "gigatoken", "tokenizers", "jq")
+    with served(tmp_path_factory.mktemp("programs"), modules) as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+        yield
+
+
 @pytest.fixture
 def place(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with a packed file, JSONL, and a tokenizer."""
@@ -72,7 +82,9 @@ def place(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def modalities(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    command = [str(Path(sys.executable).parent / "penstock"), "modalities", "data", *map(str, arguments)]
+    # A fork doesn't take over the limits of the process that asks for it.
+    program = str(Path(sys.executable).parent / "penstock") if "preexec_fn" in options else "penstock"
+    command = [program, "modalities", "data", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, **options)
 
 

@@ -757,14 +757,26 @@ def make_inputs() -> None:
 Outcome = dict[str, Any]
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of every line: all paths in outcomes are the same."""
+    return tmp_path_factory.mktemp("lines") / "home"
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, Outcome]:
+    """Outcomes of lines without their options, which many tests share."""
+    return {}
+
+
 @pytest.fixture
-def outcome(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def outcome(inputs: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return what a line leaves: its status, both streams, and all files."""
     monkeypatch.setattr("penstock.view.pages.serve.view", show)
     monkeypatch.setattr("penstock.view.mount.mount", show)
     monkeypatch.setattr("webbrowser.open", click.echo)
     monkeypatch.setenv("DISPLAY", ":0")
-    return functools.partial(run, inputs, tmp_path / "home", monkeypatch)
+    return functools.partial(run, inputs, home, monkeypatch)
 
 
 def show(*arguments: Any, ready: Any, **options: Any) -> None:
@@ -815,8 +827,11 @@ def within(line: str) -> str:
 
 
 @pytest.mark.parametrize("line", ALL_ROWS, ids=lambda line: f"{command_of(line)} {option_of(line)}")
-def test_the_option_changes_something(line: str, outcome: Any) -> None:
-    plain, changed = outcome(without(line)), outcome(within(line))
+def test_the_option_changes_something(line: str, outcome: Any, outcomes: dict[str, Outcome]) -> None:
+    plain_line = without(line)
+    if plain_line not in outcomes:
+        outcomes[plain_line] = outcome(plain_line)
+    plain, changed = outcomes[plain_line], outcome(within(line))
     assert plain != changed
     assert plain["status"] != 70 != changed["status"]
 
