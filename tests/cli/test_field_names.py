@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import shutil
 from pathlib import Path
@@ -10,6 +11,9 @@ import pytest
 from tests.cli.called import called
 
 import penstock as ps
+from penstock.view.facts.dataset import overview
+from penstock.view.facts.opening import open_target
+from penstock.view.facts.samples import sample_at
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "energon" / "captioning"
 FIELDS = '{"image": "jpg", "caption": "json[caption]"}'
@@ -30,6 +34,18 @@ def test_both_names_are_shown(folder: Path, verb: str) -> None:
     assert done.returncode == 0, done.stderr
     assert "image: jpg" in done.stdout + done.stderr
     assert "caption: json[caption]" in done.stdout + done.stderr
+
+
+def test_programs_and_pages_get_both_names(folder: Path, tmp_path: Path) -> None:
+    expected = json.loads(FIELDS)
+    assert json.loads(called("head", folder, "-n", "1", "--json").stdout)["fields"] == expected
+    opened = open_target(str(folder))
+    assert overview(opened).details["fields"] == expected
+    shown = {one.name: one.fields for one in sample_at(opened, 0).panels}
+    assert shown["jpg"] == ("image",)
+    assert shown["json"] == ("caption",)
+    assert called("report", folder, "-o", tmp_path / "page.html").returncode == 0
+    assert "field caption" in (tmp_path / "page.html").read_text()
 
 
 def test_a_wrong_name_lists_the_fields(folder: Path) -> None:

@@ -111,7 +111,21 @@ def _as_json(
         return {"index": at} | plain_at(source, at, decode, show_all=show_all, more=pickled)
 
     samples = list(map(shown, _indices(source, chosen, count)))
-    emit({"path": path, "samples": samples}, as_json=True, text="")
+    fields = _field_map(path, options)
+    emit({"path": path, "samples": samples} | ({"fields": fields} if fields else {}), as_json=True, text="")
+
+
+def _field_map(path: str, options: dict[str, Any]) -> dict[str, str]:
+    """Field → the stored parts that it comes from, if dataset.yaml maps them."""
+    from penstock.formats import find_format
+    from penstock.formats.samples.webdataset.details import read_field_map
+    from penstock.store.place import dataset_at
+    from penstock.types import OpenOptions
+
+    place = dataset_at(path, follow_links=bool(options.get("follow_links")))
+    if find_format(place, options.get("format"), OpenOptions(layout=options.get("layout"))).name != "webdataset":
+        return {}
+    return read_field_map(place.store, place.path.rstrip("/") or place.path)
 
 
 def _indices(source: Any, chosen: tuple[int | None, int | None, str | None], count: int | None) -> range:

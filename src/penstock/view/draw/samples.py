@@ -56,7 +56,8 @@ def sample(
 
 def panel(one: Panel, thumbnail: bytes | str | None = None) -> Markup:
     """One part of a sample; `thumbnail`: a small JPEG of it, or why there is none."""
-    label = tag("div", tag("b", one.name), tag("span", about(one)), class_="label")
+    fields = tag("span", f"field {', '.join(one.fields)}") if one.fields else None
+    label = tag("div", tag("b", one.name), fields, tag("span", about(one)), class_="label")
     body: list[Child] = []
     if isinstance(thumbnail, bytes):
         url = "data:image/jpeg;base64," + base64.b64encode(thumbnail).decode()

@@ -251,7 +251,9 @@ def _fingerprint(source: Any, size_bytes: int | None) -> Figure:
 def _details(opened: Opened) -> dict[str, Any]:
     """What the format tells, but for prepared tars, whose details ask for the size of each: their facts are here."""
     tell = getattr(stored(opened.source), "details", None)
-    if tell is None or opened.format == "webdataset":
+    if opened.format == "webdataset":
+        return {"fields": dict(opened.field_map)} if opened.field_map else {}
+    if tell is None:
         return {}
     try:
         return tell()

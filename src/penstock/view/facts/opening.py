@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -94,6 +95,28 @@ class Opened:
     def is_tokens(self) -> bool:
         """Whether its samples are documents of tokens."""
         return is_token_source(self.source)
+
+    @property
+    def field_map(self) -> Mapping[str, str]:
+        """Field that Python returns → the stored parts that it comes from; empty without a field map."""
+        if "_field_map" not in self.__dict__:  # not a cached_property: see `text_stops`
+            self.__dict__["_field_map"] = self._read_field_map()
+        return self.__dict__["_field_map"]
+
+    def _read_field_map(self) -> Mapping[str, str]:
+        if self.format != "webdataset" or self.place is None:
+            return {}
+        from penstock.formats.samples.webdataset.details import read_field_map
+
+        return read_field_map(self.place.store, self.place.path.rstrip("/") or self.place.path)
+
+    def fields_of(self, part: str) -> tuple[str, ...]:
+        """Names of the fields that come from a stored part: `caption` for `json` and `json[caption]`."""
+        return tuple(
+            field
+            for field, parts in self.field_map.items()
+            if part in [one.strip().partition("[")[0] for one in re.split("[;,]", parts)]
+        )
 
     @property
     def text_files(self) -> tuple[Store, Sequence[str]] | None:

@@ -53,6 +53,7 @@ class Panel:
         ids: the first ids of tokens.
         tree: of JSON.
         note: what else is to be said, such as that an extra is missing.
+        fields: names under which Python returns a stored part, if they differ from its own.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Panel:
     ids: tuple[int, ...] = ()
     tree: JsonNode | None = None
     note: str | None = None
+    fields: tuple[str, ...] = ()
 
     @property
     def is_cut(self) -> bool:

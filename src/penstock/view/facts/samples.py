@@ -102,6 +102,9 @@ def sample_at(
         if failed is not None:
             failed(error)
         return _broken(opened, index, error, bounds)
+    if opened.field_map:
+        named = (dataclasses.replace(one, fields=opened.fields_of(one.name)) for one in found.panels)
+        found = dataclasses.replace(found, panels=tuple(named))
     return found if found.key is not None else dataclasses.replace(found, key=_key(opened, index))
 
 

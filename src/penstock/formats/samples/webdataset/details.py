@@ -92,6 +92,17 @@ def _exclude_text(root: str, splits: Splits, info: Info) -> str:
     return f"{len(splits.exclude)} entries" + (f"; {unmatched_text(unmatched)}" if unmatched else "")
 
 
+def read_field_map(store: Store, root: str) -> dict[str, str]:
+    """Return field → stored parts, as the `dataset.yaml` of a folder maps them; empty without a field map."""
+    path = meta_path(root, DATASET_YAML)
+    try:
+        value = energon_yaml.load(store.get(path), path)
+    except PenstockError:
+        return {}
+    fields = value.get("field_map") if isinstance(value, dict) else None
+    return {str(field): str(part) for field, part in fields.items()} if isinstance(fields, dict) else {}
+
+
 def read_sample_type(store: Store, path: str) -> str:
     """The type that a `dataset.yaml` names, without opening anything that it names."""
     if not store.exists(path):
