@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -789,20 +790,58 @@ def show(*arguments: Any, ready: Any, **options: Any) -> None:
 
 
 def run(inputs: Path, home: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> Outcome:
-    if home.exists():
-        os.chdir(home.parent)
-        shutil.rmtree(home)
-    shutil.copytree(inputs, home, symlinks=True)
+    os.chdir(home.parent)
+    restore(inputs, home)
     monkeypatch.chdir(home)
     monkeypatch.setenv("PENSTOCK_CACHE", str(home.parent / "cache"))
     shutil.rmtree(home.parent / "cache", ignore_errors=True)
     for part in line.split(" ; "):
         done = called(*shlex.split(part))
     found: Outcome = {"status": done.returncode, "out": steady(done.stdout), "err": steady(done.stderr)}
-    for path in sorted(home.rglob("*")):
-        if path.is_file() and not path.is_symlink() and not UNSTEADY.search(str(path)):
-            found[str(path.relative_to(home))] = content(path)
+    for path, state in sorted(states(home).items()):
+        if stat.S_ISREG(state[0]) and not UNSTEADY.search(path):
+            found[os.path.relpath(path, home)] = content(Path(path), state)
     return found
+
+
+State = tuple[int, int, int, int]
+
+
+def states(folder: Path) -> dict[str, State]:
+    """Return for every path whatever changes if somebody writes there."""
+    paths = [os.path.join(top, name) for top, folders, files in os.walk(folder) for name in [*folders, *files]]
+    found = [(path, os.lstat(path)) for path in paths]
+    return {path: (one.st_mode, one.st_ino, one.st_size, one.st_ctime_ns) for path, one in found}
+
+
+@functools.cache
+def pristine(home: Path) -> dict[str, dict[str, State]]:
+    """States of the fresh copy of each input, by its name; `restore` fills it."""
+    return {}
+
+
+def restore(inputs: Path, home: Path) -> None:
+    """Copy the inputs that the last line changed, and remove what it added."""
+    home.mkdir(exist_ok=True)
+    before, names = pristine(home), sorted(os.listdir(inputs))
+    now: dict[str, dict[str, State]] = {name: {} for name in os.listdir(home)}
+    for path, state in states(home).items():
+        now[os.path.relpath(path, home).partition("/")[0]][path] = state
+    for name in {*now, *names}:
+        if name in now and now[name] == before.get(name):
+            continue
+        target = home / name
+        if target.is_dir() and not target.is_symlink():
+            shutil.rmtree(target)
+        elif name in now:
+            target.unlink()
+        if name in names:
+            source = inputs / name
+            if source.is_dir() and not source.is_symlink():
+                shutil.copytree(source, target, symlinks=True)
+            else:
+                shutil.copy2(source, target, follow_symlinks=False)
+            before[name] = {str(target): states(home)[str(target)], **states(target)}
 
 
 def steady(text: str) -> str:
@@ -810,7 +849,8 @@ def steady(text: str) -> str:
     return VARYING.sub("", re.sub(r'"(\w*seconds\w*|time|at)": [^,\n]*', "", text))
 
 
-def content(path: Path) -> Any:
+@functools.lru_cache(1 << 10)
+def content(path: Path, state: State) -> Any:
     if path.suffix == ".penstock" and path.read_bytes()[:1] == b"{":
         return {name: value for name, value in json.loads(path.read_bytes()).items() if name not in SIDE_FILE_RECORDS}
     return path.read_bytes()
