@@ -121,7 +121,7 @@ def prepare_media(
     require_writable(root.store, root.path)
     if not root.is_folder():
         what = "a file, where a folder is wanted" if root.is_file() else "no such folder"
-        raise NotFound(what, path=root.path, hint="Check the path")
+        raise NotFound(what, path=root.path, hint="Name a folder of media files, or of prepared tar shards")
     is_tars = any(root.store.exists(meta_path(root.path, name)) for name in (INFO_JSON, INFO_YAML))
     index = root.child(INDEX)
     if is_tars and not index.exists():
