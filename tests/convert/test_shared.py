@@ -193,7 +193,7 @@ def test_a_finish_reads_nothing_back(tmp_path: Path, share: Share, monkeypatch: 
         ({"to": "pbin", "source": "few.pbin"}, {"token_bytes": 4}),
         ({"to": "megatron", "source": "few.pbin"}, {"dtype": "int32"}),
         ({"to": "flat-tokens", "source": "few.pbin"}, {"chunk_tokens": 512}),
-        ({"to": "pbin", "source": "few.pbin", "file_tokens": 60}, {"token_bytes": 4}),
+        ({"to": "pbin", "source": "few.pbin", "file_tokens": 60}, {"token_bytes": 4, "file_tokens": 80}),
         ({"to": "pbin", "source": "few.pbin", "file_tokens": 60}, {"file_tokens": 80}),
         ({"to": "webdataset", "source": "few.jsonl"}, {"maxcount": 7}),
         ({"to": "folder", "source": "few.jsonl"}, {"group_rows": 7}),
