@@ -15,18 +15,21 @@ _CODE = re.compile(r"(<format>|[a-z][a-z_-]*)(\.[a-z][a-z_-]*)+")
 
 def codes_in_source() -> set[str]:
     """Return every code that `verify`, `lint` or `repair` can report, with `<format>` for a variable format."""
-    trees = {path: ast.parse(path.read_text()) for path in SOURCE.rglob("*.py")}
+    texts = {path: path.read_text() for path in SOURCE.rglob("*.py")}
+    trees = {path: ast.parse(text) for path, text in texts.items()}
     own = {path: dict(_module_constants(tree)) for path, tree in trees.items()}
     shared = {name: text for constants in own.values() for name, text in constants.items()}
     codes: set[str] = set()
     for path, tree in trees.items():
+        if not any(callee in texts[path] for callee in _CALLS):
+            continue
         names = shared | own[path] | ({"NAME": "token-files"} if path.parent.name == "folder" else {})
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and (callee := _name(node.func)) in _CALLS:
-                texts = {_text(one, names) for one in (node.args if callee == "find_unlisted" else node.args[:1])}
-                texts = {one for one in texts if _CODE.fullmatch(one)}
+                reported = {_text(one, names) for one in (node.args if callee == "find_unlisted" else node.args[:1])}
+                reported = {one for one in reported if _CODE.fullmatch(one)}
                 prefix = _PREFIXES.get(callee)
-                codes |= {f"{prefix}{one.replace('<format>', '<array>')}" for one in texts} if prefix else texts
+                codes |= {f"{prefix}{one.replace('<format>', '<array>')}" for one in reported} if prefix else reported
     return codes
 
 
