@@ -14,14 +14,15 @@ import pytest
 from tests.store.between import Between, Fault, between
 
 from penstock.errors import ConfigError, PenstockError, Unreachable
-from penstock.store import compose
+from penstock.store import _objects, _remote_staged, compose
 from penstock.store.place import Place, place_of
 from penstock.store.put import put, put_new
 from penstock.store.remote import RemoteStore
 
 MIB = 1 << 20
 FAULTS: tuple[Fault, ...] = ("cut", "unanswered", "500", "503", "expired")
-DATA = random.Random(2).randbytes(20 * MIB)
+DATA = random.Random(2).randbytes(5 * MIB // 4)
+"""Larger than the limits that `s3` sets: uploaded and compared in two parts, as 20 MiB are by the usual limits."""
 
 
 @pytest.fixture
@@ -29,6 +30,13 @@ def s3(s3_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     """An S3 server behind a proxy."""
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PENSTOCK_REMOTE_BACKOFF_S", "0.01")
+    for module, name in (
+        *((_objects, "_PART_BYTES"), (_objects, "_COMPARED_BYTES")),
+        *((_remote_staged, "ONE_PUT_BYTES"), (compose, "LEAST_PART_BYTES")),
+    ):
+        monkeypatch.setattr(module, name, MIB)
+    monkeypatch.setattr(_remote_staged, "_HASHED_BYTES", MIB // 4)
+    monkeypatch.setattr("moto.s3.models.S3_UPLOAD_PART_MIN_SIZE", MIB)
     with between(s3_server) as proxy:
         monkeypatch.setenv("S3_ENDPOINT_URL", proxy.url)
         yield proxy
