@@ -61,6 +61,13 @@ def test_all_by_flags(folder: Path, run: Run) -> None:
     assert run("lint", folder).startswith(f"{folder}: clean; read 20 samples of train")
 
 
+def test_a_file_in_place_of_a_directory(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    for line in (("mount", tmp_path / "a.jsonl", tmp_path), ("prepare-media", tmp_path / "a.jsonl")):
+        assert "never prepared" not in (said := run(*line, status=10)), line
+        assert "a file" in said and "director" in said.replace("folder", "director"), line
+
+
 def test_refusals(folder: Path, run: Run) -> None:
     assert "--split-ratio" in run("prepare", folder, status=2)
     assert "three numbers" in run("prepare", folder, "--split-ratio", "8,1", status=10)

@@ -151,6 +151,8 @@ def _of_folder(store: Store, path: str) -> Cause:
     names = sorted(_below(store, path.rstrip("/") or path))
     if not names:
         return "an empty folder", "See whether what wrote it has ended"
+    if all(name.endswith(".json") for name in names):
+        return "a directory of JSON files", f"Rename them to .jsonl if each line is an object; {LINES_OF_A_LIST}"
     shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
     return f"a folder, and no dataset itself, with {shown}", "Name what lies below, or a pattern of it"
 

@@ -264,8 +264,8 @@ def _walk(
                     if statuses is not None and not entry.is_symlink():
                         statuses[entry.path] = entry.stat(follow_symlinks=False)
                     yield entry.path
-                elif ".jsonl" in suffixes and entry.name.lower().endswith(_UNREAD):
-                    _warn_unread(entry.path)
+                elif ".jsonl" in suffixes and (reason := _why_unread(entry.name)):
+                    _warn_unread(entry.path, reason)
                 continue
             real = os.path.realpath(entry.path)
             if real in above:
@@ -274,13 +274,26 @@ def _walk(
 
 
 _UNREAD = (".jsonl.bz2", ".jsonl.xz", ".ndjson.bz2", ".ndjson.xz", ".json.bz2", ".json.xz")
-"""Ends of names in a folder of JSONL that are lines of text, but compressed in a way that isn't read."""
+"""Suffixes of JSONL compressed in a way that isn't read."""
+
+_METADATA = ("index.json", "_info.json", "state.json", "_dict.json", "config.json", ".certificate.json")
+"""Suffixes of JSON files next to JSONL that hold no samples."""
+
+
+def _why_unread(name: str) -> str:
+    """Return what to do about a file in a directory of JSONL that probably holds samples too; empty if it doesn't."""
+    name = name.lower()
+    if name.endswith(_UNREAD):
+        return "decompress it (.gz and .zst are read)"
+    if name.endswith(".json") and not name.endswith(_METADATA):
+        return "rename it to .jsonl if each line is an object; `jq -c '.[]' IN > OUT.jsonl` makes lines of a list"
+    return ""
 
 
 @functools.lru_cache(maxsize=1024)
-def _warn_unread(path: str) -> None:
-    """Name a file that is left out, once per process: opening a folder lists it several times."""
-    _log.warning("%s: this file isn't read: decompress it (.gz and .zst are read)", path)
+def _warn_unread(path: str, reason: str) -> None:
+    """Name a file that is left out, once per process: opening a directory lists it several times."""
+    _log.warning("%s: this file isn't read: %s", path, reason)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -221,6 +221,9 @@ def unprepared(store: Store, root: str) -> FormatError | NotFound:
     """The error for a folder without an info file."""
     if not store.exists(root):
         return NotFound("no such file or folder", path=root, hint="Check the path")
+    if not store.is_folder(root):
+        hint = "Name the directory of prepared tar shards"
+        return NotFound("not a directory of tar shards", path=root, found="a file", hint=hint)
     require_finished(store, meta_path(root, INFO_JSON))
     if store.exists(meta_path(root, SQLITE)):
         return Unsupported(
