@@ -63,9 +63,9 @@ def test_all_by_flags(folder: Path, run: Run) -> None:
 
 def test_a_file_in_place_of_a_directory(tmp_path: Path, run: Run) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
-    for line in (("mount", tmp_path / "a.jsonl", tmp_path), ("prepare-media", tmp_path / "a.jsonl")):
-        assert "never prepared" not in (said := run(*line, status=10)), line
-        assert "a file" in said and "director" in said.replace("folder", "director"), line
+    (tmp_path / "point").mkdir()
+    assert "not a directory of tar shards" in run("mount", tmp_path / "a.jsonl", tmp_path / "point", status=9)
+    assert "a file, where a folder is wanted" in run("prepare-media", tmp_path / "a.jsonl", status=9)
 
 
 def test_refusals(folder: Path, run: Run) -> None:
