@@ -46,10 +46,9 @@ def bytes_of(place: Path) -> dict[str, str]:
 
 
 def shares(path: str, target: str, **given: Any) -> None:
-    """By an array: three shares, one of them twice and one by workers of its own, and the end."""
-    for part in (2, 0, 2):
-        ps.convert(path, target, part=(part, 3), executor="inline", **given)
-    ps.convert(path, target, part=(1, 3), **given)
+    """By an array: three shares, one of them twice, and the end."""
+    for part in (2, 0, 2, 1):
+        ps.convert(path, target, part=(part, 3), **given)
     ps.convert(path, target, finish=True, executor="inline", **given)
     ps.convert(path, target, finish=True, executor="inline", **given)
 
