@@ -26,7 +26,7 @@ test: $(VENV)/.ready-test lint
 	$(call timed, $(pytest) -p tests.progress -n 2 --dist loadgroup)
 
 lint: $(VENV)/.ready-test
-	$(call timed, $(BIN)/ruff check $(CHECKED); $(BIN)/ruff format --check $(CHECKED); $(BIN)/pyright)
+	$(call timed, $(BIN)/ruff check $(CHECKED); $(BIN)/ruff format --check $(CHECKED); $(BIN)/pyright --threads 2)
 
 # The site, in build/docs/site: a broken link or a public name without a docstring is an error.
 docs: $(VENV)/.ready-test $(DOCS)/.ready
