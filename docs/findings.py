@@ -161,7 +161,7 @@ FINDINGS: dict[str, str] = {
     "raw-tokens.size": "The size isn't a multiple of the token width.",
     "raw-tokens.table": "The table of documents contradicts the tokens.",
     "raw-tokens.version": "A version of the header that isn't known.",
-    "samples.not-decoded": "Samples weren't decoded, since that would run code or needs a missing package (`lint`).",
+    "samples.not-decoded": "Samples weren't decoded: that runs code, several splits exist, or opening fails.",
     "shards.config": "The writer's configuration of a shard contradicts the index.",
     "shards.empty": "A shard without samples.",
     "shards.hash": "A shard differs from its hash in the index.",

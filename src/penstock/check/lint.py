@@ -16,7 +16,7 @@ from penstock.codec.image_header import read_image_header
 from penstock.codec.media_bytes import media_bytes
 from penstock.codec.parts import IMAGE_SUFFIXES, suffix_of
 from penstock.codec.upright import PIXELS, image_traits, pixel_traits
-from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, UnsafeData
+from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, PenstockError, UnsafeData
 from penstock.formats import find_format
 from penstock.formats.jsonl.build import IndexedLines, skipping_invalid_lines
 from penstock.formats.jsonl.text import compression_of
@@ -102,10 +102,12 @@ def lint(
         if dataset_config != DATASET_YAML or split_config is not None:
             found = dataset_config if split_config is None else split_config
             raise ConfigError("only a prepared WebDataset has configs", path=os.fspath(path), found=found)
+        named = (splits or (None,)) if chosen.traits.splits else (None,)
         with skipping_invalid_lines() as skipped:
-            opened = _open_other(chosen, place, given)
+            opened = {name: _open_other(chosen, place, replace(given, split=name)) for name in named}
         findings += [one for path, lines in skipped.items() for one in _of_lines(path, lines, chosen.name)]
-        sources = dict.fromkeys(splits or ("",), opened)  # such data have no splits: each name is all of them
+        # Without splits, each name means the whole dataset.
+        sources = {name or "": opened[name if name in opened else None] for name in splits or (None,)}
     traits: Counter[str] = Counter()
     findings += _read_all(sources, chosen.name, progress, traits)
     samples = {split: len(source) for split, source in sources.items()}
@@ -263,16 +265,26 @@ def decoding_findings(
     trust: bool,
     follow_links: bool,
     split: str | None,
+    is_damaged: bool,
 ) -> list[Finding]:
-    """What `verify --depth decode` adds: samples that don't decode, and images that decoders may treat differently."""
+    """Return what `verify --depth decode` adds: samples that don't decode, images that decoders may treat differently.
+
+    Data that can't be opened is not decoded: that is a finding unless others explain it (`is_damaged`).
+    """
     splits = None if split is None else (split,)
     try:
         report = lint(
             path, splits=splits, format=format, layout=layout, eos_id=eos_id, trust=trust, follow_links=follow_links
         )
-    except UnsafeData as error:
+    except (UnsafeData, ConfigError) as error:
         what = f"samples aren't decoded: {error.what}"
-        return [Finding("samples.not-decoded", "warning", str(error.path or path), None, what, None, error.hint)]
+        fix = error.hint if isinstance(error, UnsafeData) else "Check each split by its own path"
+        return [Finding("samples.not-decoded", "warning", str(error.path or path), None, what, None, fix)]
+    except (FormatError, NotFound) as error:
+        if is_damaged:
+            return []
+        what = f"samples can't be decoded: {error.what}"
+        return [Finding("samples.not-decoded", "error", str(error.path or path), None, what, None, error.hint)]
     found = [one for one in report.findings if one.code.endswith(".sample")]
     name = find_format(dataset_at(path, follow_links=follow_links), format, OpenOptions()).name
     for trait, count in report.traits.items():

@@ -70,9 +70,10 @@ def verify(
         where = path.path if isinstance(path, Place) else path
         if not isinstance(where, str | os.PathLike):
             return found  # token files, of which nothing is decoded
+        is_damaged = any(one.severity == "error" for one in found)
         decoded = decoding_findings(
             where, format=format, layout=given.layout, eos_id=given.eos_id, trust=given.trust,
-            follow_links=given.follow_links, split=given.split,
+            follow_links=given.follow_links, split=given.split, is_damaged=is_damaged,
         )  # fmt: skip
         return ShownList([*found, *decoded])
     given = _asked(depth, options)

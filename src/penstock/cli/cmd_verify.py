@@ -20,6 +20,7 @@ _READ = {
     "quick": "indexes, headers and sizes; contents not read (--depth sample, full)",
     "sample": "indexes, sizes and some contents; the rest not read (--depth full)",
     "full": "every byte read",
+    "decode": "every byte read, every sample decoded",
 }
 """Depth → what was checked, and what wasn't."""
 
@@ -28,7 +29,7 @@ _READ = {
 @dataset_argument("path")
 @click.option(
     "--depth",
-    type=click.Choice(["quick", "sample", "full", "decode"]),
+    type=click.Choice([*_READ]),
     default="sample",
     show_default=True,
     help="Indexes and sizes; also some of the data; every byte; or every byte, and decode each sample.",
