@@ -96,6 +96,7 @@ DOORS: dict[str, set[str]] = {
         "folder.source",
         "folder.writer",
         "webdataset.dataset_yaml",
+        "webdataset.ends",
         "webdataset.details",
         "webdataset.field_types",
         "webdataset.find",

@@ -18,11 +18,13 @@ import numpy as np
 from penstock._digest import digest
 from penstock._keywords import were_given
 from penstock._resolved import excluded_of
+from penstock._secrets import logger
 from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, PenstockError, Unsupported
 from penstock.formats import create_dry, get_format
 from penstock.formats._door import open_at
 from penstock.formats._manifest import Provenance
+from penstock.formats.samples.webdataset.ends import require_ended
 from penstock.formats.samples.webdataset.find import find_shards
 from penstock.formats.samples.webdataset.manifest import manifest_of_tars
 from penstock.formats.samples.webdataset.nvmeta import (
@@ -51,6 +53,7 @@ from penstock.store.place import Place, dataset_at, distinct_names
 from penstock.store.unfinished import Once
 from penstock.types import IntArray, Manifest, OpenOptions
 
+_log = logger()
 _TRAIN = "train"
 _AT_ONCE = 256
 _OPTIONS = ("maxcount", "maxsize", "pattern", "split", "follow_links", "prefix_keys")
@@ -419,7 +422,12 @@ def _splits_of(given: Place, split: str | None, follow_links: bool) -> tuple[Pla
     if not any(store.exists(meta_path(root, name)) for name in (INFO_JSON, INFO_YAML)):
         if split is not None:
             raise ConfigError("this folder was never prepared: it has no splits", path=root, found=split)
-        return place, {_TRAIN: _samples(place, find_shards(store, root), {})}
+        samples = _samples(place, find_shards(store, root), {})
+        for shard, table, _ in samples.shards:
+            problem = require_ended(shard.store, shard.path, table)
+            if problem is not None:
+                _log.warning("%s: %s", shard.shown, problem.what)
+        return place, {_TRAIN: samples}
     info = read_info(store, root)
     known = read_splits(store, root)
     if split is None and not known.parts:

@@ -85,6 +85,8 @@ class GroupRun:
     linked: Mapping[str, Rows]
     ignored: tuple[Mapping[str, int], ...]
     traits: Mapping[str, int]
+    endings: Mapping[str, tuple[str, ...]]
+    """What is wrong with the end of shards → their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ def make_indexes(request: Request, work: SharedWork, names: Sequence[PartName], 
             digest.add(shard, one)
     folder = place_of(here)
     files: dict[str, Place] = {}
-    warnings = _oddities(runs)
+    warnings = [*_oddities(runs), *_about_ends(request, runs)]
     if request.how.sqlite:
         warnings += _announce(request, runs)
         files[SQLITE] = folder.child(SQLITE)
@@ -153,6 +155,7 @@ def run_task(group: Group) -> GroupRun:
     linked: dict[str, Rows] = {}
     ignored: list[Mapping[str, int]] = []
     traits: Counter[str] = Counter()
+    endings: dict[str, tuple[str, ...]] = {}
     size_bytes, unsafe = 0, None
     with scratch(group.scratch.folder()) as here, ExitStack() as stack:
         path = f"{here}/{SQLITE}"
@@ -166,6 +169,8 @@ def run_task(group: Group) -> GroupRun:
             linked[shard] = part.linked
             ignored.append(part.ignored)
             traits.update(part.traits)
+            if part.ending is not None:
+                endings[part.ending] = (*endings.get(part.ending, ()), shard)
             odd = next((key for key in table.keys if key.startswith("/") or ".." in key.split("/")), None)
             unsafe = unsafe or (None if odd is None else f"{odd!r} in {shard}")
             if builder is not None:
@@ -175,7 +180,8 @@ def run_task(group: Group) -> GroupRun:
             builder.end_run()
             size_bytes = place_of(path).store.size(path)
             put_local_file(group.scratch.store, path, group.run(SQLITE).path)
-    return GroupRun(group, tuple(digests), size_bytes, unsafe, tuple(problems), linked, tuple(ignored), dict(traits))
+    more = (tuple(problems), linked, tuple(ignored), dict(traits), endings)
+    return GroupRun(group, tuple(digests), size_bytes, unsafe, *more)
 
 
 def publish_task(group: Group) -> list[str]:
@@ -243,6 +249,22 @@ def _oddities(runs: Sequence[GroupRun]) -> list[str]:
     if len(problems) > _MOST_PROBLEMS:
         found.append(f"{len(problems) - _MOST_PROBLEMS} more media like these")
     return found
+
+
+def _about_ends(request: Request, runs: Sequence[GroupRun]) -> list[str]:
+    """Warnings about shards that don't end as tars do; logged too."""
+    shards: dict[str, list[str]] = {}
+    for run in runs:
+        for what, names in run.endings.items():
+            shards.setdefault(what, []).extend(names)
+    lines = [f"{what}: {_named(names)}" for what, names in shards.items()]
+    for line in lines:
+        _log.warning("%s: %s", request.plan.path, line)
+    return lines
+
+
+def _named(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{len(names):,} shards, such as {names[0]}"
 
 
 def _about_members(runs: Sequence[GroupRun]) -> list[str]:

@@ -13,6 +13,7 @@ from penstock.abc import Store
 from penstock.codec.av_header import MediaDepth
 from penstock.errors import Corrupt, PrepareError
 from penstock.formats.samples.media_index import MediaFilter, MediaRow, decode_metadata, encode_metadata
+from penstock.formats.samples.webdataset.ends import require_ended
 from penstock.formats.samples.webdataset.members import Rows, linked_rows
 from penstock.formats.samples.webdataset.shards import (
     ShardTable,
@@ -51,8 +52,8 @@ StoredRow = tuple[str, str, str]
 
 
 class ShardPart(msgspec.Struct, array_like=True):
-    """The part of a shard: its table, as `encode_table` gives it, the rows of its media, what is wrong with them, and
-    the members that are in no index.
+    """The part of a shard: its table, as `encode_table` gives it, the rows of its media, what is wrong with them, the
+    members that are in no index, and what is wrong with its end.
 
     Its name says how many samples and parts the shard has, and of how many media something is wrong.
     """
@@ -63,6 +64,7 @@ class ShardPart(msgspec.Struct, array_like=True):
     linked: Rows = []
     ignored: dict[str, int] = {}
     traits: dict[str, int] = {}
+    ending: str | None = None
 
     def rows(self) -> list[MediaRow]:
         """The rows of its media."""
@@ -89,13 +91,14 @@ def scan_task(task: ShardTask) -> PartName:
     """Scan a shard and put its part; runs in a worker, perhaps in two at once.
 
     Raises:
-        FormatError: the shard is damaged, empty, or has a key twice.
+        FormatError: the shard is damaged, empty, has a key twice, or data after its end.
         PrepareError: it changed meanwhile.
     """
     file = task.dataset.child(task.shard)
     before = state_of(file)
     table = scan_shard(file.store, file.path)
     _require_good(table, file)
+    ending = require_ended(file.store, file.path, table)
     found = [] if task.media is None else list(task.media(file.store, file.path, table))
     rows = [(row.name, *encode_metadata(row.metadata)) for row in found if isinstance(row, MediaRow)]
     problems = [f"{task.shard}: {one.name}: {one.what}" for one in found if isinstance(one, MediaProblem)]
@@ -103,7 +106,8 @@ def scan_task(task: ShardTask) -> PartName:
         raise PrepareError("a shard changed while it was read", path=file.path, hint="Prepare it when it is complete")
     traits = Counter(trait for row in found if isinstance(row, MediaRow) for trait in row.traits)
     linked = linked_rows(table.linked)
-    part = ShardPart(encode_table(table), rows, problems, linked, dict(table.ignored), dict(traits))
+    about_end = None if ending is None else ending.what
+    part = ShardPart(encode_table(table), rows, problems, linked, dict(table.ignored), dict(traits), about_end)
     data = msgspec.msgpack.encode(part)
     counts = {"documents": table.num_samples, "tokens": len(table.part_names), "num_dropped": len(problems)}
     return put_part(task.parts, task.number, data, **counts)

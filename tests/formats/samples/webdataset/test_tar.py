@@ -35,7 +35,7 @@ def ours(data: bytes, least_bytes: int = 4096) -> list[Row]:
     for one in tar.scan(lambda start, stop: data[start:stop], len(data), "a.tar", least_bytes):
         if isinstance(one, tar_blocks.Run):
             rows += [(*row, True) for row in zip(one.names, one.starts, one.contents, one.sizes, strict=True)]
-        else:
+        elif isinstance(one, tar.Member):
             rows.append((one.name, one.start_bytes, one.content_bytes, one.size_bytes, one.is_regular))
     return rows
 
@@ -131,7 +131,7 @@ def test_sizes_beyond_eleven_digits_are_written_and_read() -> None:
         def read(start: int, stop: int, header: bytes = header, whole: int = whole) -> bytes:
             return header[start:stop].ljust(max(0, min(stop, whole) - start), b"\0")
 
-        (one,) = tar.scan(read, whole, "a.tar")
+        one, _ = tar.scan(read, whole, "a.tar")
         assert isinstance(one, tar.Member)
         assert (one.name, one.size_bytes, one.content_bytes) == ("a.bin", huge, len(header))
 

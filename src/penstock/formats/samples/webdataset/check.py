@@ -29,6 +29,7 @@ from penstock.formats.samples.sqlite import connect, damage, system_errors
 from penstock.formats.samples.webdataset.check_keys import check_keys_of, check_stored_keys
 from penstock.formats.samples.webdataset.check_media import check_media
 from penstock.formats.samples.webdataset.dataset_yaml import read_dataset_yaml
+from penstock.formats.samples.webdataset.ends import end_problem
 from penstock.formats.samples.webdataset.find import find_shards
 from penstock.formats.samples.webdataset.lookup import SqliteIndex
 from penstock.formats.samples.webdataset.manifest import side_path, webdataset_facts
@@ -289,6 +290,9 @@ def _check_shard(
     yield from _check_names(path, table)
     yield from _check_links(store, root, name, table)
     if contents:
+        ending = end_problem(store, path, table)
+        if ending is not None:
+            yield ending
         yield from _check_json(store, path, table)
         yield from check_media(store, root, path, table)
 

@@ -14,7 +14,7 @@ from penstock.formats.samples.webdataset.key_index import KeyIndex, KeyPlace, st
 from penstock.formats.samples.webdataset.names import split_name
 from penstock.formats.samples.webdataset.nvmeta import SHARD_SUFFIXES
 from penstock.formats.samples.webdataset.shards import index_path
-from penstock.formats.samples.webdataset.tar import Member, next_member, plain_name, reading, scan_file
+from penstock.formats.samples.webdataset.tar import End, Member, next_member, plain_name, reading, scan_file
 from penstock.formats.samples.webdataset.tar_blocks import Run
 from penstock.store._links import walk_files
 from penstock.store.local import LocalStore
@@ -82,6 +82,8 @@ def _regular(store: Store, path: str) -> Iterator[tuple[str, int, int]]:
     for one in scan_file(store, path):
         if isinstance(one, Run):
             found = list(zip(one.names, one.contents, one.sizes, strict=True))
+        elif isinstance(one, End):
+            return
         elif one.is_regular:
             found = [(one.name, one.content_bytes, one.size_bytes)]
         else:

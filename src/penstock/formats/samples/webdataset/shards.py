@@ -17,7 +17,7 @@ from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats.samples.leftovers import is_leftover
 from penstock.formats.samples.webdataset.names import split_name
-from penstock.formats.samples.webdataset.tar import Member, plain_name, require_plain, scan_file
+from penstock.formats.samples.webdataset.tar import End, Member, plain_name, require_plain, scan_file
 from penstock.formats.samples.webdataset.tar_blocks import Run
 from penstock.types import IntArray
 
@@ -67,6 +67,7 @@ class ShardTable:
         linked: parts that are links; they are in no index, as Energon doesn't read them.
         ignored: kind of member that no sample has → how many there are; see `TableBuilder.ignore`.
         only_links: name of a link whose sample has no other part, if there is one.
+        end: where the members of the shard end; only after a scan.
     """
 
     keys: list[str]
@@ -80,6 +81,7 @@ class ShardTable:
     linked: LinkedParts = field(default_factory=dict[int, tuple[LinkedPart, ...]])
     ignored: Mapping[str, int] = field(default_factory=dict[str, int])
     only_links: str | None = None
+    end: End | None = None
 
     @property
     def num_samples(self) -> int:
@@ -183,7 +185,7 @@ class TableBuilder:
                 self.ignore("links")
         return linked, only_links
 
-    def finish(self) -> ShardTable:
+    def finish(self, end: End | None = None) -> ShardTable:
         """The table of all members so far."""
         repeats, num_repeats = _repeats(self.keys)
         linked, only_links = self._linked()
@@ -199,6 +201,7 @@ class TableBuilder:
             linked,
             self.ignored,
             only_links,
+            end,
         )
 
 
@@ -211,12 +214,16 @@ def scan_shard(store: Store, path: str) -> ShardTable:
     return table_of(scan_file(store, path), path)
 
 
-def table_of(members: Iterator[Run | Member], path: str) -> ShardTable:
+def table_of(members: Iterator[Run | Member | End], path: str) -> ShardTable:
     """The table of the members of a shard; see `scan_shard`."""
     made = TableBuilder()
+    end: End | None = None
     for found in members:
         if isinstance(found, Run):
             made.add(found.names, found.starts, found.contents, found.sizes)
+        elif isinstance(found, End):
+            end = found
+            break
         elif found.is_regular:
             if found.is_sparse and split_name(found.name) is not None:
                 require_plain(found, path)
@@ -224,7 +231,7 @@ def table_of(members: Iterator[Run | Member], path: str) -> ShardTable:
         else:
             made.add_other(found)
         made.stop_bytes = found.stop_bytes
-    return made.finish()
+    return made.finish(end)
 
 
 def _repeats(keys: list[str]) -> tuple[tuple[Repeat, ...], int]:

@@ -9,8 +9,8 @@
 | 345–499 | folder to put before the name |
 
 A header takes one block of 512 bytes, contents whole blocks. `x`, `L` and `K` speak of the next member, `g` of all that
-follow. A block of zeros ends an archive, as the end of the file does. Names are UTF-8, other bytes kept as surrogates.
-The rules agree with Python's `tarfile`, but that damage is an error here.
+follow. A block of zeros ends an archive, as the end of the file does; `ends` checks what comes after. Names are UTF-8,
+other bytes kept as surrogates. The rules agree with Python's `tarfile`, but that damage is an error here.
 
 Limits: names and PAX records up to 1 MiB for a member.
 """
@@ -33,6 +33,8 @@ from penstock.store._named import NamingOs
 from penstock.store.local import LocalStore
 
 MOST_NAME_BYTES = 1 << 20
+MOST_PADDING_BYTES = 2 * BLOCK_BYTES + 10_240
+"""The end-of-archive mark and a record, to which `tar` pads archives by default."""
 
 Read = Callable[[int, int], bytes | memoryview]
 """Bytes `[start, stop)` of a file; fewer only at its end."""
@@ -76,6 +78,14 @@ class Member:
     is_sparse: bool = False
     target: str | None = None
     is_folder: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Where the members of an archive end; `is_marked` unless the file ends there without a block of zeros."""
+
+    offset_bytes: int
+    is_marked: bool
 
 
 # --- one member --------------------------------------------------------------------------------------------------
@@ -350,8 +360,12 @@ def _plain_size(block: bytes) -> int:
 # --- many members ------------------------------------------------------------------------------------------------
 
 
-def scan(read: Read, size_bytes: int, path: str, least_bytes: int = _SMALL_WINDOW_BYTES) -> Iterator[Run | Member]:
-    """All members in order: plain ones in runs, others alone. Memory: a window of 4 MiB and what comes from it.
+def scan(
+    read: Read, size_bytes: int, path: str, least_bytes: int = _SMALL_WINDOW_BYTES
+) -> Iterator[Run | Member | End]:
+    """All members in order, then their end: plain ones in runs, others alone.
+
+    Memory: a window of 4 MiB and what comes from it.
 
     Args:
         read: reads the archive.
@@ -384,6 +398,7 @@ def scan(read: Read, size_bytes: int, path: str, least_bytes: int = _SMALL_WINDO
             continue
         found = next_member(look, offset_bytes, size_bytes, path, pax)
         if found is None:
+            yield End(offset_bytes, len(look(offset_bytes, offset_bytes + BLOCK_BYTES)) == BLOCK_BYTES)
             return
         if isinstance(found, dict):
             offset_bytes = int(found.pop("next"))
@@ -412,7 +427,23 @@ def reading(store: Store, path: str) -> Generator[tuple[Read, int, int]]:
         yield (lambda start, stop: named.pread(fd, stop - start, start)), status.st_size, _SMALL_WINDOW_BYTES
 
 
-def scan_file(store: Store, path: str) -> Iterator[Run | Member]:
+def scan_file(store: Store, path: str) -> Iterator[Run | Member | End]:
     """All members of an archive; see `scan`."""
     with reading(store, path) as (read, size_bytes, least_bytes):
         yield from scan(read, size_bytes, path, least_bytes)
+
+
+def read_tail(store: Store, path: str, end_bytes: int) -> tuple[int, int | None]:
+    """Return the number of bytes from `end_bytes` on, and the offset of the first that isn't zero.
+
+    Padding takes one small read. If there are more zeros, all of them are read.
+    """
+    offset_bytes, window_bytes = end_bytes, MOST_PADDING_BYTES + 1
+    with reading(store, path) as (read, size_bytes, _):
+        while offset_bytes < size_bytes:
+            piece = bytes(read(offset_bytes, min(size_bytes, offset_bytes + window_bytes)))
+            rest = piece.lstrip(b"\0")
+            if rest or not piece:
+                return size_bytes - end_bytes, offset_bytes + len(piece) - len(rest)
+            offset_bytes, window_bytes = offset_bytes + len(piece), _BIG_WINDOW_BYTES
+    return size_bytes - end_bytes, None
