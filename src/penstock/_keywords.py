@@ -111,7 +111,7 @@ class Converting(_Writers, total=False):
 class Preparing(TypedDict, total=False):
     """What `penstock.prepare` takes besides: as `penstock.prepare.energon.run.prepare_webdataset`."""
 
-    split_ratio: Mapping[str, float] | Sequence[float] | None
+    split_ratio: Mapping[str, float] | Sequence[float] | str | None
     split_parts: Mapping[str, str] | Sequence[tuple[str, str]] | None
     exclude: str | None
     workers: int | None

@@ -94,8 +94,8 @@ def _show_samples(samples: list[PeekedSample]) -> None:
 
 
 def _ask_splits(plan: EnergonPlan, options: dict[str, Any], answers: Answers) -> None:
-    from penstock.formats.samples.webdataset.splits import by_patterns, by_ratio
-    from penstock.prepare.energon.guess import parse_patterns, parse_ratio
+    from penstock.formats.samples.webdataset.splits import by_patterns, by_ratio, parse_ratio
+    from penstock.prepare.energon.guess import parse_patterns
 
     shuffle = options["shuffle_tars"]
 

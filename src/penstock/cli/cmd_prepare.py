@@ -134,7 +134,8 @@ def _prepare(
     import msgspec
 
     from penstock.cli._prepare_assistant import Answers, ask_all
-    from penstock.prepare.energon.guess import parse_patterns, parse_ratio
+    from penstock.formats.samples.webdataset.splits import parse_ratio
+    from penstock.prepare.energon.guess import parse_patterns
     from penstock.prepare.energon.run import prepare_webdataset
     from penstock.prepare.media.rows import ShardMedia, media_depth, media_filter
     from penstock.store.place import dataset_at

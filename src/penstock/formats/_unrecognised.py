@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,7 +66,7 @@ def unrecognised(
     except (PenstockError, OSError):
         found, hint = "what could not be read", "Name its format with format= (--format)"
     telling = [one for one in reasons if one.startswith((*_NOT_ONLY_NO, *(f"{name}: " for name in by_name)))]
-    if telling and not found.startswith(("an empty", "a tokenizer", "one JSON")):
+    if telling and not found.startswith(("an empty", "a tokenizer", "one JSON", "JSON objects")):
         found = telling[0].partition(": ")[2]
         hint = telling[1].partition(": ")[2] if len(telling) > 1 else hint
     hint = broken[0] if broken else hint
@@ -122,6 +123,8 @@ def of_text(head: bytes, path: str) -> Cause | None:
     if start in (b"{", b"["):
         if is_tokenizer(head, path):
             return "a tokenizer, not data", "Give it to `penstock pack` as --tokenizer"
+        if _is_lines(head):
+            return "JSON objects, one per line, in a file called .json", "Rename it to .jsonl"
         if path.endswith(".json") and _RECIPE.search(head):
             return "a recipe, not data", f"`penstock plan {path.rpartition('/')[2]}` shows what it reads"
         what = "one JSON document, not one object per line"
@@ -134,6 +137,15 @@ def of_text(head: bytes, path: str) -> Cause | None:
     return "plain text", "`penstock pack FILE --input-format text` packs it"
 
 
+def _is_lines(head: bytes) -> bool:
+    """Return whether the first line is a whole JSON object, and another one begins after it."""
+    line, _, rest = head.removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")
+    try:
+        return rest.lstrip().startswith(b"{") and isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
 def _of_file(store: Store, path: str) -> Cause:
     head = store.get(path, 0, _HEAD_BYTES)
     if not head:
@@ -142,8 +154,8 @@ def _of_file(store: Store, path: str) -> Cause:
         if head.startswith(magic) and path.lower().endswith((".tar", *TAR_PACKERS)):
             return f"a tar compressed with {name}", "Decompress it: shards are read by place"
         if head.startswith(magic):
-            what = f"{name}, and inside it no JSON objects"
-            return what, "`penstock pack FILE --input-format text` if it is text; name it .jsonl.gz or .zst if not"
+            what = f"{name} under a name that doesn't end in .jsonl.gz, .jsonl.zst, .ndjson.gz or .ndjson.zst"
+            return what, "Rename it if its lines are JSON objects; `penstock pack FILE --input-format text` packs text"
     return of_binary(head) or of_text(head, path) or UNKNOWN
 
 

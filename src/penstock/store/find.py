@@ -74,6 +74,7 @@ def find_files(
         found = next(filter(None, walks), None)
         if found is None:
             raise NotFound(f"no {what} file in this folder", path=given, expected=", ".join(kinds[0]))
+        _warn_of_copies(found)
         yield from found
     elif status is not None:
         yield path
@@ -85,6 +86,7 @@ def find_files(
         matches = list(_listed(_matches(root, path.lstrip("/").split("/"))))
         if not matches:
             raise NotFound("no file fits this pattern", path=given, hint="Check the path")
+        _warn_of_copies(matches)
         expanded = (
             find_files(one, kinds, what, follow_links=follow_links, statuses=statuses, folders=folders)
             if is_folder(one)
@@ -129,6 +131,18 @@ def files_of_all(paths: Sequence[str], suffixes: Sequence[str], what: str, *, fo
         if first == second:
             raise ConfigError("a file is named twice", path=path, hint="Name each file once, or its folder")
     return [file for _, file in files]
+
+
+def select_files(paths: Iterable[str], suffixes: Sequence[str]) -> list[str]:
+    """Return the paths that end in one of `suffixes`; warn about copies, and about others that may hold samples."""
+    suffixes, selected = tuple(suffixes), list[str]()
+    for path in paths:
+        if path.endswith(suffixes):
+            selected.append(path)
+        else:
+            _warn_if_unread(path, suffixes)
+    _warn_of_copies(selected)
+    return selected
 
 
 def peek_names(store: Store, root: str, most: int, folders: tuple[str, ...] = ()) -> Iterator[str]:
@@ -195,6 +209,7 @@ def _far(given: str, kinds: Sequence[Sequence[str]], what: str, folders: tuple[s
         found = [path for path in fitting if fnmatch.fnmatchcase(path, place.path)]
         if not found:
             raise NotFound("no file fits this pattern", path=given, hint="Check the URL")
+        _warn_of_copies(found)
         yield from found
         return
     if place.path.startswith("http") and place.path.endswith(tuple(itertools.chain(folders, *kinds))):
@@ -205,7 +220,7 @@ def _far(given: str, kinds: Sequence[Sequence[str]], what: str, folders: tuple[s
         yield place.path
         return
     names = [path for path in _as_files(_listed(place.store.list(place.path)), folders) if not _is_hidden(path)]
-    found = next(filter(None, ([path for path in names if path.endswith(tuple(kind))] for kind in kinds)), None)
+    found = next(filter(None, (select_files(names, kind) for kind in kinds)), None)
     if found is None:
         raise NotFound(f"no {what} file under this URL", path=given, expected=", ".join(kinds[0]))
     yield from found
@@ -264,8 +279,8 @@ def _walk(
                     if statuses is not None and not entry.is_symlink():
                         statuses[entry.path] = entry.stat(follow_symlinks=False)
                     yield entry.path
-                elif ".jsonl" in suffixes and (reason := _why_unread(entry.name)):
-                    _warn_unread(entry.path, reason)
+                else:
+                    _warn_if_unread(entry.path, suffixes)
                 continue
             real = os.path.realpath(entry.path)
             if real in above:
@@ -273,27 +288,54 @@ def _walk(
             yield from _walk(entry.path, (*above, real), suffixes, guard, statuses, folders)
 
 
-_UNREAD = (".jsonl.bz2", ".jsonl.xz", ".ndjson.bz2", ".ndjson.xz", ".json.bz2", ".json.xz")
-"""Suffixes of JSONL compressed in a way that isn't read."""
-
 _METADATA = ("index.json", "_info.json", "state.json", "_dict.json", "config.json", ".certificate.json")
 """Suffixes of JSON files next to JSONL that hold no samples."""
 
+_PACKED = re.compile(r"\.(gz|zst|bz2|xz|lz4|zip)$")
+_LEFTOVER = re.compile(r"(\.(part|partial|tmp|temp|crdownload|download|incomplete|bak|old|orig|\d+)|~)$")
+"""Last suffix of unfinished downloads, rotated files and backups."""
 
-def _why_unread(name: str) -> str:
-    """Return what to do about a file in a directory of JSONL that probably holds samples too; empty if it doesn't."""
-    name = name.lower()
-    if name.endswith(_UNREAD):
-        return "decompress it (.gz and .zst are read)"
-    if name.endswith(".json") and not name.endswith(_METADATA):
-        return "rename it to .jsonl if each line is an object; `jq -c '.[]' IN > OUT.jsonl` makes lines of a list"
-    return ""
+
+def _warn_if_unread(path: str, suffixes: tuple[str, ...]) -> None:
+    """Warn about a file of a directory that is left out because of its suffix, if it probably holds samples too."""
+    name = path.rpartition("/")[2].lower()
+    is_jsonl = ".jsonl" in suffixes
+    whole, unpacked = _LEFTOVER.sub("", name), _PACKED.sub("", name)
+    if name.endswith(suffixes):
+        reason = "rename it so that its suffix is in lower case"
+    elif whole != name and whole.endswith(suffixes):
+        reason = "it is called like an unfinished download or an old copy. Rename it if it is whole, else remove it"
+    elif unpacked != name and unpacked.endswith((*suffixes, ".json") if is_jsonl else suffixes):
+        reason = "decompress it" + (" (.gz and .zst are read)" if is_jsonl else "")
+    elif is_jsonl and name.endswith(".json") and not name.endswith(_METADATA):
+        reason = "rename it to .jsonl if each line is an object; `jq -c '.[]' IN > OUT.jsonl` makes lines of a list"
+    else:
+        return
+    _warn(f"{path}: this file isn't read: {reason}")
+
+
+_SUFFIX = re.compile(
+    r"(\.jsonl|\.ndjson|\.csv|\.tsv|\.txt|\.parquet|\.pq|(\.packed)?\.bin|\.pbin|\.npy|\.ds)(\.gz|\.zst|\.bz2|\.xz)?$",
+    re.IGNORECASE,
+)
+"""Suffix of a file of samples or tokens, with that of its compression."""
+
+
+def _warn_of_copies(paths: Iterable[str]) -> None:
+    """Warn about files whose names differ only in their suffix, such as `a.jsonl` and `a.jsonl.gz`."""
+    first: dict[str, str] = {}
+    for path in paths:
+        stem, count = _SUFFIX.subn("", path)
+        other = first.setdefault(stem, path) if count else path
+        if other != path:
+            one, two = sorted((other, path))
+            _warn(f"{two}: this file may hold the same samples as {one}, which are read twice then. Remove one if so")
 
 
 @functools.lru_cache(maxsize=1024)
-def _warn_unread(path: str, reason: str) -> None:
-    """Name a file that is left out, once per process: opening a directory lists it several times."""
-    _log.warning("%s: this file isn't read: %s", path, reason)
+def _warn(message: str) -> None:
+    """Log a warning once per process: opening a directory lists it several times."""
+    _log.warning("%s", message)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -43,6 +43,15 @@ def test_it_writes_what_the_command_writes(tars: Path, tmp_path: Path) -> None:
     assert files_in(also) == files_in(tars)
 
 
+def test_shares_as_text(tars: Path, tmp_path: Path) -> None:
+    also = copy_of(tars, tmp_path / "also")
+    ps.prepare(tars, split_ratio="2,1,0", sample_type="CrudeWebdataset")
+    ps.prepare(also, split_ratio=[2.0, 1.0, 0.0], sample_type="CrudeWebdataset")
+    assert files_in(also) == files_in(tars)
+    with pytest.raises(ConfigError, match="three numbers, such as 8,1,1"):
+        ps.prepare(also, split_ratio="2,1", overwrite=True)
+
+
 def test_lines(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
     assert ps.prepare(tmp_path / "a.jsonl").num_lines == 1

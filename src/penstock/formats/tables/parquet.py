@@ -41,7 +41,7 @@ from penstock.formats.tables.arrow import (
 from penstock.formats.tables.check import check_blocks
 from penstock.store._links import walk_files
 from penstock.store.beginning import beginning_of
-from penstock.store.find import files_of_all, find_files, one_store, survey
+from penstock.store.find import files_of_all, find_files, one_store, select_files, survey
 from penstock.store.local import LocalStore
 from penstock.store.patterns import is_pattern
 from penstock.store.powers import PeekingStore
@@ -263,7 +263,7 @@ def parquet_files(store: Store, path: str) -> list[str]:
         names = sorted(walk_files(root, store.guard, hidden=False), key=os.fsencode)
     else:
         names = [one[len(root) + 1 :] for one in store.list(root)]
-    files = [f"{root}/{name}" for name in names if name.endswith(SUFFIXES) and not _is_hidden(name)]
+    files = select_files((f"{root}/{name}" for name in names if not _is_hidden(name)), SUFFIXES)
     if not files:
         raise NotFound("no Parquet file in this folder", path=path, expected=" or ".join(SUFFIXES))
     return files

@@ -19,7 +19,6 @@ from penstock.errors import ConfigError, PenstockError
 from penstock.formats.samples.webdataset.find import PeekedSample
 from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML
 from penstock.formats.samples.webdataset.sample_types import TYPES, SampleType
-from penstock.formats.samples.webdataset.splits import SPLITS
 from penstock.prepare.energon.plan import DatasetOptions
 
 CRUDE = "CrudeWebdataset"
@@ -199,21 +198,6 @@ def loader_template(sample_type: SampleType, parts: Sequence[str]) -> str:
         '    """Which parts are read."""\n'
         f"    return part in {tuple(sorted(parts))!r}\n"
     )
-
-
-def parse_ratio(text: str) -> list[float]:
-    """Shares of train, val and test from `8,1,1`.
-
-    Raises:
-        ConfigError: not three numbers.
-    """
-    try:
-        shares = [float(one) for one in text.split(",")]
-    except ValueError:
-        shares = []
-    if len(shares) != len(SPLITS):
-        raise ConfigError("not the shares of train, val and test", found=text, expected="three numbers, such as 8,1,1")
-    return shares
 
 
 def parse_patterns(texts: Sequence[str]) -> list[tuple[str, str]]:

@@ -219,7 +219,7 @@ def peek_webdataset(
 
 def plan_meta(
     plan: EnergonPlan,
-    split_ratio: Mapping[str, float] | Sequence[float] | None,
+    split_ratio: Mapping[str, float] | Sequence[float] | str | None,
     split_parts: Mapping[str, str] | Sequence[tuple[str, str]] | None,
     dataset: DatasetOptions,
     *,

@@ -80,7 +80,7 @@ class How:
 class Asked:
     """What was asked of a new list of shards."""
 
-    split_ratio: Mapping[str, float] | Sequence[float] | None
+    split_ratio: Mapping[str, float] | Sequence[float] | str | None
     split_parts: Mapping[str, str] | Sequence[tuple[str, str]] | None
     exclude: str | None
     dataset: DatasetOptions | None

@@ -38,6 +38,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
     meta_path,
     read_info,
 )
+from penstock.formats.samples.webdataset.splits import parse_ratio
 from penstock.prepare.energon.index import Indexes, make_indexes, run_task
 from penstock.prepare.energon.plan import (
     MADE,
@@ -74,7 +75,7 @@ _KEPT_S = 60
 def prepare_webdataset(
     path: Given,
     *,
-    split_ratio: Mapping[str, float] | Sequence[float] | None = None,
+    split_ratio: Mapping[str, float] | Sequence[float] | str | None = None,
     split_parts: Mapping[str, str] | Sequence[tuple[str, str]] | None = None,
     exclude: str | None = None,
     workers: int | None = None,
@@ -98,8 +99,8 @@ def prepare_webdataset(
 
     Args:
         path: the folder.
-        split_ratio: shares of train, val and test, or split → share. Without it and without `split_parts` a
-            `split.yaml` that is there stays.
+        split_ratio: shares of train, val and test, such as `[8, 1, 1]` or `"8,1,1"`, or split → share. If this and
+            `split_parts` are omitted, an existing `split.yaml` stays.
         split_parts: split → regular expression for the names of its shards.
         exclude: leave out shards in whose path this regular expression is found.
         workers: processes; by default one a core, one for little data.
@@ -123,7 +124,8 @@ def prepare_webdataset(
     """
     how = How(sqlite, media, workers, executor, progress, Sharing(part, finish, no_work, restart))
     how.sharing.require_sense()
-    asked = Asked(split_ratio, split_parts, exclude, dataset, shuffle_tars=shuffle_tars, overwrite=overwrite)
+    ratio = parse_ratio(split_ratio) if isinstance(split_ratio, str) else split_ratio
+    asked = Asked(ratio, split_parts, exclude, dataset, shuffle_tars=shuffle_tars, overwrite=overwrite)
     folder = dataset_at(path, follow_links=follow_links).bare()
     require_writable(folder.store, folder.path)
     require_room(folder)

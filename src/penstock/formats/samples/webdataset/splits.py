@@ -30,17 +30,18 @@ class Assignment:
     unasked: frozenset[str] = frozenset()
 
 
-def by_ratio(shards: Sequence[str], ratio: Mapping[str, float] | Sequence[float], *, shuffle: bool) -> Assignment:
+def by_ratio(shards: Sequence[str], ratio: Mapping[str, float] | Sequence[float] | str, *, shuffle: bool) -> Assignment:
     """Cut the list of shards in proportion; each goes to exactly one split.
 
     Args:
         shards: names, in their order.
-        ratio: shares of train, val and test, or of the splits named.
+        ratio: shares of train, val and test, also as text (`8,1,1`), or of the splits named.
         shuffle: mix the list first, by `random.Random(42)`.
 
     Raises:
         ConfigError: no share, or a negative one.
     """
+    ratio = parse_ratio(ratio) if isinstance(ratio, str) else ratio
     shares = dict(ratio) if isinstance(ratio, Mapping) else dict(zip(SPLITS, ratio, strict=False))
     exact = {name: _exact(share) for name, share in shares.items()}
     total = sum(exact.values())
@@ -65,6 +66,21 @@ def by_ratio(shards: Sequence[str], ratio: Mapping[str, float] | Sequence[float]
     parts = {name: names[start:end] for name, start, end in zip(shares, starts, ends, strict=True)}
     unasked = frozenset(name for name, share in exact.items() if not share)
     return Assignment(parts, tuple(names[theirs[-1] :]), unasked)
+
+
+def parse_ratio(text: str) -> list[float]:
+    """Shares of train, val and test from `8,1,1`.
+
+    Raises:
+        ConfigError: not three numbers.
+    """
+    try:
+        shares = [float(one) for one in text.split(",")]
+    except ValueError:
+        shares = []
+    if len(shares) != len(SPLITS):
+        raise ConfigError("not the shares of train, val and test", found=text, expected="three numbers, such as 8,1,1")
+    return shares
 
 
 def _exact(share: float) -> Fraction:

@@ -61,7 +61,7 @@ class WriterOptions:
     maxsize: int = 1 << 30
     pattern: str = "shard_%06d.tar"
     split: str = "train"
-    split_ratio: Mapping[str, float] | Sequence[float] | None = None
+    split_ratio: Mapping[str, float] | Sequence[float] | str | None = None
     shuffle_tars: bool = False
     dataset: Mapping[str, Any] | None = None
     code: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
