@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Sequence
 
 from penstock._printable import printable
 from penstock._secrets import logger, redact
-from penstock.errors import ConfigError
+from penstock.abc import Store
+from penstock.errors import ConfigError, Denied, NotFound, Unsupported
+from penstock.store.local import LocalStore
+from penstock.store.powers import PeekingStore
 
 DEFAULT_SPLIT = "train"
 _log = logger(__name__)
@@ -26,6 +30,33 @@ def choose_default_split(path: str, names: Sequence[str]) -> str:
         raise ConfigError(what, path=path, found=", ".join(names) or "none", hint=hint)
     _name_split(path, tuple(names))
     return DEFAULT_SPLIT
+
+
+def lacks_default_split(store: Store, path: str, names: Sequence[str]) -> bool:
+    """Return whether the folder `train` exists but isn't one of the readable splits `names`.
+
+    Costs nothing if it is one of them or there are none, else one look or one request. Web servers can't tell.
+    """
+    if not names or DEFAULT_SPLIT in names:
+        return False
+    folder = f"{path}/{DEFAULT_SPLIT}"
+    if isinstance(store, LocalStore):
+        return store.is_folder(folder)
+    if isinstance(store, PeekingStore):
+        return bool(store.first_names(folder))
+    with contextlib.suppress(NotFound, Denied, Unsupported):
+        return any(True for _ in store.list(folder))
+    return False
+
+
+def require_default_split(store: Store, path: str, names: Sequence[str], required_file: str) -> None:
+    """Raise `NotFound` if a folder `train` without `required_file` is next to the readable splits `names`."""
+    if lacks_default_split(store, path, names):
+        raise NotFound(
+            f"the split {DEFAULT_SPLIT} has no {required_file}",
+            path=f"{path}/{DEFAULT_SPLIT}",
+            hint=f"Finish writing or copying it, or name another split with --split (split=): {', '.join(names)}",
+        )
 
 
 @functools.lru_cache(maxsize=1024)  # a verb opens a dataset more than once

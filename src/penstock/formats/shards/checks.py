@@ -31,7 +31,7 @@ from penstock.formats._side_checks import (
 )
 from penstock.formats.shards.codecs import CODECS
 from penstock.formats.shards.files import Folder, OpenShard, RowCodec, WholeShard, open_shard, read_whole
-from penstock.formats.shards.find_index import folder_of, read_index, require_splits, splits_in, unlisted_shards
+from penstock.formats.shards.find_index import folder_of, read_index, split_folders, unlisted_shards
 from penstock.formats.shards.index_json import INDEX_NAME, Index, Layout, Shard, ShardFile
 from penstock.formats.shards.names import shards_in
 from penstock.formats.shards.side import SIDE_NAME, shards_facts
@@ -47,6 +47,7 @@ _BYTES_AT_ONCE = 1 << 24
 _WRITERS_OWN = ("compression", "hashes", "size_limit")
 
 _REBUILD = "`penstock repair` rebuilds the index from the shards"
+_NO_SPLIT = "Finish writing or copying the split, or remove its folder"
 _RESTORE = "Fetch or copy the file again; `penstock repair` can't bring back what is not there"
 
 
@@ -81,7 +82,12 @@ def check_shards(store: Store, path: str, options: OpenOptions, depth: Depth, ru
     """
     root = folder_of(path)
     folders = dataset_folders(store, root, options.split)
-    return [finding for folder in folders for finding in _listed(_check_folder(store, folder, options, depth, run))]
+    is_split = options.split is None and folders != [root]
+    return [
+        finding
+        for folder in folders
+        for finding in _listed(_check_folder(store, folder, options, depth, run, is_split=is_split))
+    ]
 
 
 def dataset_folders(store: Store, root: str, split: str | None) -> list[str]:
@@ -90,7 +96,7 @@ def dataset_folders(store: Store, root: str, split: str | None) -> list[str]:
         return [f"{root}/{split}"]
     if store.exists(f"{root}/{INDEX_NAME}"):
         return [root]
-    return [f"{root}/{name}" for name in require_splits(store, root, splits_in(store, root))] or [root]
+    return split_folders(store, root) or [root]
 
 
 def _listed(problems: Iterable[Problem]) -> list[Finding]:
@@ -110,7 +116,9 @@ def _listed(problems: Iterable[Problem]) -> list[Finding]:
     return findings
 
 
-def _check_folder(store: Store, path: str, options: OpenOptions, depth: Depth, run: Run) -> Iterator[Problem]:
+def _check_folder(
+    store: Store, path: str, options: OpenOptions, depth: Depth, run: Run, *, is_split: bool
+) -> Iterator[Problem]:
     where = f"{path}/{INDEX_NAME}"
     try:
         index = read_index(store, path)
@@ -119,7 +127,10 @@ def _check_folder(store: Store, path: str, options: OpenOptions, depth: Depth, r
             yield Problem("shards.unfinished", NotFound, where, UNFINISHED, GO_ON)
             return
         if not shards_in(store, path):
-            raise
+            if not is_split:
+                raise
+            yield Problem("shards.missing-split", NotFound, where, "a split without shards or index", _NO_SPLIT)
+            return
         yield Problem("shards.no-index", NotFound, where, "there are shards, and no index", _REBUILD)
         return
     except PenstockError as error:

@@ -8,7 +8,12 @@ from collections.abc import Collection
 
 from penstock.abc import Store
 from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unsupported
-from penstock.formats._default_split import DEFAULT_SPLIT, choose_default_split
+from penstock.formats._default_split import (
+    DEFAULT_SPLIT,
+    choose_default_split,
+    lacks_default_split,
+    require_default_split,
+)
 from penstock.formats._unrecognised import holds_datasets
 from penstock.formats.shards.index_json import INDEX_NAME, Index, parse_index
 from penstock.formats.shards.names import shards_in
@@ -29,7 +34,7 @@ def index_folder(store: Store, path: str, split: str | None) -> str:
     Without `split`: `path` where an index is in it, else its only split, where it is called like one, else `train`.
 
     Raises:
-        NotFound: no index is there; the splits are listed.
+        NotFound: no index is there; the splits are listed. Or `train` is to be read by default and has no index.
         ConfigError: several splits to choose from, or one that leaves the folder.
         Unsupported: the folder holds several datasets.
     """
@@ -43,6 +48,7 @@ def index_folder(store: Store, path: str, split: str | None) -> str:
         return path
     splits = splits_in(store, path)
     if split is None and splits:
+        require_default_split(store, path, splits, INDEX_NAME)
         return f"{path}/{choose_default_split(path, require_splits(store, path, splits))}"
     where = f"{path}/{INDEX_NAME}" if split is None else f"{path}/{split}/{INDEX_NAME}"
     if is_unfinished(store, where):
@@ -81,6 +87,13 @@ def splits_in(store: Store, path: str) -> list[str]:
         return []  # nothing there, or a store without lists
     inner = (file[len(path.rstrip("/")) + 1 :].split("/") for file in files)
     return sorted(parts[0] for parts in inner if len(parts) == 2 and parts[1] == INDEX_NAME)
+
+
+def split_folders(store: Store, path: str) -> list[str]:
+    """Return the folders of all splits; `train` is one of them even without an index."""
+    names = splits_in(store, path)
+    names = [DEFAULT_SPLIT, *names] if lacks_default_split(store, path, names) else names
+    return [f"{path}/{name}" for name in require_splits(store, path, names)]
 
 
 def require_splits(store: Store, path: str, names: list[str]) -> list[str]:

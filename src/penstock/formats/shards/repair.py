@@ -16,7 +16,7 @@ from penstock.errors import Corrupt, MissingExtra, NotFound, PenstockError, Trun
 from penstock.formats._manifest import file_digests
 from penstock.formats._side_checks import not_mended, side_file_replaced
 from penstock.formats.shards.files import offset_table
-from penstock.formats.shards.find_index import folder_of, splits_in
+from penstock.formats.shards.find_index import folder_of, split_folders
 from penstock.formats.shards.index_json import (
     INDEX_NAME,
     SEPARATORS,
@@ -64,7 +64,7 @@ def repair_shards(
     root = folder_of(path)
     folders = [f"{root}/{options.split}"] if options.split else [root]
     if not options.split and not store.exists(f"{root}/{INDEX_NAME}"):
-        folders = [f"{root}/{name}" for name in splits_in(store, root)] or folders
+        folders = split_folders(store, root) or folders
     return [action for folder in folders for action in _repair_folder(store, folder, findings, write=write)]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from penstock._numbers import count_in
 from penstock.abc import Store
 from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, Truncated
+from penstock.formats._default_split import DEFAULT_SPLIT, lacks_default_split
 from penstock.formats._manifest import file_digest
 from penstock.formats._problems import Problem
 from penstock.formats._side_checks import MOST_FINDINGS, RESTORE, check_bytes, check_names, check_side_file
@@ -31,7 +32,7 @@ from penstock.formats.tokens.flat_tokens.source import AnyArray, open_array, sta
 from penstock.formats.tokens.joined import check_digest
 from penstock.formats.tokens.zarr.chunks import ChunkArray
 from penstock.formats.tokens.zarr.foreign import ForeignArray
-from penstock.formats.tokens.zarr.meta import ATTRIBUTES_FILE, CONSOLIDATED_FILE, ArrayMeta, parse_json
+from penstock.formats.tokens.zarr.meta import ATTRIBUTES_FILE, CONSOLIDATED_FILE, GROUP_FILE, ArrayMeta, parse_json
 from penstock.formats.tokens.zarr.problems import AGAIN, REBUILD, fault
 from penstock.types import Depth, Finding, IntArray, Manifest, OpenOptions, TokenArray
 
@@ -59,7 +60,7 @@ def check_flat_tokens(store: Store, path: str, options: OpenOptions, depth: Dept
     if options.split is None and store.is_folder(path) and not holds_array(store, path):
         missing = [name for name in SPLITS if name not in splits_in(store, path)]
         if len(missing) < len(SPLITS):
-            findings += [_no_split(path, name).finding() for name in missing]
+            findings += [_no_split(store, path, name).finding() for name in missing]
     return findings
 
 
@@ -131,7 +132,10 @@ def _check_limit(group: Group, options: OpenOptions) -> Iterator[Finding]:
             yield problem.finding()
 
 
-def _no_split(path: str, name: str) -> Problem:
+def _no_split(store: Store, path: str, name: str) -> Problem:
+    if name == DEFAULT_SPLIT and lacks_default_split(store, path, splits_in(store, path)):
+        what = f"the split {name} has no {' or '.join(GROUP_FILE.values())}"
+        return fault("dataset.splits", Corrupt, f"{path}/{name}", what, AGAIN)
     what = f"a dataset without the split `{name}`"
     fix = f"Write it (split={name!r}), or open the other one as a single array"
     return fault("dataset.splits", Corrupt, path, what, fix, None, None, " and ".join(SPLITS))

@@ -11,7 +11,7 @@ import xxhash
 from penstock._numbers import count_in
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, TooLarge, Unsupported
-from penstock.formats._default_split import choose_default_split
+from penstock.formats._default_split import choose_default_split, require_default_split
 from penstock.formats._manifest import file_digest
 from penstock.formats._problems import Problem
 from penstock.formats.tokens.zarr.meta import (
@@ -147,7 +147,7 @@ def find_group(store: Store, path: str, split: str | None) -> tuple[str, str | N
     """`(folder, split)` of the single array group meant by a path and a split.
 
     Raises:
-        NotFound: there is no such split.
+        NotFound: there is no such split, or `train` is to be read by default and isn't a group.
         ConfigError: the group has no splits.
     """
     if split is not None and (not split or split.startswith(".") or "/" in split or "\\" in split):
@@ -165,6 +165,7 @@ def find_group(store: Store, path: str, split: str | None) -> tuple[str, str | N
         return f"{path}/{split}", split
     if not found:
         return path, None
+    require_default_split(store, path, found, " or ".join(GROUP_FILE.values()))
     chosen = choose_default_split(path, found)
     return f"{path}/{chosen}", chosen
 
