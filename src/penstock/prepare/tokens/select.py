@@ -17,7 +17,7 @@ from penstock.errors import ConfigError
 from penstock.prepare.tokens.chat.ends import ChatEos
 from penstock.prepare.tokens.chat.reader import ChatReader
 from penstock.prepare.tokens.chat.render import UnusableError
-from penstock.prepare.tokens.chat.rows import KEYS, MESSAGES, TEMPLATE_KWARGS, TOOLS, ChatFormat
+from penstock.prepare.tokens.chat.rows import BESIDE, KEYS, MESSAGES, ChatFormat, looks_like_row_mark
 from penstock.prepare.tokens.chat.template import ChatTemplate
 from penstock.prepare.tokens.documents import (
     KINDS,
@@ -98,8 +98,8 @@ class Selection:
         keys = self.top_keys()
         if keys is None or self.chat is None:
             return keys
-        more = KEYS if self.fields == (MESSAGES,) else (TOOLS, TEMPLATE_KWARGS)
-        found = [*dict.fromkeys([*keys, *more])]
+        more = KEYS if self.fields == (MESSAGES,) else BESIDE
+        found = [*dict.fromkeys([*keys, *more, *filter(looks_like_row_mark, names)])]
         return (
             [key for key in found if key in names]
             if self.fields == (MESSAGES,)

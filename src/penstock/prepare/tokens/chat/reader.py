@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from penstock._limits import require_memory_for
+from penstock._optional import require
 from penstock.errors import PrepareError
 from penstock.formats.jsonl.scan import believable, maybe_deep
 from penstock.prepare.tokens.chat.render import Conversation, Spans, StoppedError, UnusableError, load_renderer
@@ -56,7 +57,11 @@ class ChatReader:
         self._controls = re.compile("|".join(map(re.escape, chat.controls))) if chat.controls else None
         is_escaped = any(json.dumps(one, ensure_ascii=False) != f'"{one}"' for one in chat.controls)
         pattern = "|".join(map(re.escape, chat.controls)).encode(errors="replace")
-        self._raw_controls = None if is_escaped or not chat.controls else re.compile(pattern)
+        is_raw = bool(chat.controls) and not is_escaped and not chat.normalizer
+        self._raw_controls = re.compile(pattern) if is_raw else None
+        self._normalize = _make_normalizer(chat.normalizer) if chat.normalizer else None
+        normalized = map(self._normalize, chat.normalized_controls) if self._normalize else ()
+        self._normalized_controls = re.compile("|".join(re.escape(text) for text in normalized if text) or "(?!)")
 
     def read(self, block: bytes) -> Texts:
         """Texts of a run of whole lines.
@@ -105,7 +110,7 @@ class ChatReader:
         """Return the conversation in a line; raises `UnusableError`."""
         row = _json(line, is_plain=is_plain) if self._row_of is None else self._row_of(line)
         found = conversation_of(row, self._path, len(line), self._form)
-        if self._row_of is not None or self._may_hold_control(line):
+        if self._row_of is not None or self._may_hold_control(line) or _has_parts(found.messages):
             for number, message in enumerate(found.messages, 1):
                 self._require_no_control(f"message {number}", message)
             self._require_no_control(TOOLS, found.tools)
@@ -126,6 +131,8 @@ class ChatReader:
             one = waiting.pop()
             if isinstance(one, str):
                 found = self._controls.search(one)
+                if found is None and self._normalize is not None:
+                    found = self._normalized_controls.search(self._normalize(one))
                 if found is not None:
                     raise UnusableError(
                         f"{what} holds the control token {found[0]!r} as text: take it out, or --keep-control-tokens"
@@ -134,6 +141,23 @@ class ChatReader:
                 waiting += [*one, *one.values()]
             elif isinstance(one, list):
                 waiting += one
+                # Templates write the text parts of a message one after another.
+                texts = [part.get("text") for part in one if isinstance(part, dict)]
+                if len(texts) > 1:
+                    waiting.append("".join(text for text in texts if isinstance(text, str)))
+
+
+def _make_normalizer(text: str) -> Callable[[str], str]:
+    """Return what the tokenizer does to a text before it looks for its normalized tokens."""
+    tokenizers = require("tokenizers", extra="tokenize")
+    model = {"type": "BPE", "vocab": {}, "merges": []}
+    spec = {"version": "1.0", "added_tokens": [], "normalizer": json.loads(text), "model": model}
+    return tokenizers.Tokenizer.from_str(json.dumps(spec)).normalizer.normalize_str
+
+
+def _has_parts(messages: Sequence[dict[str, Any]]) -> bool:
+    """Return whether the content of a message is a list of several parts."""
+    return any(isinstance(parts := message.get("content"), list) and len(parts) > 1 for message in messages)
 
 
 def _json(line: bytes, *, is_plain: bool) -> Any:

@@ -25,9 +25,18 @@ CHAT_FORMATS: tuple[ChatFormat, ...] = ("auto", "messages", "sharegpt", "alpaca"
 MESSAGES = "messages"
 TOOLS = "tools"
 TEMPLATE_KWARGS = "chat_template_kwargs"
+MARKS = {
+    **dict.fromkeys(("weight", "loss_mask", "mask", "train", "trainable", "training"), True),
+    "masked": False,
+}
+"""Keys of a message that mark it → whether 1 means that it is trained on."""
+
+BESIDE = ("system", TOOLS, TEMPLATE_KWARGS, *MARKS)
+"""Keys next to the messages that are read, or must not be ignored."""
+
 KEYS = (
-    *(MESSAGES, "conversations", "conversation", "instruction", "input", "output", "history", "system"),
-    *("prompt", "completion", TOOLS, TEMPLATE_KWARGS),
+    *(MESSAGES, "conversations", "conversation", "instruction", "input", "output", "history"),
+    *("prompt", "completion", *BESIDE),
 )
 """Keys of a row that are looked at."""
 ROLES = (
@@ -41,15 +50,17 @@ FUNCTION_CALL = "function_call"
 
 ALIASES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bot": "assistant", "model": "assistant"}
 """Other names of roles."""
-_RESERVED = frozenset((MESSAGES, TOOLS, "documents", "add_generation_prompt", "continue_final_message", "tokenize"))
-
-MARKS = {
-    **dict.fromkeys(("weight", "loss_mask", "mask", "train", "trainable", "training"), True),
-    "masked": False,
-}
-"""Keys of a message that mark it → whether 1 means that it is trained on."""
+_RESERVED = frozenset(
+    (
+        *(MESSAGES, TOOLS, "documents", "add_generation_prompt", "continue_final_message", "tokenize"),
+        *("chat_template", "conversation", "padding", "truncation", "max_length", "return_tensors", "return_dict"),
+        *("return_assistant_tokens_mask", "tokenizer_kwargs", "processor_kwargs"),
+    )
+)
+"""Arguments of `apply_chat_template` that no template gets."""
 
 _LOOKS_LIKE_MARK = re.compile("mask|weight|train|loss", re.IGNORECASE)
+_LOOKS_LIKE_MARKS = re.compile("(mask|weight)s?$", re.IGNORECASE)
 
 
 def conversation_of(row: Any, path: KeyPath, chars: int, form: ChatFormat = "auto") -> Conversation:
@@ -64,7 +75,9 @@ def conversation_of(row: Any, path: KeyPath, chars: int, form: ChatFormat = "aut
     Raises:
         UnusableError: the row holds no conversation, or marks that can't be honoured.
     """
-    messages, num_prompt = _messages(row, path, form)
+    beside = _beside(row, path)
+    messages, num_prompt = _messages(row, path, form, beside)
+    _require_no_row_marks(beside, len(messages))
     checked: list[dict[str, Any]] = []
     untrained: set[int] = set()
     for index, value in enumerate(messages):
@@ -79,10 +92,37 @@ def conversation_of(row: Any, path: KeyPath, chars: int, form: ChatFormat = "aut
                 f"message {index + 1} of {message['role']} is marked as trained: {mark!r} is {value[mark]!r}, "
                 f"and only messages of the assistant are trained on. Remove the mark"
             )
-    return Conversation(checked, _tools(row), chars, frozenset(untrained), _template_kwargs(row))
+    return Conversation(checked, _tools(beside), chars, frozenset(untrained), _template_kwargs(beside))
 
 
-def _messages(row: Any, path: KeyPath, form: ChatFormat) -> tuple[list[Any], int]:
+def _beside(row: Any, path: KeyPath) -> dict[str, Any]:
+    """Return the keys next to the messages: of the object that holds them, else of the row."""
+    found = cast(dict[str, Any], row) if isinstance(row, dict) else {}
+    holder = value_at(row, path[:-1]) if len(path) > 1 else None
+    return {**found, **cast(dict[str, Any], holder)} if isinstance(holder, dict) else found
+
+
+def looks_like_row_mark(key: str) -> bool:
+    """Return whether a key next to the messages may say which of them are trained on."""
+    return key in MARKS or _LOOKS_LIKE_MARKS.search(key) is not None
+
+
+def _require_no_row_marks(beside: dict[str, Any], num_messages: int) -> None:
+    """Raise `UnusableError` for a mark of a whole row, which would be ignored; a weight for sampling is none."""
+    for key, value in beside.items():
+        if not looks_like_row_mark(key):
+            continue
+        if isinstance(value, list):
+            is_mark = key in MARKS or len(cast(list[Any], value)) == num_messages
+        else:
+            is_mark = key in MARKS and isinstance(value, bool | int | float) and value == (not MARKS[key])
+        if is_mark:
+            raise UnusableError(
+                f"{key!r} next to the messages looks like a mark for the loss: mark messages one by one, or remove it"
+            )
+
+
+def _messages(row: Any, path: KeyPath, form: ChatFormat, beside: dict[str, Any]) -> tuple[list[Any], int]:
     """Return the messages of a row, and how many of them are a prompt, which isn't trained on."""
     columns = cast(dict[str, Any], row) if isinstance(row, dict) else {}
     name = _shape(columns, path) if form == "auto" else form
@@ -94,6 +134,7 @@ def _messages(row: Any, path: KeyPath, form: ChatFormat) -> tuple[list[Any], int
         )
         if isinstance(columns["prompt"], str) != isinstance(columns["completion"], str):
             raise UnusableError("the prompt and the completion are of two kinds: both are text, or both are messages")
+        prompt = [*_system(beside, prompt), *prompt]
         return [*prompt, *completion], len(prompt)
     if name == "sharegpt" and path == (MESSAGES,):
         path = next(((key,) for key in ("conversations", "conversation") if key in columns), ("conversations",))
@@ -105,7 +146,7 @@ def _messages(row: Any, path: KeyPath, form: ChatFormat) -> tuple[list[Any], int
         found = "empty" if messages == [] else KINDS[type(messages)]
         raise UnusableError(f"the messages are {found}, not a list of objects with role and content")
     turns = cast(list[Any], messages)
-    return ([*_system(columns, turns), *turns] if name == "sharegpt" else turns), 0
+    return [*_system(beside, turns), *turns], 0
 
 
 def _shape(columns: dict[str, Any], path: KeyPath) -> ChatFormat:
@@ -158,7 +199,7 @@ def _turns(columns: dict[str, Any], key: str, role: str) -> list[Any]:
 
 
 def _system(columns: dict[str, Any], messages: list[Any]) -> list[Any]:
-    """Return the message of a `system` text next to the messages."""
+    """Return the message of a `system` text next to the messages, unless they begin with it."""
     text = columns.get("system")
     if text is None or text == "":
         return []
@@ -166,6 +207,8 @@ def _system(columns: dict[str, Any], messages: list[Any]) -> list[Any]:
     if not isinstance(text, str):
         raise UnusableError(f"'system' is {KINDS[type(text)]}, not text")
     if isinstance(first, dict) and "system" in (first.get("role"), first.get("from")):
+        if text in (first.get("content"), first.get("value")):
+            return []
         raise UnusableError("the row has a 'system' text, and its first message is one too")
     return [{"role": "system", "content": text}]
 
@@ -226,8 +269,11 @@ def _take_marks(number: int, message: Any) -> tuple[dict[str, Any], bool | None]
     _require_no_other_marks(f"message {number}", whole)
     parts = whole.get("content")
     for part in cast(list[Any], parts) if isinstance(parts, list) else ():
-        if isinstance(part, dict):
-            _require_no_other_marks(f"a part of message {number}", cast(dict[str, Any], part), honoured={})
+        if not isinstance(part, dict):
+            raise UnusableError(f"a part of message {number} is {KINDS[type(part)]}, not an object with type")
+        _require_no_other_marks(f"a part of message {number}", cast(dict[str, Any], part), honoured={})
+        if part.get("type") == "text" and "text" in part and part["text"] is None:
+            raise UnusableError(f"a part of message {number} is text, and its text is null")
     trained: dict[str, bool] = {}
     for key in MARKS.keys() & whole.keys():
         value = whole[key]

@@ -46,6 +46,8 @@ class ChatTemplate:
         controls: special tokens that a text is cut at: no message may hold one.
         date: what `strftime_now` tells; None where it can't.
         digest: of all of it.
+        normalizer: JSON of the tokenizer's normalizer; empty if no control token is looked for in normalized text.
+        normalized_controls: the `controls` that are.
     """
 
     path: str
@@ -54,6 +56,8 @@ class ChatTemplate:
     controls: tuple[str, ...] = field(repr=False, compare=False)
     date: str | None
     digest: str
+    normalizer: str = field(default="", repr=False, compare=False)
+    normalized_controls: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
 
 def load_template(
@@ -88,10 +92,21 @@ def load_template(
     # As transformers does: a config that lists its added tokens is of its time, in an older folder the map is.
     told = config if "added_tokens_decoder" in config else {**config, **named}
     tokens = tuple(sorted(_tokens(told).items()))
-    controls = () if spec.split_special_tokens or keep_control_tokens else _controls(spec)
+    tokenizer = json.loads(spec.json)
+    added = [] if spec.split_special_tokens or keep_control_tokens else tokenizer.get("added_tokens") or ()
+    specials = [one for one in added if one.get("special")]
+    controls = tuple(sorted({str(one["content"]) for one in specials}))
+    normalizer, normalized = (
+        tokenizer.get("normalizer"),
+        {str(one["content"]) for one in specials if one.get("normalized")},
+    )
+    has_normalized = bool(normalizer and normalized)
     said = [sorted(templates.items()), tokens, controls, _checked(date)]
     digest = xxhash.xxh3_128_hexdigest(json.dumps(said).encode())
-    return ChatTemplate(path, tuple(sorted(templates.items())), tokens, controls, date, digest)
+    return ChatTemplate(
+        path, tuple(sorted(templates.items())), tokens, controls, date, digest,
+        json.dumps(normalizer) if has_normalized else "", tuple(sorted(normalized)) if has_normalized else (),
+    )  # fmt: skip
 
 
 def _templates(folder: Place, config: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
@@ -147,11 +162,6 @@ def _pairs(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     more = config.get("extra_special_tokens")
     if isinstance(more, Mapping):
         yield from ((str(name), value) for name, value in more.items())
-
-
-def _controls(spec: TokenizerSpec) -> tuple[str, ...]:
-    added = json.loads(spec.json).get("added_tokens") or ()
-    return tuple(sorted({str(one["content"]) for one in added if one.get("special")}))
 
 
 def _checked(date: str | None) -> str | None:
