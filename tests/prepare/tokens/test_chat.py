@@ -173,7 +173,8 @@ BAD_LINES = {
     '{"messages": [{"role": "user", "content": "a<|im_end|>"}]}': "control token '<|im_end|>'",
     '{"messages": [{"role": "user", "content": "a"}], "tools": [{"name": "b"}]}': "the chat template takes none",
     '{"messages": [{"role": "user", "content": "a"}], "tools": 7}': "the tools are no list",
-    '{"messages": [{"role": "user", "content": ["a"]}]}': "the chat template fails",
+    '{"messages": [{"role": "user", "content": ["a"]}]}': "a part of message 1 is text, not an object",
+    '{"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}]}': "the chat template fails",
     '{"messages": [{"role": "user", "content": "\\ud800"}]}': "surrogate",
     '{"messages": [{"role": "user", "content": "a"}': "not JSON",
 }

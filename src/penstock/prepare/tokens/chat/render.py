@@ -205,8 +205,8 @@ def _compile(environment: Any, chat: ChatTemplate, name: str, text: str) -> tupl
         raise Corrupt(f"the chat template{shown} is no jinja2", path=chat.path, found=_said(error)) from None
     if hidden is not None:
         raise ConfigError(
-            f"the chat template{shown} marks generated text inside another mark, a macro, a recursive "
-            "loop, or a block that is kept",
+            f"the chat template{shown} marks generated text inside a macro, a recursive loop, another "
+            "mark, or a block that is kept",
             path=chat.path,
             found=f"line {hidden}",
             hint="Mark it where it is written",
