@@ -70,8 +70,8 @@ def test_options_are_arguments(verb: str) -> None:
         elif name == "drop_planes":
             assert default is None, "of tokens, taken with the other options"
             assert name in Reshaping.__annotations__
-        elif verb in ("merge", "shuffle", "split") and name in ("maxcount", "maxsize", "pattern"):
-            assert default is None, "of tars, which take them with the other options"
+        elif verb in ("merge", "shuffle", "split") and name in ("maxcount", "maxsize", "pattern", "prefix_keys"):
+            assert not default, "of tars, which take them with the other options"
         elif verb == "convert" and name not in known:
             assert default is None, "of a writer"
         else:
