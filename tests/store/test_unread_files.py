@@ -132,6 +132,7 @@ def test_files_that_may_be_read_twice_are_named(
         ("k.json", b'{"path": "a"}\n{"path": "b"}\n', r"JSON objects, one per line.*Rename it to \.jsonl"),
         ("l.json", b'{"a":\n{"b": 1}}\n', "one JSON document"),
     ],
+    ids=["c.jsonl.GZ", "d.JSONL.gz", "j.json", "k.json", "l.json"],
 )
 def test_messages_about_names_say_what_is_true(name: str, data: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(data)
