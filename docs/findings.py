@@ -169,6 +169,7 @@ FINDINGS: dict[str, str] = {
     "shards.link": "A link leaves the folder.",
     "shards.missing": "A shard of the index is missing.",
     "shards.no-config": "A shard lacks its embedded configuration.",
+    "shards.missing-split": "The folder `train` has neither shards nor an index.",
     "shards.no-index": "`index.json` is missing.",
     "shards.sample": "A sample can't be decoded.",
     "shards.shard": "A shard contradicts its own header.",
