@@ -107,6 +107,8 @@ def plan_tokens(asked: Asked) -> TokenPlan:
             opening = replace(opening, tokens_column=found)
     dataset = Dataset(place, asked.source_format, opening)
     seen = dataset.opened()
+    if opening.tokens_column is not None:  # documents stored as tokens are proved when they are read
+        dataset.require_as_recorded(seen)
     carried = carried_list(seen) if asked.keep_excluded else NO_LIST
     excluded = 0 if asked.keep_excluded else excluded_count(seen)
     opened = stored(seen) if asked.keep_excluded else kept(seen)

@@ -37,6 +37,7 @@ from penstock.executors import HERE, AnyExecutor
 from penstock.formats import BUILT_IN
 from penstock.formats._excluding import stored
 from penstock.formats._kept import carried_list, left_out, whole_of
+from penstock.formats._proof import require_provable_as_recorded
 from penstock.formats.samples.webdataset.source import WebdatasetSource
 from penstock.formats.shards.merge import common_layout
 from penstock.formats.shards.source import ShardSource
@@ -225,6 +226,7 @@ def _input(asked: Asked) -> tuple[Input, list[Sample]]:
         carried: Sequence[Entry] = ()
         if asked.source_format != TABLE:  # all workers go by the list that is there now
             seen = dataset.opened()
+            dataset.require_as_recorded(seen)
             carried = carried_list(seen).entries if asked.keep_excluded else ()
             dataset = dataset.whole() if asked.keep_excluded else dataset.settled(seen)
         if carried and asked.source_format == "folder":
@@ -233,6 +235,7 @@ def _input(asked: Asked) -> tuple[Input, list[Sample]]:
     elif hasattr(source, "__getitem__") and hasattr(source, "fingerprint"):
         carried = ()
         dataset, shown = Opened(cast(Source[Sample], source)), repr(source)[:80]
+        require_provable_as_recorded(source)
     else:
         run = iter(cast(Iterable[Sample], source))
         first = list(itertools.islice(run, FIRST_SAMPLES))

@@ -20,6 +20,7 @@ from penstock.formats import get_format
 from penstock.formats._door import open_at
 from penstock.formats._excluded import require_list_named
 from penstock.formats._kept import excluded_count, excluded_list, kept
+from penstock.formats._proof import require_as_recorded
 from penstock.formats.samples.folder.files import is_part, list_files, part_of, read_each, sample_of
 from penstock.formats.samples.webdataset.shards import key_prefix
 from penstock.store.exclude_list import NO_LIST, Entry
@@ -79,6 +80,10 @@ class Dataset:
         source = open_at(chosen, store, path, self.options)
         require_list_named(chosen, store, path, self.options, source)
         return source
+
+    def require_as_recorded(self, source: Source[Sample]) -> None:
+        """Raise `Corrupt` if this source, as `opened` returns it, contradicts its side file at first sight."""
+        require_as_recorded(get_format(self.format), self.place.store, self.place.path, self.options, source)
 
     def whole(self) -> Dataset:
         """The same with all that is excluded."""

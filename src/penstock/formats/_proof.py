@@ -11,19 +11,24 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from penstock.abc import Store
+from penstock.abc import Format, Store
 from penstock.codec.hashes import BLOCK_BYTES
 from penstock.errors import Corrupt
+from penstock.formats._excluded import place_of_list
 from penstock.formats._excluding import stored
 from penstock.formats._kept import KeptTokens, places_in_whole, whole_of
+from penstock.formats._manifest import side_path
 from penstock.formats._side_checks import RESTORE, BlockTask, block_digest, check_side_file
+from penstock.formats._token_column import ColumnTokens
+from penstock.store.exclude_list import SUFFIX
 from penstock.store.local import LocalStore
-from penstock.store.side_file import Facts
-from penstock.types import Finding, Manifest
+from penstock.store.side_file import DATA, Facts, file_facts
+from penstock.types import Finding, Manifest, OpenOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,32 @@ class DocumentsProof:
         self._proof.require(int(starts[ends[0]]), int(starts[ends[1] + 1]))
 
 
+def require_as_recorded(chosen: Format, store: Store, path: str, options: OpenOptions, source: Any) -> None:
+    """Raise `Corrupt` if data contradicts its side file at first sight, before it is copied.
+
+    Sources that aren't `Provable`, such as those of plug-ins, are compared by their number of samples.
+    """
+    if not require_provable_as_recorded(source) and chosen.traits.write and isinstance(store, LocalStore):
+        whole = _rows_of(source)
+        side_path = place_of_list(chosen, store, path, options, whole)[0].removesuffix(SUFFIX)
+        known_manifest(chosen.name, store, path, side_path, lambda: Facts(num_samples=len(whole)))
+
+
+def require_provable_as_recorded(source: Any) -> bool:
+    """Do the same for a source that may be `Provable`; return whether it is."""
+    whole = _rows_of(source)
+    if isinstance(whole, Provable):
+        whole.proof()
+        return True
+    return False
+
+
+def _rows_of(source: Any) -> Any:
+    """Return the source as its format opens it, with all of its samples."""
+    whole = stored(whole_of(source))
+    return stored(whole.rows) if isinstance(whole, ColumnTokens) else whole
+
+
 def known_manifest(
     format: str, store: Store, data_path: str, side_path: str, facts: Callable[[], Facts], part: str | None = None
 ) -> Manifest | None:
@@ -139,6 +170,13 @@ def require_none(findings: Iterable[Finding]) -> None:
         found = f"{one.found} [{one.code}]"
         place = one.offset_bytes
         raise Corrupt(what, path=one.path, offset_bytes=place, found=found, expected=one.expected, hint=RESTORE)
+
+
+def file_proof(format: str, store: Store, path: str) -> Proof | None:
+    """Return what the side file of one file proves of its bytes; for errors, see `known_manifest`."""
+    manifest = known_manifest(format, store, path, side_path(path), partial(file_facts, store, path, format))
+    digests = () if manifest is None else manifest.block_digests.get(DATA, ())
+    return Proof(file_runs(store, path, digests, 0, store.size(path), 1)) if digests else None
 
 
 def file_runs(

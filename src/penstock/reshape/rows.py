@@ -27,7 +27,7 @@ from penstock.formats._excluded import require_list_named
 from penstock.formats._excluding import stored
 from penstock.formats._kept import carried_list, excluded_list, kept, places_in_whole, whole_of
 from penstock.formats._planes import require_all_listed
-from penstock.formats._proof import AnyProof, DocumentsProof, Proof, Provable
+from penstock.formats._proof import AnyProof, DocumentsProof, Proof, Provable, require_as_recorded
 from penstock.formats.shards.source import ShardSource
 from penstock.formats.tables.arrow import ArrowSource
 from penstock.formats.tables.lines import TableLines
@@ -356,6 +356,8 @@ def open_rows(
     chosen = find_format(place, format, known)
     seen = open_at(chosen, place.store, place.path, known)
     require_list_named(chosen, place.store, place.path, known, seen)
+    if not is_token_source(stored(seen)) or known.tokens_column is not None:  # documents are proved when they are read
+        require_as_recorded(chosen, place.store, place.path, known, seen)
     source, taken_out = stored(seen), TakenOut(excluded_of(seen), excluded_list(seen))
     if keep_excluded:
         seen, taken_out = source, TakenOut(carried=carried_list(seen))

@@ -26,7 +26,7 @@ from penstock.formats._door import open_at
 from penstock.formats._manifest import Provenance
 from penstock.formats.samples.webdataset.ends import require_ended
 from penstock.formats.samples.webdataset.find import find_shards
-from penstock.formats.samples.webdataset.manifest import manifest_of_tars
+from penstock.formats.samples.webdataset.manifest import manifest_of_tars, require_as_recorded
 from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
     INFO_JSON,
@@ -427,8 +427,12 @@ def _splits_of(given: Place, split: str | None, follow_links: bool) -> tuple[Pla
             problem = require_ended(shard.store, shard.path, table)
             if problem is not None:
                 _log.warning("%s: %s", shard.shown, problem.what)
+        start = len(root) + 1
+        counts = {shard.path[start:]: table.num_samples for shard, table, _ in samples.shards}
+        require_as_recorded(store, root, counts)
         return place, {_TRAIN: samples}
     info = read_info(store, root)
+    require_as_recorded(store, root, info.counts)
     known = read_splits(store, root)
     if split is None and not known.parts:
         return place, {_TRAIN: _samples(place, list(info.counts), {}).without(_excluded(place, None))}

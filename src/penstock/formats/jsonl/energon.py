@@ -29,6 +29,7 @@ from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.errors import Corrupt, NotFound, PenstockError, Truncated
 from penstock.formats._manifest import DATA, data_fingerprint, side_path
 from penstock.formats._modes import Mode, map_least, preferred_mode, way_to_read
+from penstock.formats._proof import Proof, file_proof
 from penstock.formats._side_checks import check_files, check_side_file
 from penstock.formats.jsonl.build import current_index
 from penstock.formats.jsonl.scan import LineRange, NewlineFinder, line_pieces, line_runs
@@ -257,6 +258,10 @@ class EnergonJsonlSource:
             index = digest("energon", len(starts) - 1, places.tolist()).encode()
             self._fingerprint = data_fingerprint(self._store, "jsonl", index, self.path, None)
         return self._fingerprint
+
+    def proof(self) -> Proof | None:
+        """Return what the side file proves of the bytes of the file; see `penstock.formats._proof`."""
+        return file_proof("jsonl", self._store, self.path)
 
     @property
     def kept_key(self) -> str:

@@ -18,16 +18,18 @@ from penstock._secrets import redact
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store, SupportsMmap
 from penstock.errors import ConfigError, Corrupt, Unsupported
-from penstock.formats._manifest import DATA, data_fingerprint, side_path
+from penstock.formats._manifest import data_fingerprint, side_path
 from penstock.formats._modes import Mode, map_least, preferred_mode
-from penstock.formats._proof import Proof, file_runs, known_manifest
+from penstock.formats._proof import Proof, file_proof
 from penstock.formats.jsonl.build import is_skipping, may_map
 from penstock.formats.jsonl.energon import EnergonJsonlSource
 from penstock.formats.jsonl.index import load_lines, remake, spread
 from penstock.formats.jsonl.scan import fault_of
 from penstock.formats.jsonl.text import Text, compression_of
+from penstock.store.exclude_list import with_side_files
 from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
 from penstock.store.held import Held
+from penstock.store.local import LocalStore
 from penstock.store.side_file import file_facts, fitting_manifest
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema
 
@@ -140,14 +142,17 @@ class JsonlSource:
         return (self._store.base, self._store.files) if isinstance(self._store, Text) else (self._store, (self._path,))
 
     def proof(self) -> Proof | None:
-        """What the side file proves of the bytes of one file; see `penstock.formats._proof`."""
-        if isinstance(self._store, Text):
-            return None
-        facts = functools.partial(file_facts, self._store, self._path, "jsonl")
-        manifest = known_manifest("jsonl", self._store, self._path, side_path(self._path), facts)
-        digests = () if manifest is None else manifest.block_digests.get(DATA, ())
-        size_bytes = self._store.size(self._path)
-        return Proof(file_runs(self._store, self._path, digests, 0, size_bytes, 1)) if digests else None
+        """Return what the side file proves of the bytes of one file; see `penstock.formats._proof`.
+
+        Of several files, only sizes and edges are compared.
+        """
+        if not isinstance(self._store, Text):
+            return file_proof("jsonl", self._store, self._path)
+        base = self._store.base
+        if isinstance(base, LocalStore):
+            for path in with_side_files(base, self._store.files):
+                file_proof("jsonl", base, path)
+        return None
 
     @property
     def kept_key(self) -> str:

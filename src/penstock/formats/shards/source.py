@@ -28,6 +28,7 @@ from penstock.abc import Source, Store, SupportsMmap
 from penstock.codec.hashes import hasher
 from penstock.errors import ConfigError, PenstockError, Unsupported
 from penstock.formats._modes import way_to_read
+from penstock.formats._proof import known_manifest
 from penstock.formats.shards.cache import ShardCache
 from penstock.formats.shards.files import FAULTS, Folder, OpenShard, Row, RowCodec, WholeShard, checkable, open_shard
 from penstock.formats.shards.index_json import INDEX_NAME, Layout, Shard
@@ -160,6 +161,15 @@ class ShardSource:
             facts = functools.partial(shards_facts, store, path, self._size)
             self._manifest = fitting_manifest(store, f"{path}/{SIDE_NAME}", facts)
         return self._manifest
+
+    def proof(self) -> None:
+        """Raise `Corrupt` if the index contradicts the side file; the shards are proved by their index.
+
+        See `penstock.formats._proof`.
+        """
+        store, path = self.folder.store, self.folder.path
+        facts = functools.partial(shards_facts, store, path, self._size)
+        known_manifest("shards", store, f"{path}/{INDEX_NAME}", f"{path}/{SIDE_NAME}", facts)
 
     @property
     def block_starts(self) -> IntArray:

@@ -21,6 +21,7 @@ from penstock.abc import Source, Store
 from penstock.codec.parts import DecodeOptions, array_options, decode_part
 from penstock.codec.upright import upright_metadata
 from penstock.errors import NotFound, PenstockError
+from penstock.formats.samples.folder.check import require_as_recorded
 from penstock.formats.samples.folder.files import (
     INDEX,
     SIDE_SUFFIX,
@@ -109,6 +110,10 @@ class FolderSource:
     def kept_key(self) -> str:
         """By what this host keeps what it derives of these data; see `penstock._digest`."""
         return files_key(self.fingerprint, self._store, (f"{self.path}/{name}" for name in self._names))
+
+    def proof(self) -> None:
+        """Raise `Corrupt` if the files contradict the side file; see `penstock.formats._proof`."""
+        require_as_recorded(self._store, self.path, self._names)
 
     def __len__(self) -> int:
         return len(self._names)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import penstock
 from penstock._digest import digest
 from penstock.abc import Store
+from penstock.errors import NotFound
 from penstock.formats._manifest import file_digests
+from penstock.formats._proof import known_manifest, require_none
+from penstock.formats._side_checks import check_bytes
 from penstock.formats.samples.webdataset.key_index import KEYS
 from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
@@ -55,6 +60,19 @@ def webdataset_facts(store: Store, root: str, counts: Mapping[str, int]) -> Fact
     names = list(counts)
     bindings = [file_binding(store, f"{root}/{name}") for name in (*names[:1], *names[-1:])]
     return Facts("webdataset", dataset_binding(counts, bindings), num_samples=sum(counts.values()))
+
+
+def require_as_recorded(store: Store, root: str, counts: Mapping[str, int]) -> None:
+    """Raise `Corrupt` if the shards, in number, samples or size, aren't those of the dataset's side file.
+
+    If some shards aren't on this machine, such as those of other splits, only what is here is compared.
+    """
+    facts = partial(webdataset_facts, store, root, counts)
+    with contextlib.suppress(NotFound):
+        manifest = known_manifest("webdataset", store, root, side_path(root), facts)
+        if manifest is not None and manifest.block_digests.keys() == counts.keys():
+            size_bytes = sum(store.size(f"{root}/{name}") for name in counts)
+            require_none(check_bytes("webdataset", root, manifest, size_bytes))
 
 
 def shards_digest(counts: Mapping[str, int], chosen: Sequence[str], left_out: Mapping[str, Sequence[str]]) -> str:

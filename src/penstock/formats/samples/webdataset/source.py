@@ -17,7 +17,12 @@ from penstock.formats.samples.webdataset.details import dataset_details
 from penstock.formats.samples.webdataset.key_index import KeyPlace
 from penstock.formats.samples.webdataset.keys import Keys
 from penstock.formats.samples.webdataset.lookup import SqliteIndex
-from penstock.formats.samples.webdataset.manifest import recorded_as, shards_digest, side_path
+from penstock.formats.samples.webdataset.manifest import (
+    recorded_as,
+    require_as_recorded,
+    shards_digest,
+    side_path,
+)
 from penstock.formats.samples.webdataset.names import split_name
 from penstock.formats.samples.webdataset.nvmeta import (
     INFO_JSON,
@@ -141,6 +146,10 @@ class WebdatasetSource:
         if self._options.columns is not None:
             return Schema(tuple(Field(name, "bytes") for name in self._options.columns), open=True)
         return Schema((Field("__key__", "text"),), open=True)
+
+    def proof(self) -> None:
+        """Raise `Corrupt` if the shards contradict the side file; see `penstock.formats._proof`."""
+        require_as_recorded(self._store, self.path, self._info.counts)
 
     @property
     def fingerprint(self) -> str:

@@ -132,6 +132,10 @@ class TypedSource:
         """The dataset's folder."""
         return self._raw.path
 
+    def proof(self) -> None:
+        """Raise `Corrupt` if the shards contradict the side file; see `penstock.formats._proof`."""
+        self._raw.proof()
+
     @property
     def subset(self) -> SaidSubset | None:
         """The part of the split that its file says; it has all samples of the split nevertheless."""
