@@ -184,6 +184,8 @@ class Round:
             final = self.plain.tree.get(name, self.plain.tree.get(name.removesuffix(".next")))
             if name.endswith(_WAITING):
                 yield from self._waits(name.removesuffix(_WAITING), last)
+            elif f"{name.removesuffix('.penstock')}{_WAITING}" in ended.tree:
+                continue  # the side file tells of its list once that is there; until then nobody may open the data
             elif status and self.verb.same and data != final:
                 yield f"half-made: {name}: {last}"
 
