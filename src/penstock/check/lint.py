@@ -72,7 +72,7 @@ def lint(
     follow_links: bool = False,
     progress: Progress | None = None,
 ) -> LintReport:
-    """Read and decode every sample of a dataset; bad ones never raise.
+    """Read and decode every sample of a dataset; bad ones never raise. Sound and video are read, but not decoded.
 
     Args:
         path: of the dataset: a prepared WebDataset, typed or crude, a JSONL file, or any other.

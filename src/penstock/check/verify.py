@@ -49,7 +49,8 @@ def verify(
     Args:
         path: file, folder or URL.
         depth: `"quick"` reads header, sizes and the index's structure; `"sample"` also some content; `"full"` every
-            byte and digest; `"decode"` also decodes each sample, and checks typed fields against their types.
+            byte and digest; `"decode"` also decodes each sample, but not its sound or video, and checks typed fields
+            against their types.
         format: format name; found by sniffing where it is None.
         workers: how many check at once; this process alone where neither this nor `executor` is given.
         executor: `"processes"` where `workers` is given, `"inline"`, `"ray"`, another name, or an executor; see

@@ -29,6 +29,7 @@ def command(
     """Read and decode every sample; say where one can't be, and why. Exits with 1 for one that can't.
 
     Takes every kind of dataset: typed or crude samples in tars, JSONL, folders of media, shards.
+    Sound and video are read, but not decoded.
     """
     import msgspec
 

@@ -20,7 +20,7 @@ _READ = {
     "quick": "indexes, headers and sizes; contents not read (--depth sample, full)",
     "sample": "indexes, sizes and some contents; the rest not read (--depth full)",
     "full": "every byte read",
-    "decode": "every byte read, every sample decoded",
+    "decode": "every byte read, every sample decoded; sound and video not decoded",
 }
 """Depth → what was checked, and what wasn't."""
 
@@ -32,7 +32,8 @@ _READ = {
     type=click.Choice([*_READ]),
     default="sample",
     show_default=True,
-    help="Indexes and sizes; also some of the data; every byte; or every byte, and decode each sample.",
+    help="Indexes and sizes; also some of the data; every byte; or every byte, and decode each sample, but not "
+    "its sound or video.",
 )
 @click.option("--format", "format_name", help="Format name, instead of finding it out.")
 @click.option("--layout", help="Historical layout, where it is ambiguous.")
