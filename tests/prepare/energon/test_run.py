@@ -433,6 +433,30 @@ def test_a_compressed_shard(root: Path) -> None:
     prepare_webdataset(root, split_ratio=(1, 0, 0), exclude=r"\.tgz$")
 
 
+@pytest.mark.parametrize("suffix", [".tar.gz", ".tar.zst", ".tar.bz2", ".tar.xz", ".TGZ", ".tbz2", ".Tar.Gz"])
+def test_compressed_shards_next_to_plain_ones(root: Path, suffix: str) -> None:
+    (root / f"s_9{suffix}").write_bytes(b"x")
+    refused(root, Unsupported, "compressed")
+    prepare_webdataset(root, split_ratio=(1, 0, 0), exclude="s_9")
+
+
+@pytest.mark.parametrize(
+    "suffix", [".TAR", ".Tar", ".tar.part", ".tar.partial", ".tar.incomplete", ".tar.gz.part", ".TAR.tmp"]
+)
+def test_ignored_tars_are_named(root: Path, suffix: str) -> None:
+    (root / f"s_9{suffix}").write_bytes(b"x")
+    summary = prepare_webdataset(root, split_ratio=(1, 0, 0))
+    assert [line for line in summary.warnings if f"s_9{suffix}" in line]
+    assert f"s_9{suffix}" not in summary.shard_counts
+
+
+def test_other_files_next_to_shards(root: Path) -> None:
+    for name in ("s_9.tar.md5", "s_9.tar.json", "notes.gz", "s_9.tar.idx", "start", "notes.part"):
+        (root / name).write_bytes(b"x")
+    summary = prepare_webdataset(root, split_ratio=(1, 0, 0))
+    assert not any("s_9" in line or "notes" in line for line in summary.warnings)
+
+
 def test_names_that_leave_the_folder_are_keys(root: Path) -> None:
     write_tar(root / "s_9.tar", [("../up.txt", b"up"), ("/abs/p.txt", b"abs")])
     summary = prepare_webdataset(root, split_ratio=(1, 0, 0))

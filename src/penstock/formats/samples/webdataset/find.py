@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,10 @@ from penstock.store.local import LocalStore
 
 _MOST_PEEK_BYTES = 1 << 20
 _AT_ONCE = 16
+_LEFT = r"\.(part\w*|partial|filepart|incomplete|crdownload|download|aria2|tmp|temp)"
+_PACKED = r"\.(gz|zst|zstd|bz2|xz|lz4|lzma|br|Z)"
+_TAR = re.compile(rf"\.(tar({_PACKED})?|tgz|tbz2?|txz|tzst)({_LEFT})?$", re.IGNORECASE)
+_UNFINISHED = re.compile(rf"{_LEFT}$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,14 @@ class PeekedSample:
 def find_shards(store: Store, root: str) -> list[str]:
     """Shards under a folder, by their paths in it, in the order that numbers them: by path components.
 
+    See `find_tars`.
+    """
+    return [name for name in find_tars(store, root) if name.endswith(SHARD_SUFFIXES)]
+
+
+def find_tars(store: Store, root: str) -> list[str]:
+    """Return the files of a folder whose names are those of tars: shards, compressed and unfinished ones, `.TAR`.
+
     Links are followed; names that begin with a dot are left out, and folders that are called like a shard.
 
     Raises:
@@ -44,7 +57,12 @@ def find_shards(store: Store, root: str) -> list[str]:
     if not store.is_folder(root):
         raise NotFound("no such folder", path=root, hint="Check the path")
     names = walk_files(root, store.guard, hidden=False) if isinstance(store, LocalStore) else _names(store, root)
-    return sorted((name for name in names if name.endswith(SHARD_SUFFIXES)), key=lambda name: name.split("/"))
+    return sorted(filter(_TAR.search, names), key=lambda name: name.split("/"))
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether a file that `find_tars` found is what a download or copy left."""
+    return _UNFINISHED.search(name) is not None
 
 
 def _names(store: Store, root: str) -> Iterator[str]:
