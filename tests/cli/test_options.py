@@ -790,7 +790,7 @@ def show(*arguments: Any, ready: Any, **options: Any) -> None:
 
 
 def run(inputs: Path, home: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> Outcome:
-    os.chdir(home.parent)
+    monkeypatch.chdir(home.parent)
     restore(inputs, home)
     monkeypatch.chdir(home)
     monkeypatch.setenv("PENSTOCK_CACHE", str(home.parent / "cache"))
