@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import operator
 import os
@@ -198,11 +199,12 @@ def test_a_killed_or_interrupted_caller_leaves_nothing(tmp_path: Path) -> None:
         "with make_executor('ray', 2) as executor:\n"
         "    list(executor.map(abs, [-1]))\n"
         "    print('ready', flush=True)\n"
-        "    list(executor.map(time.sleep, [120] * 4))\n"
+        "    list(executor.map(time.sleep, [300] * 4))\n"
     )
+    folders: list[str] = []
     for number, status in ((signal.SIGKILL, -9), (signal.SIGINT, -2), (signal.SIGTERM, -15)):
-        folder = tempfile.mkdtemp(prefix="p-", dir="/tmp")
-        env = no_cluster() | {"TMPDIR": folder}
+        folders.append(tempfile.mkdtemp(prefix="p-", dir="/tmp"))
+        env = no_cluster() | {"TMPDIR": folders[-1]}
         with subprocess.Popen(
             [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env
         ) as one:
@@ -212,11 +214,11 @@ def test_a_killed_or_interrupted_caller_leaves_nothing(tmp_path: Path) -> None:
             one.send_signal(number)
             one.communicate(timeout=60)
             assert one.returncode in (status, 130), one.returncode
-        stop = time.monotonic() + 110  # less than the tasks take
-        while (left := processes_with(folder)) and time.monotonic() < stop:
-            time.sleep(0.2)
-        assert left == []
-        subprocess.run(["rm", "-rf", folder], check=True)
+    stop = time.monotonic() + 110  # less than the tasks take
+    while (left := list(itertools.chain(*map(processes_with, folders)))) and time.monotonic() < stop:
+        time.sleep(0.2)
+    assert left == []
+    subprocess.run(["rm", "-rf", *folders], check=True)
 
 
 def no_cluster() -> dict[str, str]:

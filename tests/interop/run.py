@@ -1,7 +1,7 @@
 """Interop with the real packages: makes their environments, runs the tests, and says plainly what ran.
 
-`make interop`, or `python tests/interop/run.py [--seed N] [peer …]`. A peer that does not install is NOT RUN,
-never passed; the exit status is red for it where it is required.
+`make interop`, or `python tests/interop/run.py [--seed N] [peer …]`. Two peers run at a time. A peer that does not install
+is NOT RUN, never passed; the exit status is red for it where it is required.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,7 @@ import peers
 
 HERE = Path(__file__).resolve().parent
 SEED_VARIABLE = "PENSTOCK_INTEROP_SEED"
+AT_A_TIME = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"unknown peers: {', '.join(unknown)}")
     seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
     print(f"seed of the fresh input: {seed} (the same again: tests/interop/run.py --seed {seed})", flush=True)
-    outcomes = [_one(name, seed) for name in options.names or peers.PEERS]
+    with ThreadPoolExecutor(AT_A_TIME) as threads:
+        outcomes = list(threads.map(lambda name: _one(name, seed), options.names or peers.PEERS))
     print(_summary(outcomes))
     return 0 if all(outcome.green for outcome in outcomes) else 1
 
@@ -76,7 +79,11 @@ def _one(name: str, seed: int) -> Outcome:
         command = [sys.executable, "-m", "pytest", "-q", "--import-mode=importlib", "-p", "no:cacheprovider"]
         command += ["--durations=5", "-o", "addopts=", f"--junitxml={report}"]
         command += map(str, sorted(HERE.glob(f"test_{name}*.py")))
-        done = subprocess.run(command, cwd=peers.ROOT, env={**os.environ, SEED_VARIABLE: str(seed)})
+        environment = {**os.environ, SEED_VARIABLE: str(seed)}
+        done = subprocess.run(
+            command, cwd=peers.ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        print(f"{name}:\n{done.stdout}", end="", flush=True)
         return _read(name, report, done.returncode, time.monotonic() - started)
 
 
