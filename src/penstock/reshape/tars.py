@@ -25,7 +25,7 @@ from penstock.formats import create_dry, get_format
 from penstock.formats._door import open_at
 from penstock.formats._manifest import Provenance
 from penstock.formats.samples.webdataset.ends import require_ended
-from penstock.formats.samples.webdataset.find import find_shards
+from penstock.formats.samples.webdataset.find import find_readable_shards
 from penstock.formats.samples.webdataset.manifest import manifest_of_tars, require_as_recorded
 from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
@@ -422,7 +422,10 @@ def _splits_of(given: Place, split: str | None, follow_links: bool) -> tuple[Pla
     if not any(store.exists(meta_path(root, name)) for name in (INFO_JSON, INFO_YAML)):
         if split is not None:
             raise ConfigError("this folder was never prepared: it has no splits", path=root, found=split)
-        samples = _samples(place, find_shards(store, root), {})
+        found = find_readable_shards(store, root)
+        for warning in found.warnings:
+            _log.warning("%s: %s", place.shown, warning)
+        samples = _samples(place, found.names, {})
         for shard, table, _ in samples.shards:
             problem = require_ended(shard.store, shard.path, table)
             if problem is not None:

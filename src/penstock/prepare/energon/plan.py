@@ -8,15 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.codec import energon_yaml
-from penstock.errors import ConfigError, NotFound, Unsupported
-from penstock.formats.samples.webdataset.find import PeekedSample, find_shards, find_tars, is_unfinished, peek
+from penstock.errors import ConfigError, NotFound
+from penstock.formats.samples.webdataset.find import PeekedSample, find_readable_shards, peek
 from penstock.formats.samples.webdataset.key_index import KEYS
 from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
     INFO_JSON,
     INFO_YAML,
     MEMBERS,
-    SHARD_SUFFIXES,
     SPLIT_YAML,
     SQLITE,
     UUID,
@@ -35,6 +34,7 @@ from penstock.store.state import FileState, states_of
 
 MADE = (SQLITE, KEYS, MEMBERS, UUID, SPLIT_YAML, DATASET_YAML, INFO_YAML, INFO_JSON)
 MOST_SHARDS = 10_000
+COMPRESSED_HINT = "Unpack it, or leave it out with exclude (--exclude)"
 _TINY_BYTES = 16 << 20
 _MANY_SHARDS = 100
 _MODULES = {"VQAOCRSample": "megatron.energon.flavors.vqa_and_ocr"}
@@ -122,20 +122,13 @@ def plan_webdataset(path: Given, *, exclude: str | None = None, follow_links: bo
 def plan_in(dataset: Place, exclude: str | None = None) -> EnergonPlan:
     """See `plan_webdataset`."""
     store, root = dataset.store, dataset.path
-    tars = find_tars(store, root)
     require_finished(store, meta_path(root, INFO_JSON))
-    if exclude is not None:
-        try:
-            left_out = re.compile(exclude)
-        except re.error as error:
-            raise ConfigError("exclude is no regular expression", found=f"{exclude}: {error}") from None
-        tars = [name for name in tars if not left_out.search(name)]
-    if not any(name.endswith(SHARD_SUFFIXES) for name in tars):
-        raise NotFound(
-            "no tar shards in this folder", path=root, hint="Shards end in .tar: decompress .tar.gz and the like"
-        )
-    shards = [name for name in tars if not is_unfinished(name) and not _is_in_other_case(name)]
-    require_random_access(dataset, shards)
+    try:
+        left_out = None if exclude is None else re.compile(exclude)
+    except re.error as error:
+        raise ConfigError("exclude is no regular expression", found=f"{exclude}: {error}") from None
+    found = find_readable_shards(store, root, exclude=left_out, hint=COMPRESSED_HINT)
+    shards = found.names
     states = tuple(states_of(dataset.child(name) for name in shards))
     there = {name: store.exists(meta_path(root, name)) for name in (INFO_JSON, INFO_YAML, SPLIT_YAML, DATASET_YAML)}
     return EnergonPlan(
@@ -145,7 +138,7 @@ def plan_in(dataset: Place, exclude: str | None = None) -> EnergonPlan:
         there[INFO_JSON] or there[INFO_YAML],
         there[SPLIT_YAML],
         there[DATASET_YAML],
-        (*_about_ignored(tars), *_oddities([state.size_bytes for state in states])),
+        (*found.warnings, *_oddities([state.size_bytes for state in states])),
     )
 
 
@@ -170,33 +163,6 @@ def require_room(folder: Place) -> None:
         except NotFound:
             if file.exists():  # a link that leads nowhere
                 raise
-
-
-def require_random_access(dataset: Place, shards: Sequence[str]) -> None:
-    """Raise `Unsupported` for compressed shards, whose samples can't be read alone."""
-    compressed = [name for name in shards if not name.endswith(".tar")]
-    if compressed:
-        raise Unsupported(
-            "a compressed shard: its samples can't be read one by one", path=dataset.child(compressed[0]).path,
-            found=f"{len(compressed)} such shards", hint="Unpack it, or leave it out with exclude (--exclude)",
-        )  # fmt: skip
-
-
-def _is_in_other_case(name: str) -> bool:
-    """Whether a name ends in `.TAR` or the like, which neither Energon nor Penstock reads."""
-    return name.lower().endswith(".tar") and not name.endswith(".tar")
-
-
-def _about_ignored(names: Sequence[str]) -> list[str]:
-    """Warnings about tars that are no shards."""
-    unfinished = [name for name in names if is_unfinished(name)]
-    renamed = [name for name in names if _is_in_other_case(name)]
-    found: list[str] = []
-    if unfinished:
-        found.append(f"ignored {len(unfinished):,} unfinished downloads or copies, such as {unfinished[0]}")
-    if renamed:
-        found.append(f"ignored {len(renamed):,} files such as {renamed[0]}: names of shards end in .tar, in lower case")
-    return found
 
 
 def _oddities(sizes: Sequence[int]) -> list[str]:
@@ -229,7 +195,7 @@ def peek_webdataset(
         FormatError: a shard is damaged before that.
     """
     dataset = dataset_at(path, follow_links=follow_links)
-    found = find_shards(dataset.store, dataset.path) if shards is None else shards
+    found = find_readable_shards(dataset.store, dataset.path, hint=COMPRESSED_HINT).names if shards is None else shards
     return peek(dataset.store, dataset.path, found, samples)
 
 

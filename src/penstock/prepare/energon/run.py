@@ -23,7 +23,7 @@ from penstock.abc import Executor, Staged
 from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats.samples.media_index import MediaFilter
-from penstock.formats.samples.webdataset.find import are_as_indexed
+from penstock.formats.samples.webdataset.find import are_as_indexed, require_random_access
 from penstock.formats.samples.webdataset.nvmeta import (
     DONE,
     ENERGON_VERSION,
@@ -41,6 +41,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
 from penstock.formats.samples.webdataset.splits import parse_ratio
 from penstock.prepare.energon.index import Indexes, make_indexes, run_task
 from penstock.prepare.energon.plan import (
+    COMPRESSED_HINT,
     MADE,
     DatasetOptions,
     EnergonPlan,
@@ -49,7 +50,6 @@ from penstock.prepare.energon.plan import (
     plan_in,
     plan_meta,
     plan_webdataset,
-    require_random_access,
     require_room,
 )
 from penstock.prepare.energon.request import Asked, How, PrepareSummary, Progress, Request
@@ -285,7 +285,7 @@ def _once(plan: EnergonPlan, asked: Any) -> Once[PrepareSummary]:
 
 def _known_plan(dataset: Place, info: Info) -> EnergonPlan:
     """The plan for the shards that the list has."""
-    require_random_access(dataset, list(info.counts))
+    require_random_access(dataset.path, list(info.counts), COMPRESSED_HINT)
     files = [dataset.child(name) for name in info.counts]
     for file in files:
         if not file.exists():

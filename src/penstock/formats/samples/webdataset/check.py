@@ -30,7 +30,7 @@ from penstock.formats.samples.webdataset.check_keys import check_keys_of, check_
 from penstock.formats.samples.webdataset.check_media import check_media
 from penstock.formats.samples.webdataset.dataset_yaml import read_dataset_yaml
 from penstock.formats.samples.webdataset.ends import end_problem
-from penstock.formats.samples.webdataset.find import find_shards
+from penstock.formats.samples.webdataset.find import find_tars
 from penstock.formats.samples.webdataset.lookup import SqliteIndex
 from penstock.formats.samples.webdataset.manifest import side_path, webdataset_facts
 from penstock.formats.samples.webdataset.members import Members, read_members
@@ -202,7 +202,7 @@ def _check_dataset(store: Store, root: str) -> Iterator[Problem]:
 def _check_list(store: Store, root: str, info: Info) -> Iterator[Problem]:
     """Shards that the list has and the folder has not, and the other way round."""
     try:
-        there = set(find_shards(store, root))
+        there = set(find_tars(store, root))
     except (NotFound, Unsupported):
         there = set[str]()  # a server of plain files does not list them
     path = meta_path(root, info.name)
@@ -212,7 +212,7 @@ def _check_list(store: Store, root: str, info: Info) -> Iterator[Problem]:
             yield Problem("webdataset.missing-shard", NotFound, f"{root}/{name}", what, f"Fetch it. {_PREPARE}")
     new = [name for name in there if name not in info.counts]
     if new:
-        what = f"{len(new)} shards that the list does not have"
+        what = f"{len(new)} tars that the list does not have"
         yield Problem("webdataset.unlisted-shard", Corrupt, path, what, _PREPARE, found=min(new), severity="warning")
 
 

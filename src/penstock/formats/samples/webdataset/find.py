@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock._pool import Pool
 from penstock.abc import Store
-from penstock.errors import NotFound, PenstockError
+from penstock.errors import NotFound, PenstockError, Unsupported
 from penstock.formats.samples.webdataset.key_index import KeyIndex, KeyPlace, stored_keys
 from penstock.formats.samples.webdataset.names import split_name
 from penstock.formats.samples.webdataset.nvmeta import SHARD_SUFFIXES
@@ -37,6 +37,67 @@ class PeekedSample:
     parts: dict[str, tuple[int, bytes]]
 
 
+@dataclass(frozen=True, slots=True)
+class FoundShards:
+    """Shards of a folder that has no list of them.
+
+    Attributes:
+        names: paths of the shards in the folder, in the order that numbers them: by path components.
+        warnings: about files that are ignored although their names are almost those of shards.
+    """
+
+    names: list[str]
+    warnings: list[str]
+
+
+def find_readable_shards(
+    store: Store, root: str, *, exclude: re.Pattern[str] | None = None, hint: str = "Unpack it, or move it elsewhere"
+) -> FoundShards:
+    """Return the shards of a folder that was never prepared, and warnings about ignored files.
+
+    Args:
+        store: of the folder.
+        root: the folder.
+        exclude: leave out files whose path in the folder contains this.
+        hint: what to do about a compressed shard.
+
+    Raises:
+        NotFound: no such folder, or no shard in it; or a link that leads nowhere.
+        Unsupported: a compressed shard.
+        UnsafeData: a link that leads out of the folder.
+    """
+    tars = find_tars(store, root)
+    if exclude is not None:
+        tars = [name for name in tars if not exclude.search(name)]
+    if not any(name.endswith(SHARD_SUFFIXES) for name in tars):
+        raise NotFound(
+            "no tar shards in this folder", path=root, hint="Shards end in .tar: decompress .tar.gz and the like"
+        )
+    unfinished = [name for name in tars if _UNFINISHED.search(name)]
+    renamed = [name for name in tars if name.lower().endswith(".tar") and not name.endswith(".tar")]
+    ignored = {*unfinished, *renamed}
+    shards = [name for name in tars if name not in ignored]
+    require_random_access(root, shards, hint)
+    warnings: list[str] = []
+    if unfinished:
+        warnings.append(f"ignored {len(unfinished):,} unfinished downloads or copies, such as {unfinished[0]}")
+    if renamed:
+        warnings.append(
+            f"ignored {len(renamed):,} files such as {renamed[0]}: names of shards end in .tar, in lower case"
+        )
+    return FoundShards(shards, warnings)
+
+
+def require_random_access(root: str, shards: Sequence[str], hint: str) -> None:
+    """Raise `Unsupported` for compressed shards, whose samples can't be read alone."""
+    compressed = [name for name in shards if not name.endswith(".tar")]
+    if compressed:
+        raise Unsupported(
+            "a compressed shard: its samples can't be read one by one", path=f"{root.rstrip('/')}/{compressed[0]}",
+            found=f"{len(compressed)} such shards", hint=hint,
+        )  # fmt: skip
+
+
 def find_shards(store: Store, root: str) -> list[str]:
     """Shards under a folder, by their paths in it, in the order that numbers them: by path components.
 
@@ -58,11 +119,6 @@ def find_tars(store: Store, root: str) -> list[str]:
         raise NotFound("no such folder", path=root, hint="Check the path")
     names = walk_files(root, store.guard, hidden=False) if isinstance(store, LocalStore) else _names(store, root)
     return sorted(filter(_TAR.search, names), key=lambda name: name.split("/"))
-
-
-def is_unfinished(name: str) -> bool:
-    """Whether a file that `find_tars` found is what a download or copy left."""
-    return _UNFINISHED.search(name) is not None
 
 
 def _names(store: Store, root: str) -> Iterator[str]:
