@@ -1,7 +1,7 @@
 """Interop with the real packages: makes their environments, runs the tests, and says plainly what ran.
 
-`make interop`, or `python tests/interop/run.py [--seed N] [peer …]`. Two peers run at a time. A peer that does not install
-is NOT RUN, never passed; the exit status is red for it where it is required.
+`make interop`, or `python tests/interop/run.py [--seed N] [peer …]`. Two peers run at a time. A peer that does not
+install is NOT RUN, never passed; the exit status is red for it where it is required.
 """
 
 from __future__ import annotations
