@@ -6,6 +6,7 @@ DOCS := .venvs/docs
 CHECKED := src tests bench release docs examples
 FUZZ_SECONDS ?= 60
 CRASH_ROUNDS ?= 20
+FORKING := tests/crash tests/store tests/formats/test_overwrite_kills.py tests/formats/tokens/test_planes.py
 
 include tests/telemetry_off.env
 export $(shell sed -n 's/=.*//p' tests/telemetry_off.env)
@@ -22,8 +23,10 @@ demo: $(VENV)/.ready
 smoke: $(VENV)/.ready-test
 	$(call timed, $(pytest) -rs tests/smoke)
 
+# Tests that fork a lot run in small processes of their own: forking a process that holds all tests costs several times as much.
 test: $(VENV)/.ready-test lint
-	$(call timed, $(pytest) -p tests.progress -n 2 --dist loadgroup)
+	$(call timed, $(pytest) -p tests.progress -n 2 --dist loadgroup $(FORKING); \
+		$(pytest) -p tests.progress -n 2 --dist loadgroup $(addprefix --ignore=,$(FORKING)))
 
 lint: $(VENV)/.ready-test
 	$(call timed, $(BIN)/ruff check $(CHECKED); $(BIN)/ruff format --check $(CHECKED); $(BIN)/pyright --threads 2)

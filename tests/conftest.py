@@ -60,12 +60,6 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that fork at each call come first: the memory that others leave makes a fork cost several times as much."""
-    items.sort(key=lambda item: "crash" not in item.path.parts)
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_report_to_serializable() -> Generator[None, Any, Any]:
     """Escape lone surrogates: they can't be sent from a worker of xdist, and one failure would end the whole run."""

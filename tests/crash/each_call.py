@@ -20,7 +20,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -167,7 +167,7 @@ class Round:
         notes = self._notes()
         self._must(lambda: self._hooked(hook.Plan(str(self.folder), str(notes), noted=True)))
         self._wait_for_workers(notes)
-        _import((notes / "modules").read_text().split("\n"))
+        inputs.import_modules((notes / "modules").read_text().split("\n"))
         made = hook.calls_in(str(notes))
         main = hook.pids_in(str(notes))[0]
         self.calls = [call for call in made if call.pid == main]
@@ -267,7 +267,7 @@ class Round:
 
         self._must(look)
         seen, modules = pickle.loads(answer.read_bytes())
-        _import(modules)
+        inputs.import_modules(modules)
         return seen
 
     def tree(self) -> Tree:
@@ -354,14 +354,6 @@ def in_child(work: Callable[[], object]) -> tuple[int, str]:
     os.set_blocking(reading, False)
     with open(reading, "rb") as said:
         return status, (said.read() or b"").decode()
-
-
-def _import(names: Iterable[str]) -> None:
-    """Have what a child loaded: the next ones need not. obstore does not outlive a fork."""
-    for name in names:
-        if name not in sys.modules and name.partition(".")[0] != "obstore":
-            with contextlib.suppress(ImportError):
-                importlib.import_module(name)
 
 
 def _lives(pid: int) -> bool:

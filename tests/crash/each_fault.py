@@ -18,7 +18,7 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -82,7 +82,7 @@ class Round:
             if self.plain.status != 0:
                 raise RuntimeError(f"{self.verb.name}: {self.plain}")
         self.calls = failing.calls_in(notes)
-        _import((self.base / "modules").read_text().splitlines())
+        inputs.import_modules((self.base / "modules").read_text().splitlines())
 
     def faults(self) -> Iterator[failing.Fault]:
         """Each error at each call that can end with it."""
@@ -274,10 +274,3 @@ def _timeless(text: str) -> str:
 def _is_hidden(name: str) -> bool:
     """Whether no reader looks at a file: a staged one, or work that goes on later."""
     return any(one.startswith(".") and one.endswith(_HIDDEN) for one in name.split("/"))
-
-
-def _import(names: Iterable[str]) -> None:
-    for name in names:
-        if name not in sys.modules and name.partition(".")[0] != "obstore":
-            with contextlib.suppress(ImportError):
-                importlib.import_module(name)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import importlib
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 NAMES = ("a.jsonl.gz", "b.jsonl", "tokenizer.json")
@@ -49,3 +52,14 @@ def make_inputs(folder: Path, size_bytes: int) -> None:
 
 if __name__ == "__main__":
     make_inputs(Path(sys.argv[1]), int(sys.argv[2]))
+
+
+def import_modules(names: Iterable[str]) -> None:
+    """Import what a child imported, so that the next children need not.
+
+    obstore doesn't work after a fork; the memory of torch makes each fork slower.
+    """
+    for name in names:
+        if name not in sys.modules and name.partition(".")[0] not in ("obstore", "torch"):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
