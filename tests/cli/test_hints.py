@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.cli.called import called
 
 import penstock
+from penstock.cli._hints import with_options
 
 from .test_options import COMMANDS, COMMON
 
@@ -54,3 +55,27 @@ def test_prepare_of_shards_with_a_common_key_names_the_option_that_works(tmp_pat
     refused = called(*command)
     assert (refused.returncode, "--no-sqlite" in refused.stderr) == (6, True)
     assert called(*command, "--no-sqlite").returncode == 0
+
+
+def test_hints_name_the_options_of_the_command_and_no_arguments_of_python() -> None:
+    hint = "Give token_bytes= or vocab_size="
+    assert with_options(hint, COMMANDS["convert"]) == "Give --token-bytes or --vocab-size"
+    assert with_options(hint, COMMANDS["merge"]) == "Give --token-bytes"
+    assert with_options(hint, COMMANDS["doctor"]) == hint
+    hint = "Name it: --split (split=), or eos= (--eos), with to='mds'; overwrite=True (--overwrite); image=image.jpg"
+    expected = "Name it: --split, or --eos, with --to mds; --overwrite; image=image.jpg"
+    assert with_options(hint, COMMANDS["convert"]) == expected
+
+
+def test_no_option_in_a_hint_is_followed_or_preceded_by_its_argument() -> None:
+    for where, text in hints():
+        written = with_options(text.replace("= )", "=)"), COMMANDS["doctor"])
+        assert not re.search(r"--[^()]* \([a-z_]+=[^(]*\)|[a-z_]+=\S* \(--", written), where
+
+
+def test_errors_and_findings_have_hints_for_the_command_line(tmp_path: Path) -> None:
+    data = Path(__file__).parents[1] / "golden" / "litdata"
+    refused = called("convert", data / "samples", tmp_path / "x.pbin", "--eos-id", "3")
+    assert (refused.returncode, "Name the column of ids: --tokens-column [" in refused.stderr) == (10, True)
+    found = called("verify", data / "samples-pickle")
+    assert (found.returncode, "take --columns n\n" in found.stdout) == (1, True)

@@ -257,7 +257,7 @@ def _check(
     if not isinstance(chosen, _ChecksByTasks) or depth not in chosen.task_depths:
         depths = " or ".join(chosen.task_depths) if isinstance(chosen, _ChecksByTasks) else None
         what = f"the format {chosen.name!r} is checked by this process alone at depth {depth}"
-        hint = "Leave executor= and workers= (--executor, --workers) out"
+        hint = "Leave --executor and --workers (executor=, workers=) out"
         raise ConfigError(what, path=place.path, hint=f"{hint}, or check at depth {depths}" if depths else hint)
     name, preload = "processes" if executor is None else executor, [type(chosen).__module__]
     with make_executor(name, workers, preload, reads=[place]) as pool:

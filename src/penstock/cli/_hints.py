@@ -46,9 +46,16 @@ _MISSING: dict[str, str] = {
 }
 """Parameter that is missing → how to give it."""
 
+_QUOTES = "'\""
 _UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _AMOUNT = re.compile(r"'(\d+)\s*([kKmMgGtT])[bB]?' is no whole number\.")
 _RANGE = re.compile(r"(\S+) is not in the range (?:(-?\d+)<=)?x(?:>=(-?\d+)|<=(-?\d+))\.")
+_VALUE = r"""(?:'[^']*'|"[^"]*"|[^\s,;:.()]*)"""
+_ARGUMENT = rf"[a-z_]+={_VALUE}"
+_AND = r"(?:,? and |,? or |, )"
+_ARGUMENTS_AFTER_OPTION = re.compile(rf"(--[^()]*) \({_ARGUMENT}(?:{_AND}{_ARGUMENT})*\)")
+_OPTIONS_AFTER_ARGUMENT = re.compile(rf"{_ARGUMENT}(?:{_AND}{_ARGUMENT})* \((--[^()]*)\)")
+_ALTERNATIVES = re.compile(rf"(?<![\w.(={{-]){_ARGUMENT}(?:{_AND}{_ARGUMENT})*")
 _CLICKS_GUESS = re.compile(r" Did you mean [^?]*\?$")
 
 
@@ -81,6 +88,25 @@ def _deeper(group: click.Group, context: click.Context, typed: str) -> Iterator[
         inner = group.get_command(context, name) if not context.parent else group.commands.get(name)
         if isinstance(inner, click.Group) and typed in inner.list_commands(context):
             yield f"{name} {typed}"
+
+
+def with_options(hint: str, command: click.Command) -> str:
+    """Return the hint of an error with this command's options in place of arguments of Python."""
+    options = {one.name: max(one.opts, key=len) for one in command.params if isinstance(one, click.Option)}
+
+    def in_words(match: re.Match[str]) -> str:
+        """Name the options that this command has for the arguments; as in Python if it has none of them."""
+        arguments = [one.partition("=") for one in re.findall(_ARGUMENT, match[0])]
+        named = [
+            f"{options[name]} {value.strip(_QUOTES)}".rstrip() if value != "True" else options[name]
+            for name, _, value in arguments
+            if name in options and value not in ("False", "None")
+        ]
+        rest = f"{', '.join(named[:-1])} or {named[-1]}" if named[1:] else "".join(named)
+        return rest or match[0]
+
+    hint = _ARGUMENTS_AFTER_OPTION.sub(r"\1", hint)
+    return _ALTERNATIVES.sub(in_words, _OPTIONS_AFTER_ARGUMENT.sub(r"\1", hint))
 
 
 def plain_numbers(text: str) -> str:

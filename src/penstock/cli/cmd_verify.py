@@ -8,6 +8,7 @@ import click
 
 from penstock._printable import printable, shortened_part
 from penstock.cli._executors import optional_executor_options
+from penstock.cli._hints import with_options
 from penstock.cli._opening import dataset_argument, excludes_option, planes_option
 from penstock.cli._output import counted, emit, follow_links_option, json_option
 from penstock.cli._sharing import missing_text, restart_option, sharing_options
@@ -173,7 +174,8 @@ def describe_finding(one: Any) -> str:
     """A finding in lines: what, where, found, expected, and what to do."""
     place = "" if one.offset_bytes is None else f" at byte {one.offset_bytes}"
     line = printable(f"{one.severity}: {one.code}: {one.path}{place}")
-    for label, value in (("found", one.found), ("expected", one.expected), ("fix", one.fix)):
+    fix = one.fix and with_options(one.fix, click.get_current_context().command)
+    for label, value in (("found", one.found), ("expected", one.expected), ("fix", fix)):
         if value is not None:
             line += f"\n    {label}: {printable(str(value))}"
     return line

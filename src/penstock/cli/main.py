@@ -22,7 +22,7 @@ from penstock.cli._commands import COMMANDS, GROUPS, kept_by
 from penstock.cli._common import add_common, common_options, copied, in_plain_words, with_example
 from penstock.cli._errors import INTERRUPTED, OUR_FAULT, SYSTEM, errors_option
 from penstock.cli._heartbeat import SERVING
-from penstock.cli._hints import path_hint
+from penstock.cli._hints import path_hint, with_options
 
 VARIABLE = "_PENSTOCK_COMPLETE"
 """Set by the shell that asks what completes a line."""
@@ -185,6 +185,8 @@ def _understand(error: BaseException, arguments: Sequence[str]) -> tuple[dict[st
                 error.found = _as_given(error.found, arguments)
             if error.hint == "Check the path":
                 error.hint = path_hint(error.path or "")
+            command = _command_of(arguments)
+            error.hint = error.hint and with_options(error.hint, command)
             place = None if error.offset_bytes is None else f"byte {error.offset_bytes}"
             parts = {"path": error.path, "place": place, "found": error.found}
             return _failure(
@@ -203,6 +205,16 @@ def _understand(error: BaseException, arguments: Sequence[str]) -> tuple[dict[st
             return _failure("system", f"{error}. {_THREADS}", hint=_THREADS), SYSTEM
         case _:
             return _failure("fault", _our_fault(error)), OUR_FAULT
+
+
+def _command_of(arguments: Sequence[str]) -> click.Command:
+    """The command that these arguments run."""
+    command: click.Command = cli
+    context = click.Context(command)
+    for one in arguments:
+        inner = command.get_command(context, one) if isinstance(command, click.Group) else None
+        command = inner or command
+    return command
 
 
 def _as_given(path: str, arguments: Sequence[str]) -> str:

@@ -129,6 +129,8 @@ def plan_samples(asked: Asked) -> SamplePlan:
     if isinstance(given.rows, TableRows) and not first:
         first = [dict.fromkeys(given.rows.names, "")]  # a header without rows names columns of text
     columns, lost = choose_columns(to, format, encodings, first, asked.columns, given.shown, asked.missing)
+    if isinstance(asked.columns, Mapping):
+        lost = [*(f"column {name!r}" for name in given.unread), *lost]
     if asked.missing == "skip":
         given, first = _complete(given, first, columns)
     if isinstance(given.rows, FolderRows) and given.rows.left_out:
@@ -224,16 +226,18 @@ def _input(asked: Asked) -> tuple[Input, list[Sample]]:
         )
         shown = source.path
         carried: Sequence[Entry] = ()
+        unread: Sequence[str] = ()
         if asked.source_format != TABLE:  # all workers go by the list that is there now
             seen = dataset.opened()
             dataset.require_as_recorded(seen)
+            dataset, unread = _with_wanted_columns(dataset, seen, asked)
             carried = carried_list(seen).entries if asked.keep_excluded else ()
             dataset = dataset.whole() if asked.keep_excluded else dataset.settled(seen)
         if carried and asked.source_format == "folder":
             what, hint = "files of a folder become parts of samples with other numbers", "Leave --keep-excluded out"
             raise ConfigError(what, path=shown, hint=hint)
     elif hasattr(source, "__getitem__") and hasattr(source, "fingerprint"):
-        carried = ()
+        carried, unread = (), ()
         dataset, shown = Opened(cast(Source[Sample], source)), repr(source)[:80]
         require_provable_as_recorded(source)
     else:
@@ -245,7 +249,20 @@ def _input(asked: Asked) -> tuple[Input, list[Sample]]:
     require_no_planes(_source_of(rows), "a conversion to samples", shown)
     kept_list = {"keep_excluded": [ExcludeList(tuple(carried)).digest]} if carried else left_out(_source_of(rows))
     about = (_excluded(rows), _inputs(source, rows), kept_list, carried)
-    return Input(shown, dataset, rows, (), *about), _first(rows)
+    return Input(shown, dataset, rows, (), *about, unread=unread), _first(rows)
+
+
+def _with_wanted_columns(dataset: Dataset, source: Source[Sample], asked: Asked) -> tuple[Dataset, list[str]]:
+    """Return the dataset with only the columns to write, and the names of the others, which may be unreadable."""
+    by_name = dataset.format not in (*STORED, *TEXT_FORMATS) and not is_token_source(source)
+    if not asked.columns or not by_name or source.schema.open:
+        return dataset, []
+    names = [one.name for one in source.schema.fields]
+    wanted = [name for name in names if name in asked.columns or (name == KEY and asked.to.name in PART_FORMATS)]
+    if not all(name in names for name in asked.columns):
+        return dataset, []
+    options = replace(dataset.options, columns=tuple(wanted))
+    return replace(dataset, options=options), [name for name in names if name not in wanted]
 
 
 def _inputs(source: Any, rows: Rows) -> dict[str, str]:

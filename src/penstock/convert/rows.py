@@ -293,6 +293,7 @@ class Input:
         left_out: what it says of the exclude list.
         carried: entries of excluded samples that are among the rows, by their numbers.
         skipped: samples that lack a column, and aren't among the rows.
+        unread: columns of the dataset that are neither read nor written.
     """
 
     shown: str
@@ -304,6 +305,7 @@ class Input:
     left_out: Mapping[str, Any] = field(default_factory=dict[str, Any])
     carried: Sequence[Entry] = ()
     skipped: int = 0
+    unread: Sequence[str] = ()
 
     @property
     def reads(self) -> list[Place]:

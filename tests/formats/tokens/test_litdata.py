@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
+import struct
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,6 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from PIL import Image
+from tests.cli.called import called
 
 import penstock as ps
 from penstock.cli.main import cli
@@ -138,9 +143,73 @@ def test_options_that_the_items_have_no_use_for_are_refused() -> None:
 
 def test_pickles_are_never_read_and_can_be_left_out() -> None:
     source: Any = ps.open(GOLDEN / "samples-pickle")
-    with pytest.raises(UnsafeData, match="pickles"):
+    with pytest.raises(UnsafeData, match=r"column 'what' holds pickles.* --columns n "):
         _ = source[0]
     assert ps.open(GOLDEN / "samples-pickle", columns=["n"])[1] == {"n": 1}
+
+
+def write_chunk(folder: Path, leaves: dict[str, str], rows: list[list[bytes]]) -> None:
+    """Write one chunk and its index, as litdata lays them out."""
+    items = [struct.pack(f"<{len(row)}I", *map(len, row)) + b"".join(row) for row in rows]
+    starts = np.cumsum([4 * (len(items) + 2), *map(len, items)]).tolist()
+    data = struct.pack(f"<{len(starts) + 1}I", len(items), *starts) + b"".join(items)
+    folder.mkdir()
+    (folder / "chunk-0-0.bin").write_bytes(data)
+    leaf = {"type": None, "context": None, "children_spec": []}
+    spec = [1, {"type": "builtins.dict", "context": json.dumps(list(leaves)), "children_spec": [leaf] * len(leaves)}]
+    of_items = {"data_format": list(leaves.values()), "data_spec": json.dumps(spec), "item_loader": "PyTreeLoader"}
+    chunks = [{"filename": "chunk-0-0.bin", "chunk_bytes": len(data), "chunk_size": len(items), "dim": None}]
+    index = {"chunks": chunks, "config": {"compression": None, "encryption": None, "chunk_bytes": 1 << 20, **of_items}}
+    (folder / "index.json").write_text(json.dumps(index))
+
+
+@pytest.mark.parametrize("leaf", ["pickle", "graph", "json", "no_header_numpy:99", "no_header_tensor:x", "to_come"])
+def test_columns_that_cannot_be_read_are_named_and_left_out(tmp_path: Path, leaf: str) -> None:
+    path = tmp_path / "set"
+    leaves = {"n": "int", "bad": leaf, "text": "str"}
+    write_chunk(path, leaves, [[struct.pack("<q", n), b"?", b"t%d" % n] for n in range(3)])
+    refused = called("convert", path, tmp_path / "all.jsonl")
+    assert (refused.returncode, "column 'bad'" in refused.stderr) == ((12 if leaf in ("pickle", "graph") else 7), True)
+    assert " take --columns n,text [" in refused.stderr
+    for columns in ("n,text", "text=,n="):
+        target = tmp_path / f"{len(columns)}.jsonl"
+        converted = called("convert", path, target, "--columns", columns.replace("=", ""))
+        assert converted.returncode == 0, converted.stderr
+        assert [json.loads(line) for line in target.read_text().splitlines()] == [
+            {"n": n, "text": f"t{n}"} for n in range(3)
+        ]
+    shown = called("head", path, "--columns", "n,text", "-n", "1")
+    assert shown.stdout == '0: {"n": 0, "text": "t0"}\n'
+    assert called("info", path).returncode == 0
+
+
+def test_a_column_with_an_encoding_is_read_without_the_others(tmp_path: Path) -> None:
+    path, target = tmp_path / "set", tmp_path / "mds"
+    write_chunk(path, {"n": "int", "bad": "pickle"}, [[struct.pack("<q", n), b"?"] for n in range(3)])
+    converted = called("convert", path, target, "--to", "mds", "--columns", "n=int32")
+    assert (converted.returncode, "'bad'" in converted.stdout + converted.stderr) == (0, True)
+    assert [one["n"] for one in ps.open(target)] == [0, 1, 2]
+
+
+def test_lists_of_jpeg_files_are_read_and_converted(tmp_path: Path) -> None:
+    pictures = []
+    for level in (10, 200):
+        file = io.BytesIO()
+        Image.new("RGB", (8, 6), (level, 0, 0)).save(file, "JPEG")
+        pictures.append(file.getvalue())
+    path = tmp_path / "set"
+    rows = [pictures, pictures[1:]]
+    stored = [struct.pack(f"<{len(row) + 1}I", len(row), *map(len, row)) + b"".join(row) for row in rows]
+    write_chunk(path, {"n": "int", "images": "jpeg_array"}, [[bytes(8), value] for value in stored])
+    assert [one["images"] for one in ps.open(path)] == rows
+    assert called("convert", path, tmp_path / "tars", "--to", "webdataset").returncode == 0
+    with tarfile.open(next((tmp_path / "tars").glob("*.tar"))) as tar:
+        found = {one.name: tar.extractfile(one).read() for one in tar if one.name.endswith("jpg")}  # pyright: ignore
+    assert sorted(found.values(), key=len) == sorted([*pictures, pictures[1]], key=len)
+    for number, damaged in enumerate((b"", bytes(4), stored[0][:-1])):
+        write_chunk(tmp_path / f"damaged{number}", {"images": "jpeg_array"}, [[damaged]])
+        with pytest.raises(Corrupt, match=r"chunk-0-0\.bin: a sample is damaged at byte 12: found item 0"):
+            _ = ps.open(tmp_path / f"damaged{number}")[0]
 
 
 def edited(change: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:

@@ -424,7 +424,7 @@ def require_same_schema(schema: Any, first: Any, path: str, columns: Sequence[st
     shown = [", ".join(f"{one.name}: {one.type}" for one in each) for each in both]
     hint = separately[0].upper() + separately[1:]
     if columns is None:
-        hint += "; or ask for columns that all have: columns=, tokens_column= (--tokens-column)"
+        hint += "; or name columns that all have: --tokens-column (tokens_column=), or --columns of `head` (columns=)"
     raise Unsupported(
         "the columns are not those of the first file", path=path, found=shown[0], expected=shown[1], hint=hint
     )

@@ -81,7 +81,7 @@ def find_geometry(store: Store, path: str, layout: str | None) -> Geometry | Pro
             "the width of the tokens is not known",
             path=path,
             found=f"{size_bytes} bytes, last document ends at token {last}",
-            hint='Give layout="uint16" or "uint32" (--layout)',
+            hint='Give --layout uint16 or --layout uint32 (layout="uint16", layout="uint32")',
         )
     if size_bytes != token_bytes * last:
         kind = Truncated if size_bytes < token_bytes * last else Corrupt

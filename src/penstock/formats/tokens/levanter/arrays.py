@@ -189,6 +189,6 @@ def _dtype(name: Any, path: str) -> np.dtype[Any]:
     except TypeError:
         dtype = None
     if dtype is None or dtype.kind not in _KINDS or dtype.name != name:
-        hint = "Leave the field out: columns="
+        hint = "Read only the other fields: `penstock convert` and `penstock head` take --columns NAME,… (columns=)"
         raise Unsupported("values of a dtype that numpy does not have", path=path, found=f"{name!s:.40}", hint=hint)
     return dtype

@@ -5,6 +5,7 @@
 | `str`, `text` | UTF-8 |
 | `int`, `float`, `bool` | int64, float64, a byte |
 | `bytes`, and files: `jpeg image video audio file pdf mesh nifti tifffile` | as they are stored |
+| `jpeg_array` | u32 n, u32 size of each, n files: a list of them as they are stored |
 | `no_header_numpy:C`, `no_header_tensor:C` | an array of one dimension, of the dtype with number C |
 | `numpy` | u32 dtype, u32 dimensions, u32 each, array |
 | `tensor` | the same, big-endian but for the array |
@@ -23,7 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._numbers import count_in
-from penstock.errors import Corrupt, UnsafeData, Unsupported
+from penstock._printable import shortened
+from penstock.codec.fields import split_list
+from penstock.errors import Corrupt, FormatError, UnsafeData, Unsupported
 from penstock.types import Field
 
 Decode = Callable[[memoryview], Any]
@@ -37,19 +40,18 @@ _TORCH = {
     **dict.fromkeys((15, 16), "i4"), **dict.fromkeys((17, 18), "i8"), 19: "?", 20: "u2",
 }  # fmt: skip
 _FILES = ("bytes", "jpeg", "image", "video", "audio", "file", "pdf", "mesh", "nifti", "tifffile", "tiff", "png")
+_PLAIN = ("no_header_numpy", "no_header_tensor")
 _CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4}
 _MOST_DIMS, _MOST_DEEP = 32, 64
+_MOST_NAMES = 200
 
 
 def stored_dtype(leaf: str, path: str) -> np.dtype[Any]:
     """The little-endian dtype of `no_header_numpy:C` or `no_header_tensor:C`; raises `Unsupported`."""
-    kind, _, code = leaf.partition(":")
-    number = count_in(code)
-    if kind in ("no_header_numpy", "no_header_tensor") and number is not None:
-        found = _code(number, is_torch=kind == "no_header_tensor")
-        if found is not None:
-            return found
-    raise Unsupported("arrays of a dtype that is not known", path=path, found=leaf[:80])
+    dtype = _dtype_of(leaf)
+    if dtype is None:
+        raise Unsupported("arrays of a dtype that is not known", path=path, found=leaf[:80])
+    return dtype
 
 
 def field_of(name: str, leaf: str) -> Field:
@@ -59,34 +61,65 @@ def field_of(name: str, leaf: str) -> Field:
         return Field(name, "text")
     if kind in ("int", "float", "bool"):
         return Field(name, kind, {"int": "int64", "float": "float64", "bool": "bool"}[kind], ())
-    if kind in ("no_header_numpy", "no_header_tensor"):
-        return Field(name, "ndarray", stored_dtype(leaf, "").newbyteorder("=").name, (None,))
+    if kind in _PLAIN:
+        dtype = _dtype_of(leaf)
+        return Field(name, "ndarray", None if dtype is None else dtype.newbyteorder("=").name, (None,))
+    if kind == "jpeg_array":
+        return Field(name, "images")
     return Field(name, "bytes" if kind in _FILES else "ndarray" if kind in ("numpy", "tensor", "pil") else kind)
 
 
-def decoder(leaf: str, path: str) -> Decode:
-    """What makes a value of bytes that were written so.
+def is_readable(leaf: str) -> bool:
+    """Whether `decoder` knows a value that is written so."""
+    return _decoder(leaf) is not None
+
+
+def decoder(leaf: str, path: str, column: str, others: Sequence[str]) -> Decode:
+    """Return the function that makes a value of stored bytes.
+
+    Args:
+        leaf: how the value is written.
+        path: of the index, for errors.
+        column: that holds the value, for errors.
+        others: the columns that can be read, for errors.
 
     Raises:
         UnsafeData: pickles.
-        Unsupported: a format that is not known.
+        Unsupported: an unknown format.
     """
-    kind = leaf.partition(":")[0]
+    decode = _decoder(leaf)
+    if decode is not None:
+        return decode
+    kind, names = leaf.partition(":")[0], shortened(",".join(others), _MOST_NAMES)
+    hint = "Write the column again as arrays, texts or bytes"
+    if others:
+        hint += f"; or read only the others: `penstock convert` and `penstock head` take --columns {names} (columns=)"
     if kind in ("pickle", "graph"):
-        hint = "Leave the column out with columns=, or write it anew as arrays, texts or bytes"
-        raise UnsafeData("values are pickles, which may run code", path=path, found=leaf[:80], hint=hint)
-    if kind in ("no_header_numpy", "no_header_tensor"):
-        return partial(_plain, stored_dtype(leaf, path))
+        what = f"column {column!r} holds pickles, which may run code"
+        raise UnsafeData(what, path=path, found=leaf[:80], hint=hint)
+    what = f"column {column!r} has a format that isn't supported"
+    raise Unsupported(what, path=path, found=leaf[:80], hint=hint)
+
+
+def _decoder(leaf: str) -> Decode | None:
+    kind = leaf.partition(":")[0]
+    if kind in _PLAIN:
+        dtype = _dtype_of(leaf)
+        return None if dtype is None else partial(_plain, dtype)
     if kind in _FILES:
         return bytes
     known: dict[str, Decode] = {
         "str": _text, "text": _text, "bool": _bool, "int": partial(_scalar, "<q"), "float": partial(_scalar, "<d"),
         "numpy": partial(_array, "<", False), "tensor": partial(_array, ">", True), "pil": _picture,
+        "jpeg_array": _files,
     }  # fmt: skip
-    if kind not in known:
-        hint = "Leave the column out with columns="
-        raise Unsupported("values of a format that is not read", path=path, found=leaf[:80], hint=hint)
-    return known[kind]
+    return known.get(kind)
+
+
+def _dtype_of(leaf: str) -> np.dtype[Any] | None:
+    kind, _, code = leaf.partition(":")
+    number = count_in(code)
+    return None if kind not in _PLAIN or number is None else _code(number, is_torch=kind == "no_header_tensor")
 
 
 def names_of(spec: Any, path: str) -> tuple[str, ...]:
@@ -150,6 +183,16 @@ def _code(code: int, *, is_torch: bool) -> np.dtype[Any] | None:
 
 def _text(data: memoryview) -> str:
     return bytes(data).decode()
+
+
+def _files(data: memoryview) -> list[bytes]:
+    try:
+        files = split_list("jpeg_array", data)
+    except FormatError as error:
+        raise ValueError(str(error)) from None
+    if not files:
+        raise ValueError("no images in a jpeg_array")
+    return files
 
 
 def _bool(data: memoryview) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -24,6 +25,7 @@ from penstock.formats.tokens.litdata.leaves import (
     count_leaves,
     decoder,
     field_of,
+    is_readable,
     names_of,
     unflatten,
 )
@@ -171,11 +173,14 @@ class LitdataRows:
     @cached_property
     def _decoders(self) -> tuple[Decode | None, ...]:
         """Of each value; None of those that nobody wants."""
-        leaves, found = iter(self.index.leaves), list[Decode | None]()
-        for name, spec in zip(self._names, self._specs, strict=True):
-            for _ in range(count_leaves(spec, self.index.path)):
-                leaf = next(leaves)
-                found.append(decoder(leaf, self.index.path) if name in self._wanted else None)
+        counts = [count_leaves(spec, self.index.path) for spec in self._specs]
+        ends = np.cumsum([0, *counts]).tolist()
+        leaves = [self.index.leaves[start:stop] for start, stop in itertools.pairwise(ends)]
+        others = [name for name, own in zip(self._names, leaves, strict=True) if all(map(is_readable, own))]
+        found = list[Decode | None]()
+        for name, own in zip(self._names, leaves, strict=True):
+            wanted = name in self._wanted
+            found += [decoder(leaf, self.index.path, name, others) if wanted else None for leaf in own]
         return tuple(found)
 
     def _items(self, chunk: int) -> tuple[Items, list[Any] | None]:
