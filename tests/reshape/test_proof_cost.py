@@ -1,4 +1,4 @@
-"""What a look at the side file costs: nothing where data are in another store, and no memory once it is done."""
+"""What a comparison with the side file costs: few requests for remote data, and no memory once it is done."""
 
 from __future__ import annotations
 
@@ -37,17 +37,21 @@ class Told(MemoryStore):
 
 
 @pytest.mark.parametrize("name", ["pbin", "megatron", "flat-tokens"])
-def test_another_store_is_asked_for_nothing(name: str) -> None:
-    store = Told()
-    with get_format(name).create(store, "folder/data", {"token_bytes": 2, "eos_id": 0}, overwrite=False) as writer:
-        for _ in range(9):
-            writer.write({"tokens": np.array([1, 2, 0], np.uint16)})
-    source: Any = get_format(name).open(store, "folder/data", OpenOptions(planes=None))
-    assert store.asked
-    store.asked.clear()
-    require_all_listed(name, store, "folder/data", source)
-    assert source.proof() is None
-    assert not store.asked
+def test_another_store_is_asked_as_little_for_more_documents(name: str) -> None:
+    counts: list[int] = []
+    for documents in (9, 900):
+        store = Told()
+        with get_format(name).create(store, "folder/data", {"token_bytes": 2, "eos_id": 0}, overwrite=False) as writer:
+            for _ in range(documents):
+                writer.write({"tokens": np.array([1, 2, 0], np.uint16)})
+        source: Any = get_format(name).open(store, "folder/data", OpenOptions(planes=None))
+        assert store.asked
+        store.asked.clear()
+        require_all_listed(name, store, "folder/data", source)
+        assert not store.asked
+        assert source.proof() is None
+        counts.append(len(store.asked))
+    assert counts[0] == counts[1] < 40
 
 
 def test_what_was_looked_at_is_given_back() -> None:

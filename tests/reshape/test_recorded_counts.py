@@ -24,11 +24,14 @@ FORMATS = (*SHARDS, "jsonl", "jsonl-energon", "jsonl-files", "webdataset", "fold
 REFUSED = "data that are to be copied are not those that their side file knows"
 
 
-def make(folder: Path, format: str) -> Path:
-    """Write a dataset of 30 samples with a side file."""
-    text = [{"text": f"sample {number}"} for number in range(SAMPLES)]
+def make(folder: Path, format: str, count: int = SAMPLES, *, in_one: bool = False) -> Path:
+    """Write a dataset of samples with a side file; `in_one` shard, or several."""
+    text = [{"text": f"sample {number}"} for number in range(count)]
     if format in SHARDS:
-        path, options = folder / "data", {"columns": {"text": "str"}, "size_limit": 250 if format == "mds" else 90}
+        path, options = (
+            folder / "data",
+            {"columns": {"text": "str"}, "size_limit": 1 << 20 if in_one else 250 if format == "mds" else 90},
+        )
         samples: list[dict[str, Any]] = text
     elif format.startswith("jsonl"):
         path, options, samples = folder / "data.jsonl", {}, text
@@ -37,8 +40,8 @@ def make(folder: Path, format: str) -> Path:
             path.parent.mkdir()
             (path.parent / "a.jsonl").write_text('{"text": "without a side file"}\n')
     else:
-        path, options = folder / "data", {"maxcount": 6} if format == "webdataset" else {}
-        samples = [{"__key__": f"{n:03}", "txt": b"t%d" % n, "cls": b"%d" % n} for n in range(SAMPLES)]
+        path, options = folder / "data", {"maxcount": count if in_one else 6} if format == "webdataset" else {}
+        samples = [{"__key__": f"{n:03}", "txt": b"t%d" % n, "cls": b"%d" % n} for n in range(count)]
     with ps.create(path, format="jsonl" if format.startswith("jsonl") else format, **options) as writer:
         for sample in samples:
             writer.write(sample)

@@ -2,8 +2,8 @@
 
 A copy gets a side file of its own, made of the bytes that were read. So whoever copies data compares what it reads
 with the digests of the old one first: else it would bless what changed on the disk. Each proved run, such as a block of
-64 MiB or a chunk, is read once for it, where something of it is copied, right before. Files of other stores are not:
-what a store gives was checked on its way, and would be fetched twice.
+64 MiB or a chunk, is read once for it, where something of it is copied, right before. Files of remote stores are
+compared only in what opening reads, such as counts, sizes and edges: their blocks would be fetched twice.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from penstock.formats._excluded import place_of_list
 from penstock.formats._excluding import stored
 from penstock.formats._kept import KeptTokens, places_in_whole, whole_of
 from penstock.formats._manifest import side_path
-from penstock.formats._side_checks import RESTORE, BlockTask, block_digest, check_side_file
+from penstock.formats._side_checks import RESTORE, BlockTask, block_digest, check_bytes, check_side_file
 from penstock.formats._token_column import ColumnTokens
 from penstock.store.exclude_list import SUFFIX
 from penstock.store.local import LocalStore
+from penstock.store.powers import CopyingStore
 from penstock.store.side_file import DATA, Facts, file_facts
 from penstock.types import Finding, Manifest, OpenOptions
 
@@ -125,7 +126,7 @@ def require_as_recorded(chosen: Format, store: Store, path: str, options: OpenOp
 
     Sources that aren't `Provable`, such as those of plug-ins, are compared by their number of samples.
     """
-    if not require_provable_as_recorded(source) and chosen.traits.write and isinstance(store, LocalStore):
+    if not require_provable_as_recorded(source) and chosen.traits.write:
         whole = _rows_of(source)
         side_path = place_of_list(chosen, store, path, options, whole)[0].removesuffix(SUFFIX)
         known_manifest(chosen.name, store, path, side_path, lambda: Facts(num_samples=len(whole)))
@@ -149,18 +150,37 @@ def _rows_of(source: Any) -> Any:
 def known_manifest(
     format: str, store: Store, data_path: str, side_path: str, facts: Callable[[], Facts], part: str | None = None
 ) -> Manifest | None:
-    """What is to be held against data; arguments as of `check_side_file`.
+    """Return the manifest whose digests are to be compared with data as it is copied.
 
-    None where there is no side file, or the data are in another store.
+    None if there is no side file, or the data is remote: its blocks would be fetched twice. For arguments and errors,
+    see `require_fitting`.
+    """
+    manifest = require_fitting(format, store, data_path, side_path, facts, part)
+    return manifest if isinstance(store, LocalStore) else None
+
+
+def require_fitting(
+    format: str, store: Store, data_path: str, side_path: str, facts: Callable[[], Facts], part: str | None = None
+) -> Manifest | None:
+    """Return the manifest of a side file, None if there is none; arguments as of `check_side_file`.
 
     Raises:
-        Corrupt: the data contradict it at first sight, or it is damaged.
+        Corrupt: the data contradicts it at first sight, or it is damaged.
     """
-    if not isinstance(store, LocalStore):
-        return None
     manifest, findings = check_side_file(format, store, data_path, side_path, facts, part)
     require_none(findings)
     return manifest
+
+
+def require_size(format: str, store: Store, root: str, manifest: Manifest, names: Sequence[str]) -> None:
+    """Raise `Corrupt` if files of a folder have other bytes in all than their side file says.
+
+    Remote files are compared if their sizes are known, as from a listing: this takes no request.
+    """
+    paths = [f"{root}/{name}" for name in names]
+    if isinstance(store, CopyingStore) and not all(map(store.version, paths)):
+        return
+    require_none(check_bytes(format, root, manifest, sum(map(store.size, paths))))
 
 
 def require_none(findings: Iterable[Finding]) -> None:

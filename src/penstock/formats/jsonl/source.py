@@ -29,7 +29,6 @@ from penstock.formats.jsonl.text import Text, compression_of
 from penstock.store.exclude_list import with_side_files
 from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
 from penstock.store.held import Held
-from penstock.store.local import LocalStore
 from penstock.store.side_file import file_facts, fitting_manifest
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema
 
@@ -149,9 +148,8 @@ class JsonlSource:
         if not isinstance(self._store, Text):
             return file_proof("jsonl", self._store, self._path)
         base = self._store.base
-        if isinstance(base, LocalStore):
-            for path in with_side_files(base, self._store.files):
-                file_proof("jsonl", base, path)
+        for path in with_side_files(base, self._store.files):
+            file_proof("jsonl", base, path)
         return None
 
     @property

@@ -14,28 +14,32 @@ from penstock.codec.hashes import BLOCK_BYTES
 from penstock.codec.media_bytes import stored_media
 from penstock.errors import NotFound, PenstockError
 from penstock.formats._manifest import file_digests
-from penstock.formats._proof import require_none
+from penstock.formats._proof import require_none, require_size
 from penstock.formats._side_checks import MOST_FINDINGS, RESTORE, check_bytes, check_side_file
 from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, is_text, list_files
 from penstock.formats.samples.media_index import MediaRow, other_header, read_rows
 from penstock.formats.samples.sqlite import connect, connect_to_write, damage, system_errors
 from penstock.store.backup import back_up
 from penstock.store.local import LocalStore
+from penstock.store.powers import CopyingStore
 from penstock.store.put import aborting
 from penstock.store.side_file import Facts, load_manifest
 from penstock.types import Action, Depth, Finding, Manifest, OpenOptions
 
 STALE = "folder.media-stale"
 _SAMPLE_FILES = 256
+_OTHER_FILES = 100
 
 
 def require_as_recorded(store: Store, root: str, names: Sequence[str]) -> None:
     """Raise `Corrupt` if the files, in number or size, aren't those of the folder's side file."""
-    manifest = load_manifest(store, f"{root}/{SIDE_SUFFIX}") if isinstance(store, LocalStore) else None
+    manifest = load_manifest(store, f"{root}/{SIDE_SUFFIX}")
     if manifest is None or manifest.format != "folder":
         return
+    if isinstance(store, CopyingStore):
+        store.survey(root, 2 * len(names) + _OTHER_FILES)  # one listing tells all sizes
     require_none(_check_side_file(store, root, names, "quick"))
-    require_none(check_bytes("folder", root, manifest, sum(store.size(f"{root}/{name}") for name in names)))
+    require_size("folder", store, root, manifest, names)
 
 
 def check_folder(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:

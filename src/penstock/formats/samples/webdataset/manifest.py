@@ -11,8 +11,7 @@ from penstock._digest import digest
 from penstock.abc import Store
 from penstock.errors import NotFound
 from penstock.formats._manifest import file_digests
-from penstock.formats._proof import known_manifest, require_none
-from penstock.formats._side_checks import check_bytes
+from penstock.formats._proof import require_fitting, require_size
 from penstock.formats.samples.webdataset.key_index import KEYS
 from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
@@ -69,10 +68,9 @@ def require_as_recorded(store: Store, root: str, counts: Mapping[str, int]) -> N
     """
     facts = partial(webdataset_facts, store, root, counts)
     with contextlib.suppress(NotFound):
-        manifest = known_manifest("webdataset", store, root, side_path(root), facts)
+        manifest = require_fitting("webdataset", store, root, side_path(root), facts)
         if manifest is not None and manifest.block_digests.keys() == counts.keys():
-            size_bytes = sum(store.size(f"{root}/{name}") for name in counts)
-            require_none(check_bytes("webdataset", root, manifest, size_bytes))
+            require_size("webdataset", store, root, manifest, list(counts))
 
 
 def shards_digest(counts: Mapping[str, int], chosen: Sequence[str], left_out: Mapping[str, Sequence[str]]) -> str:

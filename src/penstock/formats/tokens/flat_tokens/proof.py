@@ -12,14 +12,11 @@ from penstock.formats._proof import Proof, ProvedRun, beside, known_manifest, re
 from penstock.formats._side_checks import RESTORE
 from penstock.formats.tokens.flat_tokens.group import STARTS, TOKENS, Group, group_facts, side_place
 from penstock.formats.tokens.zarr.meta import ArrayMeta
-from penstock.store.local import LocalStore
 from penstock.types import Finding, Manifest
 
 
 def group_proof(store: Store, group: Group, tokens: ArrayMeta, starts: ArrayMeta) -> Proof | None:
     """What is proved of the tokens of a group, whose arrays these are; raises as `known_manifest`."""
-    if not isinstance(store, LocalStore):  # before it is asked for a group around this one
-        return None
     side, part = side_place(store, group.path)
     facts = functools.partial(group_facts, store, group)
     manifest = known_manifest("flat-tokens", store, group.path, side, facts, part)

@@ -35,10 +35,10 @@ def folder_proof(
     Raises:
         Corrupt: the index contradicts its side file.
     """
-    if not isinstance(store, LocalStore):
-        return None
     if isinstance(listed, ListedFiles):
         _require_index(store, listed)
+        if not isinstance(store, LocalStore):  # its digests are of documents, which would be fetched twice
+            return None
     return _FolderProof(listed, open_file, pieces)
 
 
