@@ -8,6 +8,10 @@ FUZZ_SECONDS ?= 60
 CRASH_ROUNDS ?= 20
 FORKING := tests/crash tests/store tests/formats/test_overwrite_kills.py tests/formats/tokens/test_planes.py
 
+# Compiling all of a package takes pip longer than everything else: what is imported is compiled then, once.
+export PIP_COMPILE := 0
+unexport PYTHONDONTWRITEBYTECODE
+
 include tests/telemetry_off.env
 export $(shell sed -n 's/=.*//p' tests/telemetry_off.env)
 
@@ -15,7 +19,7 @@ export $(shell sed -n 's/=.*//p' tests/telemetry_off.env)
 timed = @start=$$(date +%s); (set -ex; $(1)); status=$$?; echo "make $@: $$(($$(date +%s) - start)) s"; exit $$status
 pytest = $(BIN)/python -m pytest --durations=5
 
-.PHONY: demo smoke test lint docs browser interop upstream cluster all-cells crash fuzz bench release clean
+.PHONY: demo smoke test tests lint docs browser interop upstream cluster all-cells crash fuzz bench release clean
 
 demo: $(VENV)/.ready
 	$(call timed, $(BIN)/penstock demo demo --overwrite)
@@ -23,13 +27,17 @@ demo: $(VENV)/.ready
 smoke: $(VENV)/.ready-test
 	$(call timed, $(pytest) -rs tests/smoke)
 
+# Types are checked on one core while the tests begin.
+test: $(VENV)/.ready-test
+	$(call timed, $(MAKE) --no-print-directory --jobs=2 lint tests)
+
 # Tests that fork a lot run in small processes of their own: forking a process that holds all tests costs several times as much.
-test: $(VENV)/.ready-test lint
+tests: $(VENV)/.ready-test
 	$(call timed, $(pytest) -p tests.progress -n 2 --dist loadgroup $(FORKING); \
 		$(pytest) -p tests.progress -n 2 --dist loadgroup $(addprefix --ignore=,$(FORKING)))
 
 lint: $(VENV)/.ready-test
-	$(call timed, $(BIN)/ruff check $(CHECKED); $(BIN)/ruff format --check $(CHECKED); $(BIN)/pyright --threads 2)
+	$(call timed, $(BIN)/ruff check $(CHECKED); $(BIN)/ruff format --check $(CHECKED); $(BIN)/pyright)
 
 # The site, in build/docs/site: a broken link or a public name without a docstring is an error.
 docs: $(VENV)/.ready-test $(DOCS)/.ready
