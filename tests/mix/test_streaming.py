@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import penstock as ps
 from penstock.abc import Stream
 from penstock.errors import ConfigError, ResumeMismatch
 from penstock.load import Loader
@@ -338,3 +339,17 @@ def test_numbers(text: Any, number: int | None) -> None:
 
 def test_weights_by_name() -> None:
     assert Weight(choose=3).as_dict() == {"proportion": None, "repeat": None, "choose": 3}
+
+
+@pytest.mark.parametrize("method", ["stratified", "per_stream", "device_per_stream"])
+@pytest.mark.parametrize("canonical_nodes", [1, 4, 8])
+def test_streams_too_small_for_a_batch_are_named(tmp_path: Path, method: str, canonical_nodes: int) -> None:
+    for name, count in (("large", 40), ("small", 3)):
+        with ps.create(tmp_path / name, format="mds", columns={"n": "int"}) as writer:
+            for n in range(count):
+                writer.write({"n": n})
+    sources = [(ps.open(tmp_path / "large"), {}), (ps.open(tmp_path / "small"), {"choose": 1})]
+    options: dict[str, Any] = {"batching_method": method, "num_canonical_nodes": canonical_nodes, "shuffle": True}
+    with pytest.raises(ConfigError, match=f"{tmp_path / 'small'}: .*stream 1") as refused:
+        _ = StreamingOrder(sources, batch_size=8, **options)[0]
+    assert refused.value.path == str(tmp_path / "small")

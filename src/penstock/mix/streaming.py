@@ -119,6 +119,7 @@ class StreamingOrder:
             partition_algo=partition_algo,
             sampling_method=sampling_method,
             sampling_granularity=operator.index(sampling_granularity),
+            paths=tuple(str(one.recipe().get("path", "")) for one in sources),
         )
         self._derived = DerivedCache() if derived is None else derived
         self._epochs = StreamingEpochs(run, derived=self._derived)

@@ -158,6 +158,12 @@ def test_merge_index(tmp_path: Path) -> None:
     merge_index(parts, str(root))
     assert [sample["id"] for sample in StreamingDataset(local=str(root))[:]] == [10, 0]
     (root / "index.json").unlink()
+    merge_index(out=str(root))
+    assert [sample["id"] for sample in StreamingDataset(local=str(root))[:]] == [0, 1, 2, 10]
+    (root / "index.json").unlink()
+    merge_index(index_file_urls=parts, out=str(root))
+    assert [sample["id"] for sample in StreamingDataset(local=str(root))[:]] == [10, 0]
+    (root / "index.json").unlink()
     (tmp_path / "b").mkdir()
     merge_index(parts, (str(root), f"file://{tmp_path}/b"), keep_local=False)
     assert not (root / "index.json").exists()
@@ -166,6 +172,8 @@ def test_merge_index(tmp_path: Path) -> None:
         merge_index(parts, str(tmp_path / "b"))
     with pytest.raises(ConfigError, match="takes a folder"):
         merge_index(parts)  # pyright: ignore
+    with pytest.raises(ConfigError, match="takes a folder"):
+        merge_index()  # pyright: ignore
 
 
 def test_there_is_nothing_to_clean() -> None:

@@ -30,35 +30,41 @@ _DEFAULTS = {"download_timeout": 60, "keep_local": True}
 
 
 @overload
-def merge_index(out: Where, /, *, keep_local: bool = True, download_timeout: int = 60) -> None: ...
+def merge_index(out: Where, *, keep_local: bool = True, download_timeout: int = 60) -> None: ...
 @overload
 def merge_index(
-    index_file_urls: Sequence[Where], /, out: Where, keep_local: bool = True, download_timeout: int = 60
+    index_file_urls: Sequence[Where], out: Where, keep_local: bool = True, download_timeout: int = 60
 ) -> None: ...
 def merge_index(
-    first: Where | Sequence[Where], /, out: Where | None = None, keep_local: bool = True, download_timeout: int = 60
+    index_file_urls: Where | Sequence[Where] | None = None,
+    out: Where | None = None,
+    keep_local: bool = True,
+    download_timeout: int = 60,
 ) -> None:
     """Write one `index.json` over the shards of datasets below a folder.
 
     Without a list, all datasets below it are taken, at any nesting, in numeric order: folder 2 before 10.
 
     Args:
-        first: the list of index files, each a path, a URL, or (path, URL); or else the folder.
-        out: with a list: the folder, a path, a URL, or (path, URL), where the index goes to both.
+        index_file_urls: the list of index files, each a path, a URL, or (path, URL); if it is no list, the folder.
+        out: the folder, a path, a URL, or (path, URL), where the index goes to both.
         keep_local: with (path, URL): keep the merged index at the path; nothing else is ever removed.
         download_timeout: changes nothing, which is logged.
 
     Raises:
         NotFound: a dataset has no index, or there is none.
-        ConfigError: a dataset that is not below the folder, or another index is there already.
+        ConfigError: no folder, a dataset that is not below it, or another index is there already.
     """
     say_unused("merge_index", "the store has its own time limits", {"download_timeout": download_timeout}, _DEFAULTS)
-    if out is None:
-        if not isinstance(first, (str, tuple)):
-            raise ConfigError("merge_index takes a folder, or a list of index files and a folder", found=repr(first))
-        out, parts = first if isinstance(first, str) else (str(first[0]), str(first[1])), None
+    if out is None or index_file_urls is None:
+        folder = index_file_urls if out is None else out
+        if not isinstance(folder, (str, tuple)):
+            raise ConfigError("merge_index takes a folder, or a list of index files and a folder", found=repr(folder))
+        out, parts = folder if isinstance(folder, str) else (str(folder[0]), str(folder[1])), None
     else:
-        parts = [(part, "") if isinstance(part, str) else (str(part[0]), str(part[1] or "")) for part in first]
+        parts = [
+            (part, "") if isinstance(part, str) else (str(part[0]), str(part[1] or "")) for part in index_file_urls
+        ]
     if isinstance(out, tuple) and out[0] and out[1]:
         _merge_both(out, parts, keep_local)
         return

@@ -16,7 +16,8 @@ batches (twice that from 2^32 samples on). Checked against streaming 0.13.0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +61,7 @@ class StreamingRun:
         shuffle: whether ids are shuffled at all.
         shuffle_algo, batching_method, partition_algo, sampling_method, sampling_granularity: as in the original.
         first_nodes: nodes that the run began with, where it is a resumed one.
+        paths: of the streams, for errors; "" if a stream has none.
     """
 
     cluster: Cluster
@@ -75,6 +77,7 @@ class StreamingRun:
     sampling_method: str
     sampling_granularity: int
     first_nodes: int | None = None
+    paths: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         cluster = self.cluster
@@ -162,6 +165,7 @@ def stratified_parts(run: StreamingRun) -> list[int]:
         stream = int(np.flatnonzero(parts < 1)[0])
         raise TooSmall(
             f"Number of samples for stream {stream} is 0 in a global batch",
+            path=_path(run, stream),
             found=f"{parts.tolist()} samples of each stream in {whole}",
             hint="Take a larger global batch, or give that stream a larger share",
         )
@@ -185,7 +189,8 @@ def _stratified(run: StreamingRun, epoch: int, drop_first: int) -> NDArray[Any]:
     one_node = Cluster(1, run.cluster.ranks_per_node, run.cluster.workers, 1)
     columns: list[NDArray[Any]] = []
     for stream, part in enumerate(parts):
-        samples = partition(_of_stream(run, stream, epoch), run.canonical_nodes, one_node).reshape(-1)
+        with _naming(run, stream):
+            samples = partition(_of_stream(run, stream, epoch), run.canonical_nodes, one_node).reshape(-1)
         columns.append(samples[: len(samples) // part * part].reshape(-1, part))
     rows = min(map(len, columns))
     return _grid_of_global_batches(run, np.concatenate([column[:rows] for column in columns], axis=1), drop_first)
@@ -196,12 +201,13 @@ def _per_stream(run: StreamingRun, epoch: int, drop_first: int) -> NDArray[Any]:
     streams: list[NDArray[Any]] = []
     for stream in range(len(run.shards)):
         count = _global_batches(run, stream)
-        ids = _of_stream(run, stream, epoch)
-        if run.relaxed:
-            batches = _relaxed(run, ids, 0)[:count]
-        else:
-            grid = partition(ids, run.canonical_nodes, cluster)[: count * cluster.batch]
-            batches = grid.reshape(count, cluster.batch, cluster.ranks).transpose(0, 2, 1)
+        with _naming(run, stream):
+            ids = _of_stream(run, stream, epoch)
+            if run.relaxed:
+                batches = _relaxed(run, ids, 0)[:count]
+            else:
+                grid = partition(ids, run.canonical_nodes, cluster)[: count * cluster.batch]
+                batches = grid.reshape(count, cluster.batch, cluster.ranks).transpose(0, 2, 1)
         streams.append(batches.reshape(count, cluster.global_batch))
     turns = _turns([len(batches) for batches in streams], _turn_rng(run, epoch))
     return _grid_of_global_batches(run, np.concatenate(streams)[turns], drop_first)
@@ -213,7 +219,8 @@ def _device_per_stream(run: StreamingRun, epoch: int, drop_first: int) -> NDArra
     counts = [_device_batches(run, stream) for stream in range(len(run.shards))]
     batches: list[NDArray[Any]] = []
     for stream, count in enumerate(counts):
-        grid = partition(_of_stream(run, stream, epoch), parts, alike)
+        with _naming(run, stream):
+            grid = partition(_of_stream(run, stream, epoch), parts, alike)
         of_node = grid.reshape(len(grid), cluster.nodes, -1).transpose(1, 0, 2).reshape(cluster.nodes, -1)
         batches.append(of_node[:, : count * cluster.batch].reshape(cluster.nodes, count, cluster.batch))
     rng = _turn_rng(run, epoch)
@@ -270,7 +277,7 @@ def _drawn(run: StreamingRun, streams: range, epoch: int) -> Drawn:
 
 
 def _of_stream(run: StreamingRun, stream: int, epoch: int) -> NDArray[Any]:
-    _check_some(int(run.shares.choose[stream]), stream, "sample")
+    _check_some(run, int(run.shares.choose[stream]), stream, "sample")
     return _ordered(run, range(stream, stream + 1), epoch, int(run.block_size * run.shares.proportions[stream]))
 
 
@@ -301,7 +308,7 @@ def _steps(run: StreamingRun, n: int, drop_first: int = 0) -> int:
 def _global_batches(run: StreamingRun, stream: int) -> int:
     batch = run.cluster.global_batch // _first_ranks(run)
     count = _steps(run, int(run.shares.choose[stream])) // batch
-    _check_some(count, stream, "global batch")
+    _check_some(run, count, stream, "global batch")
     return count
 
 
@@ -320,9 +327,10 @@ def _device_batches(run: StreamingRun, stream: int) -> int:
         )
     steps = steps_of(int(run.shares.choose[stream]), parts, Cluster(parts, ranks, 1, 1))
     count = steps * ranks * (parts // run.cluster.nodes) // run.cluster.batch
-    _check_some(count, stream, "batch of a rank")
+    _check_some(run, count, stream, "batch of a rank")
     if run.shuffle and not int(run.block_size * run.shares.proportions[stream]):
-        raise ConfigError(f"stream {stream} has no share in a block of the shuffle", found=f"block {run.block_size}")
+        what, found = f"stream {stream} has no share in a block of the shuffle", f"block {run.block_size}"
+        raise ConfigError(what, path=_path(run, stream), found=found)
     return count
 
 
@@ -333,9 +341,29 @@ def _check_drop_first(run: StreamingRun, drop_first: int) -> None:
         raise ConfigError("the epoch has not so many samples", found=found, expected=expected)
 
 
-def _check_some(count: int, stream: int, what: str) -> None:
+def _check_some(run: StreamingRun, count: int, stream: int, unit: str) -> None:
     if count < 1:
-        raise ConfigError(f"stream {stream} has too few samples for one {what}")
+        found = f"{run.shares.choose[stream]} samples an epoch"
+        hint = "Take a smaller batch, a larger share of that stream, or batching_method='random'"
+        raise ConfigError(
+            f"stream {stream} has too few samples for one {unit}", path=_path(run, stream), found=found, hint=hint
+        )
+
+
+def _path(run: StreamingRun, stream: int) -> str | None:
+    return run.paths[stream] or None if run.paths else None
+
+
+@contextlib.contextmanager
+def _naming(run: StreamingRun, stream: int) -> Generator[None]:
+    """Name the stream in errors about its samples alone."""
+    try:
+        yield
+    except ConfigError as error:
+        error.path = error.path or _path(run, stream)
+        named = f"stream {stream}"
+        error.what = error.what if named in error.what else f"{named}: {error.what}"
+        raise
 
 
 # --- batches ---------------------------------------------------------------------------------------------------------
