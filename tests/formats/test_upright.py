@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,26 @@ def test_sixteen_bits_are_scaled(tmp_path: Path, format: str, suffix: str) -> No
     expected = np.round(GREY.astype(np.float64) * 255 / 65535).astype(np.uint8)
     assert found.dtype == np.uint8
     assert found.tolist() == np.stack([expected] * 3, -1).tolist()
+
+
+def _grey_tiff(bits: int, photometric: int, data: bytes) -> bytes:
+    """A TIFF of 8 x 6 pixels, as TIFF 6.0 lays it out; Pillow writes no such file."""
+    tags = {256: 8, 257: 6, 258: bits, 259: 1, 262: photometric, 273: 8, 277: 1, 278: 6, 279: len(data)}
+    entries = b"".join(struct.pack("<HHII", tag, 3, 1, value) for tag, value in tags.items())
+    return b"II*\0" + struct.pack("<I", 8 + len(data)) + data + struct.pack("<H", len(tags)) + entries + bytes(4)
+
+
+@pytest.mark.parametrize(("bits", "white_is_zero"), [(12, False), (16, False), (16, True)])
+def test_grey_of_other_ranges_is_scaled_too(tmp_path: Path, bits: int, white_is_zero: bool) -> None:
+    grey = GREY >> (16 - bits)
+    data = grey.tobytes()
+    if bits == 12:
+        text = "".join(f"{value:012b}" for value in grey.ravel().tolist())
+        data = int(text, 2).to_bytes(len(text) // 8, "big")
+    found = _open(tmp_path, "folder", "tif", _grey_tiff(bits, int(not white_is_zero), data))[0]["tif"]
+    share = grey.astype(np.float64) / (2**bits - 1)
+    expected = np.round(255 * (1 - share if white_is_zero else share)).astype(np.uint8)
+    assert found[:, :, 0].tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("name", TURNED)

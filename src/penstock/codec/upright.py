@@ -23,6 +23,7 @@ PIXELS = {SIXTEEN_BITS: "scales them to 8 bits", TURNED: "applies it", ALPHA: "d
 """Trait of an image → what `decode="uint8"` does about it; Energon and Pillow don't."""
 
 _ORIENTATION = 0x0112
+_BITS_PER_SAMPLE, _PHOTOMETRIC, _WHITE_IS_ZERO = 258, 262, 0
 _MOST_SEGMENTS = 64
 _SHORT = 3
 _LOWEST_SIDEWAYS = 5
@@ -108,8 +109,12 @@ def _eight_bits(image: Any) -> Any:
     """An image with at most 8 bits per channel."""
     # Pillow opens PPM files of more than 8 bits as 32-bit images, scaled to 16 bits.
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):
-        wide = np.asarray(image).astype(np.uint32)
-        return require("PIL.Image", extra="media").fromarray(((wide * 255 + 32767) // 65535).astype(np.uint8))
+        wide, most = np.asarray(image).astype(np.uint32), 65535
+        if image.format == "TIFF":  # Pillow neither scales 12 bits to 16 nor inverts images whose zero is white
+            most = (1 << min(16, image.tag_v2.get(_BITS_PER_SAMPLE, (16,))[0])) - 1
+            wide = most - wide if image.tag_v2.get(_PHOTOMETRIC) == _WHITE_IS_ZERO else wide
+        eight = (wide * 255 + most // 2) // most
+        return require("PIL.Image", extra="media").fromarray(eight.astype(np.uint8))
     if image.mode in ("I", "F"):
         raise Unsupported(
             "an image of 32 bits per channel has no known range",
