@@ -244,3 +244,97 @@ def test_missing_is_refused_where_it_means_nothing(tmp_path: Path) -> None:
     wrong: Any = "maybe"
     with pytest.raises(ConfigError, match=r"error \| skip \| null"):
         ps.convert(source, tmp_path / "out", to="mds", missing=wrong, workers=1)
+
+
+# --- one value, one place ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("to", ["webdataset", "folder"])
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"image": JPG, "image.jpg": JPG + b"x"},
+        {"image": JPG, "image.jpg": PNG},  # other parts in this sample, but not in every one
+        {"images": [JPG, PNG], "images.1": PNG},
+        {"caption": "a", "caption.txt": "b"},
+        {"x": 1, "x.cls": 2},
+    ],
+)
+def test_columns_that_become_the_same_part_are_refused(tmp_path: Path, to: str, row: dict[str, Any]) -> None:
+    source = _table(tmp_path / "a.parquet", [row])
+    with pytest.raises(ConfigError, match="become the same part"):
+        ps.convert(source, tmp_path / "out", to=to)
+
+
+def test_named_columns_that_become_the_same_part_are_refused(tmp_path: Path) -> None:
+    source = _table(tmp_path / "a.parquet", [{"a": "x", "b": "y"}])
+    with pytest.raises(ConfigError, match="'a' and 'b' become the same part"):
+        ps.convert(source, tmp_path / "out", to="webdataset", columns={"a": "c.txt", "b": "c.txt"})
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ["images.0.jpg", "images.2.jpg"],
+        ["images.1.jpg", "images.2.jpg"],
+        ["images.0.jpg", "images.0.png"],
+        ["0.jpg", "images.0.jpg"],
+    ],
+)
+def test_numbered_parts_with_gaps_or_twice_are_no_list(cli: Cli, tmp_path: Path, parts: list[str]) -> None:
+    whole = {"images.0.jpg": JPG, "images.1.jpg": PNG, "txt": b"a"}
+    source = _tars(tmp_path / "tars", {"a": whole, "b": dict.fromkeys(parts, JPG) | {"txt": b"b"}})
+    status, output = cli("convert", str(source), str(tmp_path / "out"), "--to", "mds")
+    assert status == 6
+    assert "sample 1: the numbered parts 'images' are no list" in output
+    assert ", ".join(parts) in output
+
+
+def test_lists_may_begin_at_one(tmp_path: Path) -> None:
+    parts = {f"images.{number}.jpg": JPG + bytes([number]) for number in range(1, 13)}
+    ps.convert(_tars(tmp_path / "tars", {"a": dict(reversed(parts.items()))}), tmp_path / "out", to="mds")
+    ps.convert(tmp_path / "out", tmp_path / "back", to="webdataset")
+    assert list(_members(tmp_path / "back").values()) == list(parts.values())
+
+
+def test_sizes_in_names_are_no_positions(tmp_path: Path) -> None:
+    source = _tars(tmp_path / "tars", {"a": {"256.jpg": JPG, "1024.jpg": JPG + b"x"}})
+    ps.convert(source, tmp_path / "out", to="mds")
+    ps.convert(tmp_path / "out", tmp_path / "back", to="webdataset")
+    assert _members(tmp_path / "back") == {"a.256.jpg": JPG, "a.1024.jpg": JPG + b"x"}
+
+
+def test_files_of_a_sample_with_a_folder_between_them(tmp_path: Path) -> None:
+    files = {"a.jpg": JPG, "a.k/z.jpg": PNG, "a.k/z.txt": b"z", "a.txt": b"a"}  # in byte order
+    for name, data in files.items():
+        (tmp_path / "files" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "files" / name).write_bytes(data)
+    assert ps.convert(tmp_path / "files", tmp_path / "tars", to="webdataset").samples == 2
+    assert _members(tmp_path / "tars") == files
+    lines = tmp_path / "o.jsonl"
+    ps.convert(tmp_path / "files", lines, columns=["__key__", "txt"])
+    keyed = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert keyed == [{"__key__": "a", "txt": "a"}, {"__key__": "a.k/z", "txt": "z"}]
+
+
+@pytest.mark.parametrize("to", ["webdataset", "folder", "mds", "csv", "json-shards"])
+@pytest.mark.parametrize(("usual", "late"), [(1, 2.7), (1, True), (1.5, 2**53 + 1)])
+def test_a_later_number_is_never_rounded(tmp_path: Path, to: str, usual: float, late: float) -> None:
+    source = tmp_path / "a.jsonl"
+    source.write_text("".join(json.dumps({"x": value}) + "\n" for value in [*[usual] * 1000, late]))
+    out = tmp_path / "out"
+    if to in ("webdataset", "folder") and isinstance(usual, float):
+        ps.convert(source, out, to=to)
+        files = _members(out) if to == "webdataset" else {one.name: one.read_bytes() for one in out.iterdir()}
+        assert json.loads(files["000001000.x.json"]) == late
+        return
+    with pytest.raises(ConfigError, match="sample 1000"):
+        ps.convert(source, out, to=to)
+    assert not out.exists()
+
+
+def test_columns_with_underscores_become_parts(tmp_path: Path) -> None:
+    source = _table(tmp_path / "a.parquet", [{"text": "a", "__index_level_0__": 7, "__url__": "u"}])
+    ps.convert(source, tmp_path / "out", to="webdataset")
+    named = {"text": b"a", "__index_level_0__.cls": b"7", "__url__.txt": b"u"}
+    assert _members(tmp_path / "out") == {f"000000000.{name}": data for name, data in named.items()}

@@ -403,7 +403,8 @@ def encode_part(part: str, value: Any) -> bytes:
             return value.encode()
         if suffix in ("json", "jsn"):
             return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain).encode()
-        if suffix in ("cls", "cls2", "index", "inx", "id"):
+        is_integer = isinstance(value, str | int | np.integer) and not isinstance(value, bool)
+        if suffix in ("cls", "cls2", "index", "inx", "id") and is_integer:
             return str(int(value)).encode()
         if suffix in ("mp", "msg"):
             return msgspec.msgpack.encode(value, enc_hook=_plain)

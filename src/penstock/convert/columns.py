@@ -15,6 +15,7 @@ from penstock.codec.fields import mds_field, split_list, text_field
 from penstock.codec.parts import IMAGE_SUFFIXES
 from penstock.convert.forms import Convert, converter, kind_of, stored_class, suffix_of
 from penstock.convert.media import (
+    first_number,
     is_media,
     is_media_list,
     media_list,
@@ -81,10 +82,12 @@ Missing = Literal["error", "skip", "null"]
 
 MISSING: tuple[Missing, ...] = get_args(Missing)
 _NULL = b"null"
+_OTHER_PART = "Name another part for one of them with --columns NAME=PART,… (columns=)"
 _MEDIA = ("jpeg", "png", "bytes")
 _OPENED = frozenset(("jpg", "png", "webp", "gif", "bmp", "tif"))
 """What readers of MDS open, whatever the encoding is called."""
 _LISTS = ("list[jpeg]", "list[png]")
+_LIST_FORMS = ("files", *(f"mds:{encoding}" for encoding in _LISTS))
 _JSON_KINDS = frozenset(("text", "int", "float", "bool", "json"))
 _INT64 = range(-(1 << 63), 1 << 63)
 
@@ -103,7 +106,7 @@ class Found:
         scalar: what its JSON is, where that is `text`, `int` or `float` alone.
         first_gap: the first sample that lacks it.
         by_content: its values are media files, of which some are known by their content.
-        numbered: it is made of the numbered parts of a sample.
+        first_number: of the numbered parts of a sample that it is made of; None for other columns.
     """
 
     name: str
@@ -114,7 +117,7 @@ class Found:
     scalar: str | None = None
     first_gap: int | None = None
     by_content: bool = False
-    numbered: bool = False
+    first_number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,7 @@ class Column:
         way: from the one to the other.
         missing: what a row without it gets: `"error"`, `"null"` or `"nothing"`.
         spreads: the way gives parts, by their names.
-        numbered: the value is the list of a sample's numbered parts.
+        first_number: the value is the list of a sample's numbered parts, from this number on; None for other columns.
     """
 
     source: str
@@ -139,11 +142,17 @@ class Column:
     way: Convert
     missing: str = "error"
     spreads: bool = False
-    numbered: bool = False
+    first_number: int | None = None
 
     def value_in(self, sample: Sample) -> Any:
         """Its value in a row of the source; None if there is none."""
-        return numbered_values(self.source, sample) if self.numbered else sample.get(self.source)
+        if self.first_number is None:
+            return sample.get(self.source)
+        return numbered_values(self.source, self.first_number, sample)
+
+    def is_in(self, sample: Sample) -> bool:
+        """Whether a row of the source has it; a list of numbered parts may be empty."""
+        return self.first_number is not None or sample.get(self.source) is not None
 
 
 def choose_columns(
@@ -180,9 +189,9 @@ def choose_columns(
         for name in every
         if name not in parts
     ]
-    for stem in numbered:
-        values = [file for sample in samples for file in numbered_values(stem, sample)]
-        found.append(Found(stem, "numbered", "images", _image_kind(values), numbered=True))
+    for stem, names in numbered.items():
+        values = [sample[name] for sample in samples for name in names if sample.get(name) is not None]
+        found.append(Found(stem, "numbered", "images", _image_kind(values), first_number=first_number(names)))
     if missing == "skip":
         found = [replace(one, missing=False) for one in found]
     found, wanted, lost = _wanted(to, found, asked, shown)
@@ -195,8 +204,9 @@ def choose_columns(
             lost.append(f"type of {one.name!r}, which becomes text")
         columns.append(column)
     names = [one.name for one in columns]
-    if len(set(names)) != len(names):
+    if len(set(names)) != len(names) and to not in PART_FORMATS:
         columns = [replace(one, name=one.source) for one in columns]
+    _require_distinct(columns, shown)
     if not [one for one in columns if one.name != KEY or to not in PART_FORMATS]:
         raise Unsupported("no column to write", path=shown)
     return columns, lost
@@ -370,7 +380,24 @@ def _column_of_images(to: str, one: Found, wanted: str | None, shown: str, rule:
         what = f"mds can't hold the column {one.name!r}"
         raise Unsupported(what, path=shown, found=f"lists of images as {encoding}{gap}", hint=hint)
     way = partial(_encoded_list, encoding)
-    return Column(one.name, one.name, one.form, f"mds:{encoding}", way, numbered=one.numbered)
+    return Column(one.name, one.name, one.form, f"mds:{encoding}", way, first_number=one.first_number)
+
+
+def _require_distinct(columns: Sequence[Column], shown: str) -> None:
+    """Raise `ConfigError` if two columns would become the same part in some sample."""
+    seen: dict[str, Column] = {}
+    for column in columns:
+        if column.name in seen:
+            pair = f"{seen[column.name].source!r} and {column.source!r}"
+            what = f"the columns {pair} become the same part"
+            raise ConfigError(what, path=shown, found=column.name, hint=_OTHER_PART)
+        seen[column.name] = column
+    lists = {column.name for column in columns if column.spreads and column.read in _LIST_FORMS}
+    for column in columns:
+        stem = stem_of_numbered(f"{column.name}.jpg" if column.spreads else column.name)
+        if stem in lists:
+            what = f"the list {stem!r} and the column {column.source!r} become the same parts"
+            raise ConfigError(what, path=shown, hint=_OTHER_PART)
 
 
 def _encoded_list(encoding: str, value: Any) -> bytes:
@@ -457,7 +484,7 @@ class RowMaker:
     known: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        known = frozenset((KEY, *(column.source for column in self.columns if not column.numbered)))
+        known = frozenset((KEY, *(column.source for column in self.columns if column.first_number is None)))
         object.__setattr__(self, "known", known)
 
     def __call__(self, sample: Sample, index: int) -> Sample:
@@ -466,7 +493,12 @@ class RowMaker:
         if self.rest != "ignore" and not sample.keys() <= self.known:
             self._take_rest(row, sample, index)
         for column in self.columns:
-            value = column.value_in(sample)
+            try:
+                value = column.value_in(sample)
+            except PenstockError as error:
+                error.what = f"sample {index}: {error.what}"
+                error.path = self.shown
+                raise
             if value is None and column.missing == "null":
                 row[column.name] = _NULL
                 continue
@@ -479,10 +511,11 @@ class RowMaker:
                     continue
             try:
                 made = column.way(value)
-                if column.spreads:
-                    row |= made
-                else:
-                    row[column.name] = made
+                parts = made if column.spreads else {column.name: made}
+                for name in parts:
+                    if name in row:
+                        raise ConfigError(f"another column becomes {name!r} too", hint=_OTHER_PART)
+                row |= parts
             except PenstockError as error:
                 error.what = f"sample {index}, column {column.source!r}: {error.what}"
                 error.path = error.path or self.shown
@@ -491,7 +524,7 @@ class RowMaker:
 
     def _take_rest(self, row: Sample, sample: Sample, index: int) -> None:
         """Copy the fields that no column takes, or raise `ConfigError`."""
-        stems = {column.source for column in self.columns if column.numbered}
+        stems = {column.source for column in self.columns if column.first_number is not None}
         for name, value in sample.items():
             if name in self.known or value is None or stem_of_numbered(name) in stems:
                 continue

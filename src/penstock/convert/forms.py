@@ -231,7 +231,9 @@ def _to_int(value: Any) -> int:
 
 
 def _to_float(value: Any) -> float:
-    if isinstance(value, float | np.floating | int) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _exact_float(value)
+    if isinstance(value, float | np.floating):
         return float(value)
     if isinstance(value, str):
         try:
@@ -239,6 +241,17 @@ def _to_float(value: Any) -> float:
         except ValueError:
             pass
     raise ConfigError("a value that is no number", found=repr(value)[:40], expected="float")
+
+
+def _exact_float(value: int) -> float:
+    """The float that equals an integer; raises `ConfigError` if there is none."""
+    try:
+        made = float(value)
+    except OverflowError:
+        made = 0.0
+    if made != value:
+        raise ConfigError("an integer that no float equals", found=value, expected="at most 2^53, or a multiple")
+    return made
 
 
 def _plain(value: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.codec.parts import IMAGE_SUFFIXES
 from penstock.convert.forms import Convert
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError, Corrupt, PenstockError
 
 _BEGINNINGS: tuple[tuple[bytes, str], ...] = (
     (b"\xff\xd8\xff", "jpg"),
@@ -85,13 +85,21 @@ def media_list(value: Any) -> list[bytes]:
 
 
 def numbered_images(names: Sequence[str]) -> dict[str, list[str]]:
-    """Groups of numbered parts that are images: `images.0.jpg`, `images.1.png` → `{"images": […]}`."""
+    """Groups of numbered parts that are images: `images.0.jpg`, `images.1.png` → `{"images": […]}`.
+
+    Numbers begin at 0 or 1. Others are no positions but sizes or years, such as `256.jpg`, and make no list.
+    """
     found: dict[str, list[str]] = {}
     for name in names:
         stem = stem_of_numbered(name)
         if stem is not None:
             found.setdefault(stem, []).append(name)
-    return found
+    return {stem: parts for stem, parts in found.items() if first_number(parts) <= 1}
+
+
+def first_number(parts: Sequence[str]) -> int:
+    """The lowest number of numbered parts."""
+    return min(map(_number_of, parts))
 
 
 def stem_of_numbered(name: str) -> str | None:
@@ -102,14 +110,29 @@ def stem_of_numbered(name: str) -> str | None:
     return match[1] or "images"
 
 
-def numbered_values(stem: str, sample: Mapping[str, Any]) -> list[Any]:
-    """The numbered parts of a sample with this stem, by their numbers; none if it has none."""
-    found = [
-        (int(match[2]), name)
-        for name in sample
-        if stem_of_numbered(name) == stem and (match := _NUMBERED.fullmatch(name)) and sample[name] is not None
-    ]
-    return [sample[name] for _, name in sorted(found)]
+def numbered_values(stem: str, first: int, sample: Mapping[str, Any]) -> list[Any]:
+    """The numbered parts of a sample with this stem, by their numbers from `first` on; none if it has none.
+
+    Raises:
+        Corrupt: a number is missing, or comes twice: the other items would get other positions.
+    """
+    found = sorted(
+        (_number_of(name), name) for name in sample if stem_of_numbered(name) == stem and sample[name] is not None
+    )
+    numbers = [number for number, _ in found]
+    if numbers != [*range(first, first + len(found))]:
+        raise Corrupt(
+            f"the numbered parts {stem!r} are no list",
+            found=", ".join(name for _, name in found),
+            expected=f"each number from {first} on once",
+            hint="Rename the parts of this sample, or choose other columns with --columns (columns=)",
+        )
+    return [sample[name] for _, name in found]
+
+
+def _number_of(name: str) -> int:
+    match = _NUMBERED.fullmatch(name)
+    return 0 if match is None else int(match[2])
 
 
 def field_map_of(columns: Sequence[str], parts: Sequence[str]) -> dict[str, str]:

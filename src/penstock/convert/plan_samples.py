@@ -169,7 +169,7 @@ def _complete(given: Input, first: list[Sample], columns: Sequence[Column]) -> t
     """
 
     def is_complete(sample: Sample) -> bool:
-        return all(column.value_in(sample) is not None for column in columns if column.source != KEY)
+        return all(column.is_in(sample) for column in columns if column.source != KEY)
 
     first = list(filter(is_complete, first))
     if given.rows is None or given.dataset is None or isinstance(given.dataset, Selected):

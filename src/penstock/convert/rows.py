@@ -207,8 +207,11 @@ class FolderRows:
         self.left_out = len(source) - len(names)
         self.excluded = len(gone)
         names = [name for name in names if name not in gone]
-        # Names that begin alike stand together in their byte order.
-        self._groups = [list(found) for _, found in itertools.groupby(names, sample_of)]
+        # Not adjacent in byte order: a folder "a.d" sorts between the files "a.jpg" and "a.txt".
+        groups: dict[str, list[str]] = {}
+        for name in names:
+            groups.setdefault(sample_of(name), []).append(name)
+        self._groups = list(groups.values())
 
     @property
     def fingerprint(self) -> str:

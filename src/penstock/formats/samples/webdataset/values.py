@@ -29,7 +29,7 @@ def encode_sample(sample: Sample, path: str) -> tuple[str, list[tuple[str, bytes
     parts = [
         (_name(key, part, path), _content(part, value, path))
         for part, value in sample.items()
-        if not part.startswith("__") and value is not None
+        if not (part.startswith("__") and part.endswith("__")) and value is not None
     ]
     if not parts:
         expected = "a field such as txt, json, jpg"
