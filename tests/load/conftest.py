@@ -162,7 +162,11 @@ def functions() -> Any:
 @pytest.fixture(autouse=True)
 def no_threads_of_others() -> None:
     """Loader threads that other tests have left do not count as those of this one."""
-    gc.collect()
-    for thread in threading.enumerate():
-        if thread.name.startswith("penstock-load-"):
-            thread.name = f"left by another test: {thread.name}"
+    if _loader_threads():
+        gc.collect()  # takes long among all tests
+    for thread in _loader_threads():
+        thread.name = f"left by another test: {thread.name}"
+
+
+def _loader_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("penstock-load-")]
