@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,9 +24,23 @@ from .test_recipe import NODES, data  # noqa: F401  # pyright: ignore[reportUnus
 
 NAMED = {**COLONS, **{name.replace(":", "."): fn for name, fn in COLONS.items()}}
 SCHEMA = read_schema()
-VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 # In these a key may belong to the mix or to the node in it, so the JSON schema says less than the code.
 ITEMS = ("blend", "blend_epochized", "join", "stages", "concat")
+
+
+@functools.cache
+def _errors(reference: str, instance: str) -> list[jsonschema.ValidationError]:
+    return list(
+        VALIDATOR.evolve(schema=SCHEMA["$defs"][reference.rpartition("/")[2]]).iter_errors(json.loads(instance))
+    )
+
+
+def _check_reference(_: Any, reference: str, instance: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
+    """Check a part once: of a tree of alternatives, jsonschema checks each part once for every way to it."""
+    return map(jsonschema.ValidationError.create_from, _errors(reference, json.dumps(instance)))
+
+
+VALIDATOR = jsonschema.validators.extend(jsonschema.Draft202012Validator, {"$ref": _check_reference})(SCHEMA)
 
 
 def short_forms(folder: Path) -> dict[str, Any]:
