@@ -30,7 +30,9 @@ _DEFAULTS = {"download_timeout": 60, "keep_local": True}
 
 
 @overload
-def merge_index(out: Where, *, keep_local: bool = True, download_timeout: int = 60) -> None: ...
+def merge_index(out: Where, /, *, keep_local: bool = True, download_timeout: int = 60) -> None: ...
+@overload
+def merge_index(*, out: Where, keep_local: bool = True, download_timeout: int = 60) -> None: ...
 @overload
 def merge_index(
     index_file_urls: Sequence[Where], out: Where, keep_local: bool = True, download_timeout: int = 60
