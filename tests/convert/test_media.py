@@ -338,3 +338,35 @@ def test_columns_with_underscores_become_parts(tmp_path: Path) -> None:
     ps.convert(source, tmp_path / "out", to="webdataset")
     named = {"text": b"a", "__index_level_0__.cls": b"7", "__url__.txt": b"u"}
     assert _members(tmp_path / "out") == {f"000000000.{name}": data for name, data in named.items()}
+
+
+_NAMES = """
+    mp4 wav webp gif flac mp3 ogg pth npz npy pkl jpeg tif bmp text jsn cls2 index msg ten seg.png left.wav xyz m4a
+    json.gz info.jsonl JPG TXT bin txt json cls jpg png
+"""
+NAMES = _NAMES.split()
+
+
+@pytest.mark.parametrize("to", ["webdataset", "folder"])
+@pytest.mark.parametrize("format", ["webdataset", "folder"])
+def test_parts_keep_their_names_between_tars_and_folders(tmp_path: Path, format: str, to: str) -> None:
+    parts = {name: b"5" if name.startswith(("cls", "index")) else name.encode() for name in NAMES}
+    files = {f"a.{name}": data for name, data in parts.items()}
+    source = tmp_path / "source"
+    if format == "webdataset":
+        _tars(source, {"a": parts})
+    else:
+        source.mkdir()
+        for name, data in files.items():
+            (source / name).write_bytes(data)
+    out = tmp_path / "out"
+    ps.convert(source, out, to=to)
+    written = {one.name: one.read_bytes() for one in out.iterdir() if one.is_file() and one.name != ".penstock"}
+    assert (_members(out) if to == "webdataset" else written) == files
+
+
+def test_parts_of_bytes_keep_their_names_through_mds(tmp_path: Path) -> None:
+    parts = {name: f"{name} of no known kind".encode() for name in ("mp4", "wav", "npz", "pth", "ten", "cbor")}
+    ps.convert(_tars(tmp_path / "tars", {"a": parts}), tmp_path / "out", to="mds")
+    ps.convert(tmp_path / "out", tmp_path / "back", to="webdataset")
+    assert _members(tmp_path / "back") == {f"a.{name}": parts[name] for name in sorted(parts)}

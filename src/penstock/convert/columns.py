@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from penstock.codec.fields import mds_field, split_list, text_field
-from penstock.codec.parts import IMAGE_SUFFIXES
+from penstock.codec.parts import AV_SUFFIXES, IMAGE_SUFFIXES
 from penstock.convert.forms import Convert, converter, kind_of, stored_class, suffix_of
 from penstock.convert.media import (
     first_number,
@@ -52,6 +52,9 @@ _PARTS = {
     "decimal": "txt",
 }
 """Kind → the extension of its part."""
+
+_BYTES_PARTS = AV_SUFFIXES | {"m4a", "m4v", "aac", "ogg", "opus", "bin", "npz", "pth", "ten", "tb", "mp", "msg", "cbor"}
+"""Names of columns of bytes that are the extension of their part."""
 
 _MDS = {
     "text": "str",
@@ -333,7 +336,7 @@ def _column(to: str, one: Found, wanted: str | None, shown: str, rule: Missing) 
     if one.name == KEY and to in PART_FORMATS:
         write, wanted, refused = "json", None, False
     elif to in PART_FORMATS:
-        name = wanted if wanted else part_name(_name_of(one), one.kind)
+        name = wanted or (one.name if one.form.startswith("part:") else part_name(one.name, one.kind))
         write, missing = f"part:{name}", "nothing"
         refused = one.kind in ("mixed", "opaque")
     elif to not in ("mds", *TEXT_FORMATS):  # JSONL, and formats of plug-ins
@@ -418,7 +421,7 @@ def part_name(name: str, kind: str) -> str:
     """The part that a column becomes: its name, with an extension where it has none that says what it is."""
     suffix = _PARTS.get(kind, "bin")
     own = stored_class(f"part:{name}")
-    if own == stored_class(f"part:{suffix}") and (own != "bytes" or "." in name or name == "bin"):
+    if own == stored_class(f"part:{suffix}") and (own != "bytes" or "." in name or name in _BYTES_PARTS):
         return name
     return f"{name}.{suffix}"
 
