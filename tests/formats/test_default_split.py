@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.cli.called import called
 from tests.store.objects import counted_requests
@@ -146,3 +147,76 @@ def test_repair_rebuilds_the_index_of_train(tmp_path: Path) -> None:
     required.unlink()
     assert called("repair", tmp_path / "x", "--write").returncode == 0
     assert _values(ps.open(tmp_path / "x")) == ROWS["train"]
+
+
+LOST = {
+    "another one next to train": ("val", ["train"], False),
+    "the only readable one is not read for it": ("test", ["val"], True),
+    "validation": ("validation", ["test"], True),
+    "two others": ("eval", ["dev", "test"], True),
+}
+
+
+@pytest.mark.parametrize("kind", ["mds", "csv", "json-shards"])
+@pytest.mark.parametrize("emptied", EMPTIED, ids=["unfinished", "empty"])
+@pytest.mark.parametrize("case", LOST)
+def test_every_split_without_an_index_is_named(kind: str, emptied: bool, case: str, tmp_path: Path) -> None:
+    """`verify` names it, and no other split is read in its place."""
+    lost, others, is_error = LOST[case]
+    for number, name in enumerate([lost, *others]):
+        with ps.create(tmp_path / "x" / name, format=kind, columns={"n": "int"}) as writer:
+            writer.write({"n": number})
+    for file in (tmp_path / "x" / lost).iterdir():
+        if emptied or file.name == "index.json":
+            file.unlink()
+    if is_error:
+        with pytest.raises(NotFound, match=f"the split {lost} has no index.json") as error:
+            ps.open(tmp_path / "x")
+        assert str(error.value.hint).endswith(", ".join(others))
+    else:
+        assert _values(ps.open(tmp_path / "x")) == [1]
+    with pytest.raises(NotFound, match=lost):
+        ps.open(tmp_path / "x", split=lost)
+    done = called("verify", tmp_path / "x")
+    assert (done.returncode, f"{tmp_path}/x/{lost}" in done.stdout) == (1, True)
+    assert _values(ps.open(tmp_path / "x", split=others[0])) == [1]
+
+
+def test_folders_that_only_begin_like_a_split_are_not_splits(tmp_path: Path) -> None:
+    """A folder of pictures, of logs, or next to an index that is the dataset's own."""
+    with ps.create(tmp_path / "x/val", format="mds", columns={"n": "int"}) as writer:
+        writer.write({"n": 7})
+    for name in ("test_pictures/a.png", "evaluation/log.txt", "other/a.txt"):
+        (tmp_path / "x" / name).parent.mkdir()
+        (tmp_path / "x" / name).write_bytes(b"x")
+    assert _values(ps.open(tmp_path / "x")) == [7]
+    assert called("verify", tmp_path / "x").returncode == 0
+    (tmp_path / "x/val/train").mkdir()
+    assert _values(ps.open(tmp_path / "x/val")) == [7]
+    assert called("verify", tmp_path / "x/val").returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_train_is_a_plain_folder_in_formats_without_splits(kind: str, tmp_path: Path) -> None:
+    for number, name in enumerate(["train", "val"]):
+        (tmp_path / "x" / name).mkdir(parents=True)
+        if kind == "jsonl":
+            (tmp_path / f"x/{name}/a.jsonl").write_text(json.dumps({"n": number}) + "\n")
+        else:
+            pq.write_table(pa.table({"n": [number]}), tmp_path / f"x/{name}/a.parquet")
+    (tmp_path / "x/train/empty").mkdir()
+    assert _values(ps.open(tmp_path / "x")) == [0, 1]
+
+
+def test_objects_of_a_split_without_an_index(tmp_path: Path, s3_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    url = place_of(f"s3://bucket/lost-split/{tmp_path.name}")
+    for name in ("val", "test"):
+        with ps.create(tmp_path / name, format="mds", columns={"n": "int"}) as writer:
+            writer.write({"n": 7})
+        for file in (tmp_path / name).iterdir():
+            if name == "val" or file.name != "index.json":
+                put(url.store, url.child(f"{name}/{file.name}").path, file.read_bytes())
+    with pytest.raises(NotFound, match=r"the split test has no index\.json"):
+        ps.open(url.path)
+    assert _values(ps.open(url.path, split="val")) == [7]

@@ -52,11 +52,16 @@ def lacks_default_split(store: Store, path: str, names: Sequence[str]) -> bool:
 def require_default_split(store: Store, path: str, names: Sequence[str], required_file: str) -> None:
     """Raise `NotFound` if a folder `train` without `required_file` is next to the readable splits `names`."""
     if lacks_default_split(store, path, names):
-        raise NotFound(
-            f"the split {DEFAULT_SPLIT} has no {required_file}",
-            path=f"{path}/{DEFAULT_SPLIT}",
-            hint=f"Finish writing or copying it, or name another split with --split (split=): {', '.join(names)}",
-        )
+        raise lacks_file(path, DEFAULT_SPLIT, required_file, names)
+
+
+def lacks_file(path: str, split: str, required_file: str, names: Sequence[str]) -> NotFound:
+    """Return the error for a split without the file that makes it readable, next to the readable splits `names`."""
+    return NotFound(
+        f"the split {split} has no {required_file}",
+        path=f"{path}/{split}",
+        hint=f"Finish writing or copying it, or name another split with --split (split=): {', '.join(names)}",
+    )
 
 
 @functools.lru_cache(maxsize=1024)  # a verb opens a dataset more than once

@@ -11,12 +11,11 @@ from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unsupp
 from penstock.formats._default_split import (
     DEFAULT_SPLIT,
     choose_default_split,
-    lacks_default_split,
-    require_default_split,
+    lacks_file,
 )
 from penstock.formats._unrecognised import holds_datasets
 from penstock.formats.shards.index_json import INDEX_NAME, Index, parse_index
-from penstock.formats.shards.names import shards_in
+from penstock.formats.shards.names import parse_shard_name, shards_in
 from penstock.formats.shards.side import SIDE_NAME
 from penstock.store.local import LocalStore
 from penstock.store.object_folder import GO_ON, UNFINISHED, is_unfinished
@@ -48,7 +47,8 @@ def index_folder(store: Store, path: str, split: str | None) -> str:
         return path
     splits = splits_in(store, path)
     if split is None and splits:
-        require_default_split(store, path, splits, INDEX_NAME)
+        if DEFAULT_SPLIT not in splits:
+            _require_no_lost_split(store, path, splits)
         return f"{path}/{choose_default_split(path, require_splits(store, path, splits))}"
     where = f"{path}/{INDEX_NAME}" if split is None else f"{path}/{split}/{INDEX_NAME}"
     if is_unfinished(store, where):
@@ -89,16 +89,60 @@ def splits_in(store: Store, path: str) -> list[str]:
     return sorted(parts[0] for parts in inner if len(parts) == 2 and parts[1] == INDEX_NAME)
 
 
+def lost_splits(store: Store, path: str, names: Collection[str]) -> list[str]:
+    """Return the folders next to the readable splits `names` that are splits without an index, sorted.
+
+    These are `train`, and those with another name of a split that are empty or hold shards. There are none if no split
+    is readable, or the store can't list.
+    """
+    if not names:
+        return []
+    files: dict[str, list[str]] = {}
+    if isinstance(store, LocalStore):
+        with os.scandir(path) as entries:
+            folders = [one.name for one in entries if _is_split(one.name) and one.is_dir()]
+        for name in set(folders).difference(names):
+            with os.scandir(f"{path}/{name}") as entries:
+                files[name] = [one.name for one in entries]
+    else:
+        with contextlib.suppress(NotFound, Unsupported, Denied):
+            for file in store.list(path):
+                name, _, inner = file[len(path.rstrip("/")) + 1 :].partition("/")
+                if inner and _is_split(name) and name not in names:
+                    files.setdefault(name, []).append(inner)
+    return sorted(name for name, inner in files.items() if name == DEFAULT_SPLIT or _may_be_shards(inner))
+
+
+def _is_split(name: str) -> bool:
+    return name.lower().startswith(_SPLITS)
+
+
+def _may_be_shards(names: Collection[str]) -> bool:
+    shown = [name for name in names if not name.startswith(".")]
+    return not shown or any(parse_shard_name(name) is not None for name in shown)
+
+
+def _require_no_lost_split(store: Store, path: str, names: list[str]) -> None:
+    """Raise `NotFound` if splits without an index are next to `names`, of which none is `train`."""
+    lost = lost_splits(store, path, names)
+    if DEFAULT_SPLIT not in lost:
+        require_splits(store, path, names)  # else these are datasets, of which each is opened by itself
+    if lost:
+        name = DEFAULT_SPLIT if DEFAULT_SPLIT in lost else lost[0]
+        raise lacks_file(path, name, INDEX_NAME, names)
+
+
 def split_folders(store: Store, path: str) -> list[str]:
-    """Return the folders of all splits; `train` is one of them even without an index."""
+    """Return the folders of all splits, including those without an index."""
     names = splits_in(store, path)
-    names = [DEFAULT_SPLIT, *names] if lacks_default_split(store, path, names) else names
-    return [f"{path}/{name}" for name in require_splits(store, path, names)]
+    return [
+        f"{path}/{name}" for name in require_splits(store, path, sorted([*names, *lost_splits(store, path, names)]))
+    ]
 
 
 def require_splits(store: Store, path: str, names: list[str]) -> list[str]:
     """Return `names`; raises `Unsupported` if they are datasets: none is `train`, and not all are names of splits."""
-    if DEFAULT_SPLIT not in names and any(not name.lower().startswith(_SPLITS) for name in names):
+    if DEFAULT_SPLIT not in names and not all(map(_is_split, names)):
         raise holds_datasets(store, path)
     return names
 
