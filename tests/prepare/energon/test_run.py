@@ -358,6 +358,12 @@ def test_media_rows(root: Path) -> None:
     prepare_webdataset(root, tar_index_only=True)
     again: Any = ps.open(root, raw=True)
     assert again.get_media_metadata("k0_0.txt").width == 7
+    write_tar(root / "s_1.tar", [("k0_0x.txt", b"another"), ("k1_9.txt", b"shard")])
+    summary = prepare_webdataset(root, tar_index_only=True)
+    assert any("since the shards changed" in warning for warning in summary.warnings)
+    changed: Any = ps.open(root, raw=True)
+    with pytest.raises(NotFound):
+        changed.get_media_metadata("k0_0.txt")
 
 
 def test_a_shard_that_is_done_is_not_scanned_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from penstock.formats.samples import media_index
 from penstock.formats.samples.sqlite import connect, system_errors
 from penstock.formats.samples.webdataset.key_index import KEYS, entries_of, read_run, sorted_entries, write_keys
 from penstock.formats.samples.webdataset.members import Rows, encode_members
-from penstock.formats.samples.webdataset.nvmeta import MEMBERS, SQLITE
+from penstock.formats.samples.webdataset.nvmeta import MEMBERS, SQLITE, UUID
 from penstock.formats.samples.webdataset.shards import encode_index, index_path
 from penstock.formats.samples.webdataset.sqlite_index import (
     IndexDigest,
@@ -131,7 +131,7 @@ def make_indexes(request: Request, work: SharedWork, names: Sequence[PartName], 
     if request.how.sqlite:
         warnings += _announce(request, runs)
         files[SQLITE] = folder.child(SQLITE)
-        _merge_sqlite(request, files[SQLITE], groups)
+        warnings += _merge_sqlite(request, files[SQLITE], groups, digest.uuid())
     files[KEYS] = folder.child(KEYS)
     warnings += _merge_keys(files[KEYS], digest.uuid(), groups)
     linked = {shard: rows for run in runs for shard, rows in run.linked.items()}
@@ -297,8 +297,9 @@ def _announce(request: Request, runs: Sequence[GroupRun]) -> list[str]:
     return [told]
 
 
-def _merge_sqlite(request: Request, target: Place, groups: Sequence[Group]) -> None:
-    media = request.how.media
+def _merge_sqlite(request: Request, target: Place, groups: Sequence[Group], uuid: str) -> list[str]:
+    """Make `index.sqlite`; what to say of media metadata that don't belong to these shards."""
+    media, warnings = request.how.media, list[str]()
     with SqliteBuilder(target.path) as builder:
         for group in groups:
             run = group.run(SQLITE)
@@ -306,7 +307,7 @@ def _merge_sqlite(request: Request, target: Place, groups: Sequence[Group]) -> N
                 builder.merge(local_copy(run, place_of(here)).path)
             run.store.delete(run.path)
         if media is None:
-            _keep_media(request, builder)
+            warnings += _keep_media(request, builder, uuid)
         else:
             media_index.create_tables(builder.connection)
             for group in groups:
@@ -314,6 +315,7 @@ def _merge_sqlite(request: Request, target: Place, groups: Sequence[Group]) -> N
                     media_index.put_rows(builder.connection, read_shard(group.parts, name).rows())
             media_index.add_filters(builder.connection, [(media.filter, _newest(request))])
         builder.finish([request.plan.dataset.child(name).path for name in request.plan.shards])
+    return warnings
 
 
 def _merge_keys(target: Place, uuid: str, groups: Sequence[Group]) -> list[str]:
@@ -325,22 +327,26 @@ def _merge_keys(target: Place, uuid: str, groups: Sequence[Group]) -> list[str]:
     return [f"{repeated:,} samples have a key that others have: such a key names none"] if repeated else []
 
 
-def _keep_media(request: Request, builder: SqliteBuilder) -> None:
-    """Media metadata that are there outlive a new index."""
+def _keep_media(request: Request, builder: SqliteBuilder, uuid: str) -> list[str]:
+    """Copy the media metadata of the old index if it is of the same shards; what to say if it isn't."""
     index = request.meta_file(SQLITE)
     store, path = index.store, index.path
     if not index.exists():
-        return
+        return []
     try:
         with system_errors(path), closing(connect(store, path)) as before:
             if not media_index.has_table(before, media_index.METADATA):
-                return
+                return []
     except sqlite3.DatabaseError:
-        return  # what is there is no database: nothing to keep
+        return []  # what is there is no database: nothing to keep
+    old = request.meta_file(UUID)
+    if not old.exists() or old.store.get(old.path) != uuid.encode():
+        return ["the media metadata of the old index are left out, since the shards changed: `penstock prepare-media`"]
     with closing(connect(store, path)) as before:
         media_index.create_tables(builder.connection)
         media_index.put_rows(builder.connection, media_index.read_rows(before, path=path))
         media_index.add_filters(builder.connection, media_index.read_filters(before, path=path))
+    return []
 
 
 def _newest(request: Request) -> str:

@@ -110,7 +110,7 @@ def prepare_webdataset(
         dataset: what `dataset.yaml` shall say; without it the one that is there stays.
         sqlite: make `index.sqlite`, in which Energon finds samples and parts by name; `index.keys` is made all the
             same.
-        media: reads metadata of media; without it those that are there stay.
+        media: reads metadata of media; without it those of unchanged shards stay.
         executor: `"processes"`, `"inline"` for none, another name, or an executor; see `penstock.executors`.
         follow_links: read files through links that lead out of the dataset's folder.
         part, finish, no_work, restart: see `penstock.work.sharing.Sharing`; a share is of the shards.
