@@ -86,7 +86,8 @@ class Stretch:
 def open_dataset(target: Target, options: dict[str, Any], *, leave_out: bool = False, marks: bool = False) -> Dataset:
     """Open what is to be looked into.
 
-    Parts of tars, images and pickles stay as they are stored: so no image is unpacked, and nothing of the data runs.
+    Parts of tars, files of folders, images and pickles stay as they are stored: so no image is unpacked, and nothing of
+    the data runs.
 
     Args:
         target: see `Target`.
@@ -108,7 +109,7 @@ def open_dataset(target: Target, options: dict[str, Any], *, leave_out: bool = F
         return Dataset(seen(whole), (seen(whole),), place_of(_name_of(whole)), (), excluded_of(whole))
     place = dataset_at(target, follow_links=options.get("follow_links", False))
     options["format"] = find_format(place, options.get("format"), OpenOptions(layout=options.get("layout"))).name
-    if options["format"] == "webdataset":
+    if options["format"] in ("webdataset", "folder"):
         whole = open_source(target, **options, raw=True)
         return Dataset(seen(whole), (seen(whole),), place, (place,), excluded_of(whole))
     whole = open_source(target, **options)
