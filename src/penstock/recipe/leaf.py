@@ -109,9 +109,10 @@ def said_part(source: Source[Any]) -> Source[Any] | None:
 
 
 def open_aux(path: str, is_folder: bool, *, follow_links: bool = False) -> Source[Sample]:
-    """A store of files by name: a folder, a prepared WebDataset, or a JSONL.
+    """A store of files by name: a folder or a prepared WebDataset.
 
     Raises:
+        Unsupported: a JSONL, which holds no files.
         NotFound: nothing is there.
         FormatError: a folder that was not prepared.
     """
@@ -120,7 +121,8 @@ def open_aux(path: str, is_folder: bool, *, follow_links: bool = False) -> Sourc
             raise NotFound("no such folder", path=path, hint="Check the path")
         return open_source(path, format="folder", raw=True, follow_links=follow_links)
     if path.endswith(JSONL):
-        return open_source(path, format="jsonl", flavor="energon", raw=True, follow_links=follow_links)
+        hint = "Name a prepared WebDataset, or a folder of files: filesystem://FOLDER"
+        raise Unsupported("a JSONL can't be an auxiliary dataset: it holds no files", path=path, hint=hint)
     # Files are found in all splits: which one it is opened with says only what its samples would be.
     place = dataset_at(path, follow_links=follow_links)
     parts = list(read_splits(place.store, place.path).parts)

@@ -247,7 +247,7 @@ def mount(
     """
     mountpoint = local_path(mountpoint, "the folder to mount at")
     if not os.path.isdir(mountpoint):
-        raise NotFound("no such folder to mount at", path=mountpoint, hint="Make it: mkdir")
+        raise NotFound("no such folder to mount at", path=mountpoint, hint=f"Make it: mkdir {mountpoint}")
     if os.path.ismount(mountpoint) or os.listdir(mountpoint):
         raise ConfigError("the folder to mount at is not empty", path=mountpoint, hint="Name an empty one")
     files = open_files(path, by_sample=by_sample, follow_links=follow_links, excludes=excludes)

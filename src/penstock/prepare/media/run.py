@@ -241,7 +241,8 @@ def _look(root: Place, chosen: MediaFilter, depth: MediaDepth, *, is_tars: bool)
     known = old.unchanged(units, filters, depth=depth)
     counts = {unit.name: sum(may_hold(filters, file.name) for file in unit.files) for unit in units}
     if not sum(counts.values()):
-        found, hint = f"{len(units)} looked at", "Choose others: by header, or by glob with patterns"
+        found = f"{len(units)} looked at"
+        hint = "Choose files by content with --media-by-header, or by name with --media-by-glob '*.jpg,*.png' (media=)"
         raise ConfigError("no file that could be media", path=root.path, found=found, hint=hint)
     tasks = list(cut_tasks((unit for unit in units if unit.name not in known), filters, depth))
     return _Files(root, old, chosen, filters, depth, is_tars, units, known, counts, tasks)

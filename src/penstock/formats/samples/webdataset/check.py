@@ -45,6 +45,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
     Splits,
     document,
     meta_path,
+    prepare_command,
     read_info,
     read_splits,
     split_shards,
@@ -57,8 +58,6 @@ from penstock.formats.samples.webdataset.shards import ShardTable, index_path, s
 from penstock.formats.samples.webdataset.source import unmatched_exclusions
 from penstock.types import Depth, Finding, OpenOptions
 
-REMAKE = "`penstock repair --write`, or `penstock prepare --tar-index-only`"
-_PREPARE = "Prepare it again: `penstock prepare --overwrite`"
 _FETCH = "Fetch or pack this shard again, then prepare the dataset again"
 _SAMPLES = 32
 _MOST_SAID = 20
@@ -79,11 +78,19 @@ def check_webdataset(store: Store, path: str, options: OpenOptions, depth: Depth
     return [problem.finding() for problem in _problems(store, root, depth, run)]
 
 
+def _remake(root: str) -> str:
+    return f"`penstock repair {root} --write`, or {prepare_command(root, '--tar-index-only')}"
+
+
+def _prepare(root: str) -> str:
+    return f"Prepare it again: {prepare_command(root, '--overwrite')}"
+
+
 def _problems(store: Store, root: str, depth: Depth, run: Run) -> Iterator[Problem]:
     try:
         info = read_info(store, root)
     except PenstockError as error:
-        yield _of_error("info", error, _PREPARE)
+        yield _of_error("info", error, _prepare(root))
         return
     splits = yield from _check_splits(store, root, info, depth)
     yield from _check_dataset(store, root)
@@ -144,7 +151,7 @@ def _check_splits(store: Store, root: str, info: Info, depth: Depth) -> Iterator
         return None
     if splits.name is None:
         what = "no splits: all shards are opened as one"
-        yield Problem("webdataset.splits", Corrupt, path, what, f"Give it splits: {_PREPARE}", severity="warning")
+        yield Problem("webdataset.splits", Corrupt, path, what, f"Give it splits: {_prepare(root)}", severity="warning")
     elif (empty := _empty_value(document(store, meta_path(root, splits.name)))) is not None:
         what = f"nothing stands after `{empty}:`, which Energon can't read"
         fix = "Write [] there, or what got lost"
@@ -209,11 +216,13 @@ def _check_list(store: Store, root: str, info: Info) -> Iterator[Problem]:
     for name in info.counts:
         if name not in there and not store.exists(f"{root}/{name}"):
             what = "a shard of the list is not there"
-            yield Problem("webdataset.missing-shard", NotFound, f"{root}/{name}", what, f"Fetch it. {_PREPARE}")
+            yield Problem("webdataset.missing-shard", NotFound, f"{root}/{name}", what, f"Fetch it. {_prepare(root)}")
     new = [name for name in there if name not in info.counts]
     if new:
         what = f"{len(new)} tars that the list does not have"
-        yield Problem("webdataset.unlisted-shard", Corrupt, path, what, _PREPARE, found=min(new), severity="warning")
+        yield Problem(
+            "webdataset.unlisted-shard", Corrupt, path, what, _prepare(root), found=min(new), severity="warning"
+        )
 
 
 def _check_indexes(store: Store, root: str, info: Info) -> Iterator[Problem]:
@@ -223,22 +232,22 @@ def _check_indexes(store: Store, root: str, info: Info) -> Iterator[Problem]:
     missing = [name for name in there if not has_index[name]]
     if missing:
         what = f"{len(missing)} of {len(there)} shards have no index, which Energon needs"
-        yield Problem("webdataset.index", NotFound, index_path(f"{root}/{missing[0]}"), what, REMAKE)
+        yield Problem("webdataset.index", NotFound, index_path(f"{root}/{missing[0]}"), what, _remake(root))
     for name in filter(has_index.__getitem__, there):
         count, path = info.counts[name], index_path(f"{root}/{name}")
         try:
             shard = shards.get(name)
         except PenstockError as error:
-            yield _of_error("index", error, REMAKE)
+            yield _of_error("index", error, _remake(root))
             continue
         falls = np.flatnonzero(np.diff(np.asarray(shard.offsets)) < 1)
         if len(falls):
             what = "the places in the index of a shard do not rise"
-            yield Problem("webdataset.index", Corrupt, path, what, REMAKE, int(falls[0] + 1) * 8)
+            yield Problem("webdataset.index", Corrupt, path, what, _remake(root), int(falls[0] + 1) * 8)
         elif len(shard.offsets) and not 0 <= int(shard.offsets[0]) <= int(shard.offsets[-1]) <= store.size(shard.path):
             what = "the index of a shard reaches beyond the shard"
             found, expected = f"byte {int(shard.offsets[-1])}", f"{store.size(shard.path)} bytes"
-            yield Problem("webdataset.index", Corrupt, path, what, REMAKE, count * 8, found, expected)
+            yield Problem("webdataset.index", Corrupt, path, what, _remake(root), count * 8, found, expected)
 
 
 # --- samples -----------------------------------------------------------------------------------------------------
@@ -282,9 +291,9 @@ def _check_shard(
     if table.num_samples != info.counts[name]:
         what = "a shard holds another number of samples than the list says"
         found, expected = str(table.num_samples), str(info.counts[name])
-        yield Problem("webdataset.count", Corrupt, path, what, _PREPARE, None, found, expected)
+        yield Problem("webdataset.count", Corrupt, path, what, _prepare(root), None, found, expected)
     else:
-        yield from _check_index(store, path, table)
+        yield from _check_index(store, root, path, table)
     yield from _check_rows(store, root, number, path, table)
     yield from check_keys_of(store, root, info.counts, number, path, table)
     yield from _check_names(path, table)
@@ -302,7 +311,7 @@ def _check_members(store: Store, root: str) -> Iterator[Problem]:
     try:
         ignored = read_members(store, root).ignored_text
     except PenstockError as error:
-        yield _of_error("members", error, _PREPARE)
+        yield _of_error("members", error, _prepare(root))
         return
     if ignored is not None:
         yield _ignored(meta_path(root, MEMBERS), ignored)
@@ -324,7 +333,7 @@ def _check_links(store: Store, root: str, name: str, table: ShardTable) -> Itera
     try:
         recorded = read_members(store, root).linked.get(name, {})
     except PenstockError as error:
-        yield _of_error("members", error, _PREPARE)
+        yield _of_error("members", error, _prepare(root))
         return
     ignored = Members(table.ignored).ignored_text
     if ignored is not None:
@@ -334,11 +343,11 @@ def _check_links(store: Store, root: str, name: str, table: ShardTable) -> Itera
         place, part = parts[0] if parts else (0, None)
         what = f"{len(parts)} parts are links, and aren't read: {MEMBERS} doesn't list them"
         found = None if part is None else f"the part {part.part!r} of {table.keys[place]!r}"
-        fix = "List them: `penstock prepare --tar-index-only`"
+        fix = f"List them: {prepare_command(root, '--tar-index-only')}"
         yield Problem("webdataset.links", Corrupt, path, what, fix, found=found)
 
 
-def _check_index(store: Store, path: str, table: ShardTable) -> Iterator[Problem]:
+def _check_index(store: Store, root: str, path: str, table: ShardTable) -> Iterator[Problem]:
     index = index_path(path)
     try:
         stored = np.frombuffer(store.get(index), "<i8")
@@ -350,7 +359,7 @@ def _check_index(store: Store, path: str, table: ShardTable) -> Iterator[Problem
             place = int(wrong[0])
             what = f"the index of a shard is wrong in {len(wrong)} places"
             found, expected = f"byte {int(stored[place])}", f"byte {int(table.offsets[place])}"
-            yield Problem("webdataset.index", Corrupt, index, what, REMAKE, place * 8, found, expected)
+            yield Problem("webdataset.index", Corrupt, index, what, _remake(root), place * 8, found, expected)
 
 
 def _check_rows(store: Store, root: str, number: int, path: str, table: ShardTable) -> Iterator[Problem]:
@@ -383,7 +392,7 @@ def _check_rows(store: Store, root: str, number: int, path: str, table: ShardTab
         return
     if not good:
         what = "the rows of index.sqlite are not those of the shard"
-        yield Problem("webdataset.sqlite", Corrupt, index, what, REMAKE, found=path)
+        yield Problem("webdataset.sqlite", Corrupt, index, what, _remake(root), found=path)
 
 
 def _check_names(path: str, table: ShardTable) -> Iterator[Problem]:
@@ -466,7 +475,7 @@ def _check_sqlite(store: Store, root: str, info: Info, depth: Depth) -> Iterator
     try:
         tables = SqliteIndex(store, path).tables
         if "samples" not in tables:
-            yield Problem("webdataset.sqlite", Corrupt, path, "no table of samples", REMAKE)
+            yield Problem("webdataset.sqlite", Corrupt, path, "no table of samples", _remake(root))
             return
         if depth == "quick":
             return
@@ -480,12 +489,12 @@ def _check_sqlite(store: Store, root: str, info: Info, depth: Depth) -> Iterator
                 raise sqlite3.DatabaseError(wrong)
     except (sqlite3.Error, UnicodeDecodeError, PenstockError) as error:
         what = "this is no database of samples"
-        yield Problem("webdataset.sqlite", Corrupt, path, what, REMAKE, found=str(error))
+        yield Problem("webdataset.sqlite", Corrupt, path, what, _remake(root), found=str(error))
         return
     if counted != {number: count for number, count in enumerate(info.counts.values()) if count}:
         what = f"the table of samples does not fit {INFO_JSON}"
         found, expected = f"{sum(counted.values())} samples", f"{sum(info.counts.values())}"
-        yield Problem("webdataset.sqlite", Corrupt, path, what, REMAKE, None, found, expected)
+        yield Problem("webdataset.sqlite", Corrupt, path, what, _remake(root), None, found, expected)
     if repeated is not None:
         what = f"the key {repeated[0]!r} comes in several samples: older versions of Energon allow it"
         fix = "Read by number, or pack the shards again"

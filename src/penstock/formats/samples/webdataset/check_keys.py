@@ -10,37 +10,40 @@ from penstock.abc import Store
 from penstock.errors import Corrupt, PenstockError
 from penstock.formats._problems import Problem
 from penstock.formats.samples.webdataset.key_index import KEYS, KeyPlace, stored_keys
-from penstock.formats.samples.webdataset.nvmeta import meta_path
+from penstock.formats.samples.webdataset.nvmeta import meta_path, prepare_command
 from penstock.formats.samples.webdataset.shards import ShardTable
 from penstock.types import Depth
 
 CODE = "webdataset.keys"
-_FIX = "Make it again: `penstock prepare --tar-index-only`"
 _LOOKED_UP = 8
 """Keys of a shard that are looked up."""
 
 
+def _fix(root: str) -> str:
+    return f"Make it again: {prepare_command(root, '--tar-index-only')}"
+
+
 def check_stored_keys(store: Store, root: str, counts: Mapping[str, int], depth: Depth) -> Iterator[Problem]:
     """What is wrong with the file as a whole, each byte of it at full depth."""
-    path = meta_path(root, KEYS)
+    path, fix = meta_path(root, KEYS), _fix(root)
     if not store.exists(path):
         return
     try:
         index = stored_keys(store, root, counts)
         if index is None:
             what = "this index of keys is of other data, and is not used"
-            yield Problem(CODE, Corrupt, path, what, _FIX, severity="warning")
+            yield Problem(CODE, Corrupt, path, what, fix, severity="warning")
             return
         size_bytes, expected = store.size(path), index.size_bytes
         whole = depth != "full" or size_bytes != expected or index.is_whole()
     except PenstockError as error:
-        yield Problem(CODE, Corrupt, path, "this is no index of keys", _FIX, found=str(error))
+        yield Problem(CODE, Corrupt, path, "this is no index of keys", fix, found=str(error))
         return
     if not whole:
-        yield Problem(CODE, Corrupt, path, "the index of keys was changed: its digest is another one", _FIX)
+        yield Problem(CODE, Corrupt, path, "the index of keys was changed: its digest is another one", fix)
     if size_bytes != expected:
         found, wanted = f"{size_bytes} bytes", f"{expected} bytes"
-        yield Problem(CODE, Corrupt, path, "the index of keys is cut off, or too long", _FIX, None, found, wanted)
+        yield Problem(CODE, Corrupt, path, "the index of keys is cut off, or too long", fix, None, found, wanted)
 
 
 def check_keys_of(
@@ -49,6 +52,7 @@ def check_keys_of(
     """What it says of some samples of a shard; what is wrong with the file itself is said elsewhere."""
     if not store.exists(meta_path(root, KEYS)):
         return
+    fix = _fix(root)
     try:
         index = stored_keys(store, root, counts)
         if index is None:
@@ -57,7 +61,7 @@ def check_keys_of(
             start, stop = table.offsets[place : place + 2].tolist()
             if KeyPlace(number, int(place), start, stop) not in index.find(table.keys[place]):
                 what = "the index of keys says otherwise than the shard"
-                yield Problem(CODE, Corrupt, index.path, what, _FIX, found=f"{table.keys[place]!r} of {path}")
+                yield Problem(CODE, Corrupt, index.path, what, fix, found=f"{table.keys[place]!r} of {path}")
                 return
     except PenstockError as error:
-        yield Problem(CODE, Corrupt, meta_path(root, KEYS), "this is no index of keys", _FIX, found=str(error))
+        yield Problem(CODE, Corrupt, meta_path(root, KEYS), "this is no index of keys", fix, found=str(error))

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound
-from penstock.formats.samples.webdataset.nvmeta import FOLDER, meta_path, read_uuid
+from penstock.formats.samples.webdataset.nvmeta import FOLDER, meta_path, prepare_command, read_uuid, root_of
 from penstock.formats.samples.webdataset.shards import ShardTable
 
 KEYS = "index.keys"
@@ -44,7 +44,6 @@ _KEPT_BYTES = 1 << 16
 """A table of buckets up to this size is read once."""
 _MERGED = 1 << 19
 """Entries that are merged at once, on average: 20 MiB."""
-_AGAIN = "Make it again: `penstock prepare --tar-index-only`, or remove it"
 
 Read = Callable[[int, int], bytes]
 """Gives the bytes `[start, stop)`."""
@@ -268,7 +267,8 @@ class KeyIndex:
         return KeyPlace(shard, place, start, start + size)
 
     def _damaged(self, found: str) -> Corrupt:
-        return Corrupt("no index of keys of this dataset", path=self.path, found=found, hint=_AGAIN)
+        hint = f"Make it again: {prepare_command(root_of(self.path), '--tar-index-only')}, or remove it"
+        return Corrupt("no index of keys of this dataset", path=self.path, found=found, hint=hint)
 
 
 def stored_keys(store: Store, root: str, counts: Mapping[str, int]) -> KeyIndex | None:

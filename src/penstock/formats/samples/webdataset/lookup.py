@@ -19,6 +19,7 @@ from penstock.abc import Store
 from penstock.errors import Corrupt
 from penstock.formats.samples.sqlite import connect, raise_system_error
 from penstock.formats.samples.webdataset.keys import repeated
+from penstock.formats.samples.webdataset.nvmeta import prepare_command, root_of
 
 _NEEDED = {
     "samples": {"tar_file_id", "sample_key", "sample_index", "byte_offset", "byte_size"},
@@ -30,7 +31,6 @@ _FIND_PART = (
     "WHERE s.sample_key = ? AND p.part_name = ? ORDER BY p.content_byte_offset"
 )
 _FIND_SAMPLE = "SELECT tar_file_id, sample_index FROM samples WHERE sample_key = ? LIMIT 2"
-_AGAIN = "Make it again: `penstock prepare --tar-index-only`"
 
 
 class SqliteIndex:
@@ -141,7 +141,8 @@ class SqliteIndex:
         """The error for a database that can't be what it should; raises `OSError` where the system failed."""
         if isinstance(error, sqlite3.Error):
             raise_system_error(error, self.path)
-        return Corrupt("no index of samples", path=self.path, found=str(error), hint=_AGAIN)
+        hint = f"Make it again: {prepare_command(root_of(self.path), '--tar-index-only')}"
+        return Corrupt("no index of samples", path=self.path, found=str(error), hint=hint)
 
     def repeated(self, key: str) -> Corrupt:
         """The error for a key that does not name one sample."""

@@ -19,7 +19,7 @@ import msgspec
 
 from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound
-from penstock.formats.samples.webdataset.nvmeta import MEMBERS, meta_path, read_uuid
+from penstock.formats.samples.webdataset.nvmeta import MEMBERS, meta_path, prepare_command, read_uuid
 from penstock.formats.samples.webdataset.shards import LinkedPart, LinkedParts
 
 Rows: TypeAlias = list[tuple[int, str, int, int]]
@@ -86,7 +86,7 @@ def read_members(store: Store, root: str) -> Members:
     try:
         stored = msgspec.json.decode(data, type=_Stored)
     except (msgspec.MsgspecError, RecursionError) as error:
-        hint = "Make it again: `penstock prepare --tar-index-only`"
+        hint = f"Make it again: {prepare_command(root, '--tar-index-only')}"
         raise Corrupt("the list of linked members is damaged", path=path, found=str(error), hint=hint) from None
     if stored.uuid != uuid:
         return Members()

@@ -78,6 +78,16 @@ class Splits:
     name: str | None = None
 
 
+def prepare_command(root: str, option: str) -> str:
+    """Return the command that prepares the dataset at `root` again, in backquotes, for hints."""
+    return f"`penstock prepare {root} {option}`"
+
+
+def root_of(path: str) -> str:
+    """Return the dataset's folder for the path of one of its files of metadata; see `meta_path`."""
+    return path.rpartition(f"/{FOLDER}/")[0]
+
+
 def meta_path(root: str, name: str) -> str:
     """Path of a file of `.nv-meta`."""
     return f"{root.rstrip('/')}/{FOLDER}/{name}"

@@ -15,6 +15,7 @@ from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound, Truncated
 from penstock.formats._modes import way_to_read
 from penstock.formats.samples.webdataset.members import Members, read_members
+from penstock.formats.samples.webdataset.nvmeta import prepare_command
 from penstock.formats.samples.webdataset.samples import Range
 from penstock.formats.samples.webdataset.shards import LinkedParts, index_path, scan_shard
 from penstock.store.derived import DerivedCache
@@ -27,7 +28,6 @@ _SCAN_VERSION = "tar-idx-2"
 _MAPPED_INDEX_BYTES = 1 << 16
 _LEAST_OPEN, _MOST_OPEN = 64, 4096
 _NOTHING = memoryview(b"")
-_REMAKE = "Make the index: `penstock prepare --tar-index-only`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class OpenShards:
         if start_bytes < 0 or size_bytes < 0 or stop_bytes > shard.size_bytes:
             raise Truncated(
                 "the index of parts reaches beyond its shard", path=shard.path, offset_bytes=start_bytes,
-                found=f"{shard.size_bytes} bytes", expected=f"{stop_bytes} bytes", hint=_REMAKE,
+                found=f"{shard.size_bytes} bytes", expected=f"{stop_bytes} bytes", hint=self._remake(),
             )  # fmt: skip
         if shard.view is not None:
             return bytes(shard.view[start_bytes:stop_bytes])
@@ -188,15 +188,16 @@ class OpenShards:
             offsets = self._scan(name, index)
             if offsets.nbytes != expected:
                 found = f"{len(offsets) - 1} samples"
+                hint = f"Prepare the dataset again: {prepare_command(self._root, '--overwrite')}"
                 raise Corrupt(
                     "a shard does not fit the list of shards", path=self.path(name), found=found,
-                    expected=f"{self._counts[name]} samples", hint="Prepare the dataset again: `penstock prepare`",
+                    expected=f"{self._counts[name]} samples", hint=hint,
                 ) from None  # fmt: skip
             return offsets
         if index_bytes != expected:
             raise Corrupt(
                 "the index of a shard does not fit the list of shards", path=index, found=f"{index_bytes} bytes",
-                expected=f"{expected} bytes, for {self._counts[name]} samples", hint=_REMAKE,
+                expected=f"{expected} bytes, for {self._counts[name]} samples", hint=self._remake(),
             )  # fmt: skip
         if self._maps and index_bytes > _MAPPED_INDEX_BYTES:
             return store.mmap(index).view(np.int64)
@@ -207,14 +208,19 @@ class OpenShards:
         store, path = self._store, self.path(name)
         if not self._said:
             self._said = True
-            _log.warning("%s: no index: shards are scanned once and kept in the cache folder. %s", index, _REMAKE)
+            _log.warning(
+                "%s: no index: shards are scanned once and kept in the cache folder. %s", index, self._remake()
+            )
         key = f"{_SCAN_VERSION}-{file_key(store, 'webdataset', path)}"
         return DerivedCache().array(key, "int64", lambda: scan_shard(store, path).offsets)
+
+    def _remake(self) -> str:
+        return f"Make the index: {prepare_command(self._root, '--tar-index-only')}"
 
     def _misfit(self, shard: OpenShard, start: int, stop: int) -> Corrupt | Truncated:
         kind = Truncated if 0 <= start <= stop else Corrupt
         return kind(
             "the index of a shard does not fit the shard", path=shard.path, offset_bytes=max(0, start),
             found=f"{shard.size_bytes} bytes", expected=f"a sample from byte {start} to {stop}",
-            hint=f"Fetch the shard again, or: {_REMAKE}",
+            hint=f"Fetch the shard again, or: {self._remake()}",
         )  # fmt: skip
