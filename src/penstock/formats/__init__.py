@@ -182,6 +182,9 @@ def sniff(store: Store, path: str, *, to_read: bool = False, layout: str | None 
             path = lost
         if is_pattern(path) and (first := next(find_files(path, [("",)], "data", follow_links=True), None)):
             what, hint = "no format reads the files of this pattern as one dataset", f"Open one by itself: {first}"
+            if first.endswith(".tar"):
+                folder = first.rpartition("/")[0] or "."
+                hint = f"Name their folder, prepared by `penstock prepare {folder}`"
             raise Unsupported(what, path=path, found=first, hint=hint)
         raise NotFound("no such file or folder", path=path, hint="Check the path")
     _require_no_writer(store, path)
