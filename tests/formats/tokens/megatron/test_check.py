@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import penstock as ps
 from penstock.check import repair, verify
 from penstock.check.verify import write_side_file
+from penstock.cli.main import main
 from penstock.errors import NotFound, PenstockError
 
 DOCS = [[300, 2, 7], [7], [], [5, 0, 1, 7]]
@@ -71,6 +73,24 @@ def test_what_the_original_reads_is_no_error(put: Any) -> None:
     ):
         prefix = put(DOCS, **fault)
         assert [(one.code, one.severity) for one in verify(prefix, depth="full")] == [(code, "warning")]
+
+
+def test_lengths_without_eos_are_a_warning_at_open_with_a_repair_that_works(
+    put: Any, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokens = np.array([1, 2, 3, 9, 4, 5, 9, 6, 9], "<u2")
+    prefix = put(DOCS, data=tokens.tobytes(), lengths=[3, 2, 1], pointers=[0, 6, 10], borders=[0, 1, 2, 3])
+    ps.open(prefix)
+    (warning,) = [one.getMessage() for one in caplog.records if prefix in one.getMessage()]
+    assert "6 bytes after its last sequence" in warning
+    (command,) = re.findall(r"`penstock (repair [^`]*)`", warning)
+    os.rename(prefix + ".idx", prefix + ".old")
+    with pytest.raises(SystemExit) as ended:
+        main([*command.replace("ID", "9").split(), "--write"])
+    assert ended.value.code == 0, capsys.readouterr()
+    caplog.clear()
+    assert [one["tokens"].tolist() for one in ps.open(prefix)] == [[1, 2, 3, 9], [4, 5, 9], [6, 9]]
+    assert not caplog.records
 
 
 def test_missing_files(put: Any, tmp_path: Path) -> None:

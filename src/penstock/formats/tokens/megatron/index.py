@@ -186,6 +186,16 @@ def width_problem(index: IndexArrays) -> Problem | None:
     )
 
 
+def trailing_problem(index: IndexArrays, stop_bytes: int) -> Problem | None:
+    """Return the warning about tokens after the last sequence, which ends at `stop_bytes`.
+
+    Sequences that were left out or moved on purpose leave other bytes unread: that index is read as it is.
+    """
+    if stop_bytes >= index.bin_bytes or not _is_back_to_back(index, index.header.kind.itemsize):
+        return None
+    return _trailing(index, stop_bytes)
+
+
 def index_problems(index: IndexArrays) -> Iterator[Problem]:
     """Everything wrong with the arrays; warnings for what Megatron reads and a writer would not make."""
     yield from _sequence_problems(index)
@@ -235,10 +245,18 @@ def _sequence_problems(index: IndexArrays) -> Iterator[Problem]:
     elif apart >= 0:
         yield _apart(index, apart)
     elif expected < index.bin_bytes:
-        path, found = bin_path(index.prefix), f"{index.bin_bytes - expected} bytes"
-        fix = "Cut them off, or make the index again: it may be older than the tokens"
-        what = "bytes that no sequence holds"
-        yield Problem("megatron.trailing", Corrupt, path, what, fix, expected, found, None, "warning")
+        yield _trailing(index, expected)
+
+
+def _trailing(index: IndexArrays, stop_bytes: int) -> Problem:
+    fix = (
+        "The index may be older than the tokens, or its lengths may leave out EOS, and documents then start at wrong "
+        f"places. To rebuild it, move {idx_path(index.prefix)} away and run `penstock repair "
+        f"{index.prefix} --format megatron --eos-id ID --layout {index.header.kind.name}`"
+    )
+    what, found = "the index ends before the tokens do", f"{index.bin_bytes - stop_bytes} bytes after its last sequence"
+    path = bin_path(index.prefix)
+    return Problem("megatron.trailing", Corrupt, path, what, fix, stop_bytes, found, None, "warning")
 
 
 def _border_problems(index: IndexArrays) -> Iterator[Problem]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from penstock._borders import flags_of_starts
 from penstock._columns import column
 from penstock._index import as_index, as_indices
+from penstock._secrets import logger
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store
 from penstock.errors import Truncated
@@ -29,7 +30,13 @@ from penstock.formats.tokens.common import (
     token_schema,
 )
 from penstock.formats.tokens.ids import FileIds, id_limit
-from penstock.formats.tokens.megatron.index import IndexArrays, document_starts, sequence_starts, width_problem
+from penstock.formats.tokens.megatron.index import (
+    IndexArrays,
+    document_starts,
+    sequence_starts,
+    trailing_problem,
+    width_problem,
+)
 from penstock.formats.tokens.megatron.kept import prefix_of
 from penstock.formats.tokens.megatron.layout import HEADER_BYTES, Header, bin_path, idx_path, read_header, require_kind
 from penstock.formats.tokens.megatron.manifest import INDEX, megatron_facts, read_manifest, side_file_path
@@ -49,6 +56,7 @@ from penstock.types import (
     TokenArray,
 )
 
+_log = logger()
 _STARTS_VERSION = "megatron-starts-1"
 _SMALL_INDEX_BYTES = 1 << 16  # worked out in less time than a lock and a new file take
 _HASHED_INDEX_BYTES = 1 << 26
@@ -71,10 +79,14 @@ def open_megatron(store: Store, path: str, options: OpenOptions) -> MegatronSour
     require_kind(prefix, header.kind, options.layout)
     bin_bytes = store.size(bin_path(prefix))
     index = IndexArrays(store, prefix, header, bin_bytes, options.read)
-    if _last_stop(index) != bin_bytes:  # all lengths are read only if there is a reason
+    stop_bytes = _last_stop(index)
+    if stop_bytes != bin_bytes:  # all lengths are read only if there is a reason
         problem = width_problem(index) or last_sequence_problem(index)
         if problem is not None:
             raise problem.error()
+        trailing = trailing_problem(index, stop_bytes)
+        if trailing is not None:
+            _log.warning("%s", trailing.error())
     return MegatronSource(store, prefix, index, options)
 
 
