@@ -484,3 +484,22 @@ def test_excluded_samples_are_copied_with_their_entries(tmp_path: Path, target: 
     for how in ({"overwrite": True}, {"part": (0, 2)}):
         with pytest.raises(ConfigError, match=r"can't be copied|one stream"):
             ps.convert(source, tmp_path / target, to=to, keep_excluded=True, **how)
+
+
+@pytest.mark.parametrize("to", ["jsonl", "mds", "webdataset"])
+def test_a_generator_may_use_its_sample_again(tmp_path: Path, to: str) -> None:
+    row: dict[str, Any] = {"ids": np.zeros(2, np.int64), "texts": [], "number": 0}
+
+    def used_again(number: int) -> dict[str, Any]:
+        row["ids"][:] = number
+        row["texts"][:] = [str(number)]
+        row["number"] = number
+        return row
+
+    ps.convert(map(used_again, range(5)), tmp_path / "out", to=to, executor="inline")
+    samples: list[dict[str, Any]] = [
+        {name.partition(".")[0]: value for name, value in sample.items()} for sample in ps.open(tmp_path / "out")
+    ]
+    assert [list(sample["ids"]) for sample in samples] == [[number] * 2 for number in range(5)]
+    assert [sample["texts"] for sample in samples] == [[str(number)] for number in range(5)]
+    assert [sample["number"] for sample in samples] == list(range(5))

@@ -30,6 +30,7 @@ from penstock.convert.rows import (
     SelectedRows,
     SourceRows,
     batches,
+    own_copy,
 )
 from penstock.convert.tables import TABLE, TableRows
 from penstock.errors import ConfigError, Unsupported
@@ -241,7 +242,7 @@ def _input(asked: Asked) -> tuple[Input, list[Sample]]:
         dataset, shown = Opened(cast(Source[Sample], source)), repr(source)[:80]
         require_provable_as_recorded(source)
     else:
-        run = iter(cast(Iterable[Sample], source))
+        run = map(own_copy, cast(Iterable[Sample], source))  # a generator may yield one dict again and again
         first = list(itertools.islice(run, FIRST_SAMPLES))
         _require_samples(first)
         return Input("samples", None, None, itertools.chain(first, run)), first
