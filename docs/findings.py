@@ -199,6 +199,7 @@ FINDINGS: dict[str, str] = {
     "webdataset.links": "Links or special members in a shard.",
     "webdataset.media-differs": "Recorded media metadata differs from the sample.",
     "webdataset.media-index": "The media index is damaged.",
+    "webdataset.missing-file": "A file of `.nv-meta` that the side file implies is missing.",
     "webdataset.missing-shard": "A shard of a split is missing.",
     "webdataset.name": "A member name that Energon reads differently, or not at all.",
     "webdataset.no-end": "A shard has no end-of-archive mark, and may be truncated.",

@@ -274,7 +274,7 @@ def is_contradiction(finding: Finding, options: Mapping[str, Any]) -> bool:
     what = finding.code.rpartition(".")[2]
     if what in ("token-range", "no-eos"):
         return options.get({"token-range": "vocab_size", "no-eos": "eos_id"}[what]) is None
-    return what in _CONTRADICTIONS or finding.code == "folder.missing"
+    return what in _CONTRADICTIONS or finding.code in ("folder.missing", "webdataset.missing-file")
 
 
 @runtime_checkable

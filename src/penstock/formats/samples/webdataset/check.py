@@ -32,7 +32,7 @@ from penstock.formats.samples.webdataset.dataset_yaml import read_dataset_yaml
 from penstock.formats.samples.webdataset.ends import end_problem
 from penstock.formats.samples.webdataset.find import find_tars
 from penstock.formats.samples.webdataset.lookup import SqliteIndex
-from penstock.formats.samples.webdataset.manifest import side_path, webdataset_facts
+from penstock.formats.samples.webdataset.manifest import missing_file, missing_files, side_path, webdataset_facts
 from penstock.formats.samples.webdataset.members import Members, read_members
 from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
@@ -508,6 +508,8 @@ def _check_side_file(store: Store, root: str, info: Info, depth: Depth, run: Run
     except NotFound:
         return  # a shard is not there, which is said already
     known: dict[str, tuple[str, ...]] = {}
+    if manifest is not None:
+        findings += [missing_file(root, name) for name in missing_files(store, root, manifest)]
     if depth == "full" and manifest is not None:
         known = {f"{root}/{name}": stated for name, stated in manifest.block_digests.items() if name in info.counts}
         findings += check_names("webdataset", side_path(root), manifest, info.counts)
@@ -515,7 +517,8 @@ def _check_side_file(store: Store, root: str, info: Info, depth: Depth, run: Run
     if manifest is not None and len(there) == len(info.counts) > 0:
         findings += check_bytes("webdataset", root, manifest, sum(map(store.size, there)))
     for one in findings:
-        yield Problem(one.code, Corrupt, one.path, one.found or "", one.fix or RESTORE, None, None, one.expected)
+        fix = one.fix or RESTORE
+        yield Problem(one.code, Corrupt, one.path, one.found or "", fix, None, None, one.expected, one.severity)
     for path, found in zip(there, run(functools.partial(file_digests, store), there), strict=True):
         expected = known[path]
         if found != tuple(expected):

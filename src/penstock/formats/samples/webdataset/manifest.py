@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from typing import Literal
 
 import penstock
 from penstock._digest import digest
 from penstock.abc import Store
 from penstock.errors import NotFound
 from penstock.formats._manifest import file_digests
-from penstock.formats._proof import require_fitting, require_size
+from penstock.formats._proof import require_fitting, require_none, require_size
 from penstock.formats.samples.webdataset.key_index import KEYS
 from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
@@ -34,10 +35,12 @@ from penstock.formats.samples.webdataset.nvmeta import (
 from penstock.formats.samples.webdataset.shards import index_path
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.powers import Readable
-from penstock.store.side_file import Facts, file_binding, fitting_manifest, replace_side_file
-from penstock.types import Manifest, OpenOptions
+from penstock.store.side_file import REPLACE, Facts, file_binding, fitting_manifest, replace_side_file
+from penstock.types import Finding, Manifest, OpenOptions
 
 SIDE_NAME = ".penstock"
+_WRITER_OPTIONS = {"maxcount", "maxsize", "pattern"}
+_RESTORE_FILE = f"Restore it, or make it with `penstock prepare`; if it was removed on purpose, {REPLACE}"
 
 
 def side_path(root: str) -> str:
@@ -61,9 +64,24 @@ def webdataset_facts(store: Store, root: str, counts: Mapping[str, int]) -> Fact
     return Facts("webdataset", dataset_binding(counts, bindings), num_samples=sum(counts.values()))
 
 
+def missing_files(store: Store, root: str, manifest: Manifest) -> list[str]:
+    """Return the files of `.nv-meta` that are missing although the side file implies them.
+
+    Our writer, which records its options, makes them all; fingerprints of several splits imply a list of these.
+    """
+    written = manifest.options.keys() >= _WRITER_OPTIONS
+    implied = [(SPLIT_YAML, written or len(manifest.fingerprints) > 1), (DATASET_YAML, written), (SQLITE, written)]
+    implied.append((UUID, written or bool(manifest.fingerprints)))
+    missing = [name for name, is_implied in implied if is_implied and not store.exists(meta_path(root, name))]
+    if SPLIT_YAML in missing and store.exists(meta_path(root, SPLIT_JSON)):
+        missing.remove(SPLIT_YAML)
+    return missing
+
+
 def require_as_recorded(store: Store, root: str, counts: Mapping[str, int]) -> None:
     """Raise `Corrupt` if the shards, in number, samples or size, aren't those of the dataset's side file.
 
+    So does a lost list of splits, without which all of them would be copied as one, and a lost sample type.
     If some shards aren't on this machine, such as those of other splits, only what is here is compared.
     """
     facts = partial(webdataset_facts, store, root, counts)
@@ -71,6 +89,15 @@ def require_as_recorded(store: Store, root: str, counts: Mapping[str, int]) -> N
         manifest = require_fitting("webdataset", store, root, side_path(root), facts)
         if manifest is not None and manifest.block_digests.keys() == counts.keys():
             require_size("webdataset", store, root, manifest, list(counts))
+        lost = [] if manifest is None else missing_files(store, root, manifest)
+        require_none(missing_file(root, name) for name in lost if name in (SPLIT_YAML, DATASET_YAML))
+
+
+def missing_file(root: str, name: str) -> Finding:
+    """Return the finding for one of `missing_files`; without `index.sqlite` samples are only found more slowly."""
+    severity: Literal["error", "warning"] = "warning" if name == SQLITE else "error"
+    what = "a file that the side file implies is missing"
+    return Finding("webdataset.missing-file", severity, meta_path(root, name), None, what, None, _RESTORE_FILE)
 
 
 def shards_digest(counts: Mapping[str, int], chosen: Sequence[str], left_out: Mapping[str, Sequence[str]]) -> str:
