@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 import penstock as ps
-from penstock.errors import ConfigError, Unsupported
+from penstock.errors import ConfigError, Corrupt, Unsupported
 
 Cli = Callable[..., tuple[int, str]]
 
@@ -370,3 +370,12 @@ def test_parts_of_bytes_keep_their_names_through_mds(tmp_path: Path) -> None:
     ps.convert(_tars(tmp_path / "tars", {"a": parts}), tmp_path / "out", to="mds")
     ps.convert(tmp_path / "out", tmp_path / "back", to="webdataset")
     assert _members(tmp_path / "back") == {f"a.{name}": parts[name] for name in sorted(parts)}
+
+
+@pytest.mark.parametrize("name", ["__key__", "__sources__", "__subflavors__"])
+def test_no_part_replaces_the_key_of_a_sample(tmp_path: Path, name: str) -> None:
+    source = ps.open(_tars(tmp_path / "tars", {"a": {"txt": b"a"}, "b": {"txt": b"b", name: b"x"}}), raw=True)
+    assert source[0]["__key__"] == "a"
+    for read in (lambda: source[1], lambda: source.get_batch([0, 1]), lambda: list(source)):
+        with pytest.raises(Corrupt, match=f"name of a field that readers add.*{name}"):
+            read()

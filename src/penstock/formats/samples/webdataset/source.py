@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,12 +52,21 @@ RESTORE_KIND = "Webdataset"
 _log = logger(__name__)
 _STEP = 4096
 _MOST_PARTS = 4096
+_ADDED = ("__key__", "__restore_key__", "__sources__", "__subflavors__")
+"""Fields that the reader adds to the parts of a sample."""
 
 
 def warn_of_unmatched(names: Sequence[str], path: str) -> None:
     """Log a warning about entries of `exclude` that match neither a shard nor a sample."""
     if names:
         _log.warning("%s: %s", path, unmatched_text(names))
+
+
+def _takes_added_name(parts: Container[str], path: str) -> Corrupt:
+    """The error for a part that would replace, or be replaced by, a field that the reader adds."""
+    names = ", ".join(name for name in _ADDED if name in parts)
+    hint = "Rename this member, and run `penstock prepare` again"
+    return Corrupt("a part has the name of a field that readers add", path=path, found=names, hint=hint)
 
 
 def unmatched_exclusions(store: Store, root: str, splits: Splits, info: Info) -> list[str]:
@@ -203,6 +212,8 @@ class WebdatasetSource:
             **{name: [one.get(name) for one in parts] for name in names},
             "__subflavors__": [{} for _ in parsed],
         }
+        if len(batch) != len(names) + len(_ADDED):
+            raise _takes_added_name(names, self.path)
         columns = self._options.columns
         return batch if columns is None else {name: batch[name] for name in columns if name in batch}
 
@@ -403,6 +414,8 @@ class WebdatasetSource:
             **parts,
             "__subflavors__": {},
         }
+        if len(sample) != len(parts) + len(_ADDED):
+            raise _takes_added_name(parts, self._shards.path(shard))
         columns = self._options.columns
         return sample if columns is None else {name: sample[name] for name in columns if name in sample}
 
