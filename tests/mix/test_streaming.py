@@ -287,7 +287,7 @@ def test_sources_of_different_columns() -> None:
         (Shards([40]), {"world": (1, 1)}, "world is"),
         (Shards([40]), {"world": (1, 3, 1), "replication": 2}, "replication"),
         (Shards([40]), {"world": (0, 1, 1)}, "counted from 1"),
-        (Shards([40]), {"epoch_size": "1.5k"}, "number of samples"),
+        (Shards([40]), {"epoch_size": "1.5"}, "number of samples"),
         (Shards([40]), {"batching_method": "stratified", "batch_size": 64}, "whole batch"),
     ],
 )
@@ -331,7 +331,11 @@ def test_a_state_beyond_the_epoch() -> None:
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [(None, None), (0, None), (17, 17), ("17", 17), ("90k", 90_000), ("2M", 2_000_000), ("1b", 10**9)],
+    [
+        *[(None, None), (0, None), (17, 17), ("17", 17), ("90k", 90_000), ("2M", 2_000_000), ("1b", 10**9)],
+        # As `number_abbrev_to_int` of streaming 0.13.0.
+        *[("0.1k", 100), ("1.5k", 1500), ("2.3k", 2300), (".5k", 500), ("1.m", 10**6)],
+    ],
 )
 def test_numbers(text: Any, number: int | None) -> None:
     assert number_of(text) == number

@@ -32,7 +32,7 @@ _log = logger()
 
 Weighted: TypeAlias = tuple[Source[Sample], Mapping[str, float]]
 
-_NUMBER = re.compile(r"(\d{1,30})(?:\.0*)?([kmbt]?)$")
+_NUMBER = re.compile(r"(\d{1,30})(?:\.0*)?$|((?:\d{1,30}(?:\.\d*)?|\.\d+))\s*([kmbt])$")
 _ABBREVIATIONS = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
@@ -283,17 +283,23 @@ def with_substitutes(source: Source[Any], ids: IntArray) -> IntArray:
 
 
 def number_of(value: int | str | None) -> int | None:
-    """A number of samples; text such as "90k" counts thousands, millions, billions or trillions. None for nothing.
+    """Return a number of samples; text such as "1.5k" counts thousands, millions, billions or trillions.
+
+    Digits after the last sample are cut off, by the arithmetic of streaming: "0.0015k" is 1. None for nothing.
 
     Raises:
-        ConfigError: it is no such number, or not a whole one: the original reads "1.5k" as 1,000.
+        ConfigError: not such a number.
     """
     if not value:
         return None
     found = _NUMBER.match(str(value).strip().lower())
     if not found:
-        raise ConfigError("no such number of samples", found=repr(value), expected="such as 1000000, '90k' or '2m'")
-    return int(found[1]) * _ABBREVIATIONS.get(found[2], 1)
+        raise ConfigError("no such number of samples", found=repr(value), expected="such as 1000000, '90k' or '1.5m'")
+    if found[1]:
+        return int(found[1])
+    if found[2].isdigit():
+        return int(found[2]) * _ABBREVIATIONS[found[3]]
+    return int(float(found[2]) * _ABBREVIATIONS[found[3]])
 
 
 def _weighted(source: Any) -> tuple[tuple[Source[Sample], ...], list[Weight]]:
