@@ -173,9 +173,11 @@ def place_of_list(
 
 
 def require_no_exclusions(store: Store, path: str) -> None:
-    """Refuse a WebDataset with a list, opened by other splits than the list knows; raises `ConfigError`."""
+    """Refuse a WebDataset with an exclude list, opened by other splits than the list knows; raises `ConfigError`."""
     listed = f"{path.rstrip('/')}/{OURS[0]}"
-    if isinstance(store, LocalStore) and store.exists(listed):
+    manifest = load_side_file_of_list(store, listed)
+    recorded = manifest is not None and manifest.has_exclude_list
+    if recorded or (isinstance(store, LocalStore) and store.exists(listed)):
         what = "this dataset has an exclude list, whose entries are of the splits of split.yaml"
         raise ConfigError(
             what, path=path, found=listed, hint="Open it without split_config, or purge it: penstock purge"
