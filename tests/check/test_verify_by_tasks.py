@@ -102,7 +102,7 @@ def test_the_same_findings_by_any_executor(
 
 def test_what_has_no_tasks_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n')
-    with pytest.raises(ConfigError, match=r"'jsonl' is checked by this process alone at depth full.*Leave executor="):
+    with pytest.raises(ConfigError, match=r"'jsonl' is checked by this process alone at depth full.*Leave --executor "):
         verify(tmp_path / "a.jsonl", depth="full", workers=2)
     with pytest.raises(ConfigError, match=r"alone at depth sample.*or check at depth full"):
         verify(pbin(tmp_path), executor=Counting())

@@ -42,7 +42,7 @@ def test_verbs_on_rows_honour_or_refuse(verb: str, lines: Path, tmp_path: Path) 
     assert not Path(output).is_file()
     status, said = run(*given, "--workers", "2", "--executor", "inline")
     assert status == 10
-    assert "inline does one task after another: found workers=2. Leave workers= (--workers) out" in said
+    assert "inline does one task after another: found workers=2. Leave --workers out" in said
     assert not Path(output).is_file()
     status, said = run(*given, "--workers", "1", "--executor", "inline")
     assert status == 0, said

@@ -396,7 +396,7 @@ def _require_distinct(columns: Sequence[Column], shown: str) -> None:
             raise ConfigError(what, path=shown, found=column.name, hint=_OTHER_PART)
         seen[column.name] = column
     lists = {column.name for column in columns if column.spreads and column.read in _LIST_FORMS}
-    for column in columns:
+    for column in columns if lists else ():
         stem = stem_of_numbered(f"{column.name}.jpg" if column.spreads else column.name)
         if stem in lists:
             what = f"the list {stem!r} and the column {column.source!r} become the same parts"

@@ -374,7 +374,10 @@ def _names_in(store: Store, folder: str, num_asked: int) -> tuple[set[str] | Non
     if num_asked == 1:
         return None, None
     if not isinstance(store, LocalStore):
-        return set(Place(store, folder).names()), set()
+        try:
+            return set(Place(store, folder).names()), set()
+        except Unsupported:  # web servers don't list files
+            return None, None
     with os.scandir(folder) as entries:
         kinds = {one.name: one.is_symlink() for one in entries}
     return set(kinds), {name for name, is_link in kinds.items() if is_link}
