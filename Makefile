@@ -6,8 +6,6 @@ DOCS := .venvs/docs
 CHECKED := src tests bench release docs examples
 FUZZ_SECONDS ?= 60
 CRASH_ROUNDS ?= 20
-# For two cores: a third of the time tests wait, for other processes and for time limits.
-PROCESSES ?= 3
 FORKING := tests/crash tests/store tests/formats/test_overwrite_kills.py tests/formats/tokens/test_planes.py
 
 # Compiling all of a package takes pip longer than everything else: what is imported is compiled then, once.
@@ -35,8 +33,8 @@ test: $(VENV)/.ready-test
 
 # Tests that fork a lot run in small processes of their own: forking a process that holds all tests costs several times as much.
 tests: $(VENV)/.ready-test
-	$(call timed, $(pytest) -p tests.progress -n $(PROCESSES) --dist loadgroup $(FORKING); \
-		$(pytest) -p tests.progress -n $(PROCESSES) --dist loadgroup $(addprefix --ignore=,$(FORKING)))
+	$(call timed, $(pytest) -p tests.progress -n 2 --dist loadgroup $(FORKING); \
+		$(pytest) -p tests.progress -n 2 --dist loadgroup $(addprefix --ignore=,$(FORKING)))
 
 lint: $(VENV)/.ready-test
 	$(call timed, $(BIN)/ruff check $(CHECKED); $(BIN)/ruff format --check $(CHECKED); $(BIN)/pyright)
