@@ -18,6 +18,8 @@ Cause = tuple[str, str]
 
 LINES_OF_A_LIST = "`jq -c '.[]' IN > OUT.jsonl` makes lines of a list"
 
+_ARRAY_BEGINS = re.compile(rb"^[\xef\xbb\xbf\s]*\[\s*(\{|\Z)")
+_OBJECT_BEGINS = re.compile(rb"^[\xef\xbb\xbf\s]*\{\s*\n\s*\"")
 _HEAD_BYTES = 4096
 _SHOWN = 5
 _LOOKED_AT = 1000
@@ -135,6 +137,21 @@ def of_text(head: bytes, path: str) -> Cause | None:
     if path.lower().endswith((".csv", ".tsv")):
         return "a table as text, not shards", "`penstock convert FILE OUT/ --to mds` reads one with a header"
     return "plain text", "`penstock pack FILE --input-format text` packs it"
+
+
+def of_document(head: bytes, *, one_line: bool) -> Cause | None:
+    """Return what the first bytes of a file are if they begin one JSON document instead of separate lines.
+
+    Args:
+        head: bytes of a file that has a single line, or whose first line isn't valid JSON.
+        one_line: the file has a single line.
+    """
+    first, _, rest = head.lstrip(b"\xef\xbb\xbf \t\r\n").partition(b"\n")
+    if _ARRAY_BEGINS.match(head if one_line else first) and (one_line or not rest.lstrip().startswith(b"[")):
+        return "one JSON array", LINES_OF_A_LIST
+    if not one_line and _OBJECT_BEGINS.match(head):
+        return "one JSON object over several lines", "`jq -c . IN > OUT.jsonl` makes one line of each object"
+    return None
 
 
 def _is_lines(head: bytes) -> bool:

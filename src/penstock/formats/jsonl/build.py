@@ -18,7 +18,7 @@ from penstock.abc import Staged, Store, SupportsMmap
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats._manifest import side_path
-from penstock.formats._unrecognised import UNKNOWN, of_binary
+from penstock.formats._unrecognised import UNKNOWN, of_binary, of_document
 from penstock.formats.jsonl.scan import MOST_FAULTS, Fault, LineRange, Lines, scan_lines
 from penstock.store.derived import DerivedCache, Put
 from penstock.store.fingerprint import file_key
@@ -57,6 +57,7 @@ class IndexedLines:
         skip_faulty: leave out lines that are not, instead of raising `Corrupt`.
         run: who does the work.
         progress: called with the bytes done so far.
+        is_whole: no other lines of the file follow.
         num_lines: good ones so far.
         num_dropped: faulty ones so far; `dropped` are the first of them.
     """
@@ -68,6 +69,7 @@ class IndexedLines:
     skip_faulty: bool = False
     run: Run = map
     progress: Callable[[int], None] | None = None
+    is_whole: bool = True
     num_lines: int = 0
     num_dropped: int = 0
     dropped: list[DroppedLine] = field(default_factory=list[DroppedLine])
@@ -83,12 +85,21 @@ class IndexedLines:
             self.num_lines += len(lines.pairs)
             if self.progress is not None:
                 self.progress(min(self.size_bytes, (number + 1) * RANGE_BYTES))
+            if self.is_whole and self.validate and self.size_bytes <= (number + 1) * RANGE_BYTES:
+                self.require_separate()
             yield lines.pairs
+
+    def require_separate(self) -> None:
+        """Raise `Unsupported` if the only line is a JSON array of objects."""
+        if self.num_lines == 1 and not self.num_dropped:
+            require_separate_lines(self.store, self.path, one_line=True)
 
     def _take_faults(self, lines: Lines) -> None:
         before = self.num_lines + self.num_dropped
         for fault in lines.faults:
             line = before + fault.line + 1
+            if line == 1 and self.size_bytes:
+                require_separate_lines(self.store, self.path)
             if not self.skip_faulty:
                 if self.size_bytes == 0:
                     hint = "Leave it out, or write it again; `penstock index --on-error skip` takes it as it is"
@@ -113,6 +124,25 @@ def require_plain(store: Store, path: str) -> None:
     if store.get(path, 0, 4).startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
         what, hint = "a compressed file takes no index", "Every verb reads it as it is; or unpack it first"
         raise Unsupported(what, path=path, found="gzip or zstd", hint=hint)
+
+
+def require_separate_lines(store: Store, path: str, *, one_line: bool = False) -> None:
+    """Raise `Unsupported` if a file is one JSON document: an array of objects, or an object over several lines.
+
+    Args:
+        store: where the file is.
+        path: a file whose first line isn't valid JSON.
+        one_line: the file has a single line instead, which is valid.
+    """
+    cause = of_document(store.get(path, 0, 1 << 12), one_line=one_line)
+    if cause is not None:
+        raise Unsupported("not JSON Lines", path=path, found=cause[0], expected="one object per line", hint=cause[1])
+
+
+def require_several(store: Store, path: str, lines: IntArray) -> None:
+    """Raise `Unsupported` if the only line of a file is an array of objects."""
+    if len(lines) == 1 and lines[0, 0] == 0:
+        require_separate_lines(store, path, one_line=True)
 
 
 def _require_lines(store: Store, path: str) -> None:
@@ -248,4 +278,6 @@ def lines_in_cache(store: Store, path: str, *, skip_faulty: bool = False) -> Int
         for pairs in IndexedLines(store, path, size_bytes):
             put(pairs.reshape(-1))
 
-    return DerivedCache().fed(f"{_LINES_VERSION}-{file_key(store, 'jsonl', path)}", "int64", feed).reshape(-1, 2)
+    kept = DerivedCache().fed(f"{_LINES_VERSION}-{file_key(store, 'jsonl', path)}", "int64", feed).reshape(-1, 2)
+    require_several(store, path, kept)
+    return kept

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.abc import Store
-from penstock.errors import FormatError, PenstockError, UnsafeData
+from penstock.errors import FormatError, PenstockError, UnsafeData, Unsupported
 from penstock.formats._manifest import DATA, side_path
 from penstock.formats._problems import Problem
 from penstock.formats._side_checks import MOST_FINDINGS, check_files, check_side_file
-from penstock.formats.jsonl.build import RANGE_BYTES, current_index, cut, index_path_for
+from penstock.formats.jsonl.build import RANGE_BYTES, current_index, cut, index_path_for, require_separate_lines
 from penstock.formats.jsonl.decompress import reader_of
 from penstock.formats.jsonl.index import (
     decode_index,
@@ -52,6 +52,10 @@ def check_jsonl(store: Store, path: str, options: OpenOptions, depth: Depth) -> 
     """
     require_flavor(path, options.flavor)
     size_bytes = store.size(path)
+    try:
+        _require_separate(store, path, size_bytes)
+    except Unsupported as error:
+        return [finding_of("jsonl", error)]
     lines, problems = _check_index(store, path, size_bytes)
     findings = _listed(problems)
     if depth == "full":
@@ -93,6 +97,14 @@ def check_file(store: Store, path: str, options: OpenOptions, depth: Depth) -> l
     except FormatError as error:
         return [finding_of("jsonl", error)]
     return []
+
+
+def _require_separate(store: Store, path: str, size_bytes: int) -> None:
+    """Raise `Unsupported` if the file is one JSON document; reads the first line."""
+    first = scan_lines(LineRange(store, path, 0, min(size_bytes, 1), size_bytes))
+    one_line = not first.num_faults and int(first.pairs.sum()) + 1 >= size_bytes
+    if size_bytes and (first.num_faults or one_line):
+        require_separate_lines(store, path, one_line=one_line)
 
 
 def _listed(problems: Iterable[Problem]) -> list[Finding]:

@@ -16,7 +16,7 @@ from penstock.abc import Store, SupportsMmap
 from penstock.codec.pickles import decode_pairs
 from penstock.errors import Corrupt, FormatError
 from penstock.formats._problems import Problem
-from penstock.formats.jsonl.build import current_index, index_path_for, lines_in_cache
+from penstock.formats.jsonl.build import current_index, index_path_for, lines_in_cache, require_several
 from penstock.formats.jsonl.scan import fault_of
 from penstock.store.derived import DerivedCache
 from penstock.types import IntArray, Severity
@@ -79,6 +79,7 @@ def load_lines(store: Store, path: str, index_path: str | None = None, *, skip_f
             return lines_in_cache(store, path, skip_faulty=skip_faulty)
         raise
     _require_none(misfits(store, path, spread(lines, _SAMPLE_LINES), size_bytes), index_path)
+    require_several(store, path, lines)
     return lines
 
 

@@ -27,7 +27,14 @@ from penstock._secrets import logger
 from penstock.abc import Staged, Store
 from penstock.errors import Corrupt, NotFound, Truncated, Unsupported
 from penstock.formats._manifest import DATA
-from penstock.formats.jsonl.build import RANGE_BYTES, IndexedLines, index_path_for, is_skipping, warn_of_dropped
+from penstock.formats.jsonl.build import (
+    RANGE_BYTES,
+    IndexedLines,
+    index_path_for,
+    is_skipping,
+    require_several,
+    warn_of_dropped,
+)
 from penstock.formats.jsonl.decompress import Gunzip, Start, Unzstd, cut_stream, reader_of
 from penstock.formats.jsonl.index import is_megatrons, load_lines
 from penstock.store._status import status_of
@@ -206,6 +213,8 @@ class Text:
                 kept = np.concatenate(pieces)
             borders = len(self.files) + 1
             self._known = kept[:-borders].reshape(-1, 2), kept[-borders:]
+            if len(self.files) == 1:
+                require_several(self, self.path, self._known[0])
         return self._known
 
     def _states(self) -> tuple[str, IntArray]:
@@ -428,9 +437,9 @@ def scan_compressed(
     reader = reader_of(file, compression)
     size_bytes = 0
     lines = IndexedLines(file.store, file.path, 0)
-    for offset_bytes, data, _ in cut_stream(file, compression, RANGE_BYTES, reader):
+    for offset_bytes, data, is_last in cut_stream(file, compression, RANGE_BYTES, reader):
         part = MemoryStore({file.path: data})
-        lines = replace(lines, store=part, size_bytes=len(data), skip_faulty=skip_faulty)
+        lines = replace(lines, store=part, size_bytes=len(data), skip_faulty=skip_faulty, is_whole=is_last)
         try:
             for pairs in lines if data else ():
                 put((pairs + np.array([start + offset_bytes, 0])).reshape(-1))
