@@ -138,12 +138,15 @@ def _indices(source: Any, chosen: tuple[int | None, int | None, str | None], cou
 def _require_columns(path: str, options: dict[str, Any]) -> None:
     """That one of the first samples has each field that is asked for; raises `ConfigError`."""
     from penstock._naming import nearest
-    from penstock.errors import ConfigError, Excluded
+    from penstock.errors import ConfigError, Excluded, Unsupported
     from penstock.formats import open_source
 
     every: dict[str, Any] = {**options, "columns": None}
     source = open_source(path, **every)
-    known = {one.name for one in source.schema.fields}
+    try:
+        known = {one.name for one in source.schema.fields}
+    except Unsupported:  # files of tables may differ in other columns
+        return
     for index in range(min(len(source), _LOOKED_AT) if source.schema.open else 0):
         if known.issuperset(options["columns"]):
             break

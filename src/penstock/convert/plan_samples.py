@@ -256,9 +256,15 @@ def _input(asked: Asked) -> tuple[Input, list[Sample]]:
 def _with_wanted_columns(dataset: Dataset, source: Source[Sample], asked: Asked) -> tuple[Dataset, list[str]]:
     """Return the dataset with only the columns to write, and the names of the others, which may be unreadable."""
     by_name = dataset.format not in (*STORED, *TEXT_FORMATS) and not is_token_source(source)
-    if not asked.columns or not by_name or source.schema.open:
+    if not asked.columns or not by_name:
         return dataset, []
-    names = [one.name for one in source.schema.fields]
+    try:
+        schema = source.schema
+    except Unsupported:  # files of tables may differ in other columns
+        return replace(dataset, options=replace(dataset.options, columns=tuple(asked.columns))), []
+    if schema.open:
+        return dataset, []
+    names = [one.name for one in schema.fields]
     wanted = [name for name in names if name in asked.columns or (name == KEY and asked.to.name in PART_FORMATS)]
     if not all(name in names for name in asked.columns):
         return dataset, []

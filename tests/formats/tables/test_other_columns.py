@@ -1,8 +1,11 @@
-"""A folder of Parquet files that differ in columns that nobody asks for."""
+"""A folder of Parquet or Arrow files that differ in columns that nobody asks for."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.cli.called import called
 
 import penstock as ps
 from penstock.errors import Unsupported
@@ -47,3 +50,37 @@ def test_a_column_of_another_type_is_named_with_both_types(tmp_path: Path) -> No
         list(ps.open(tmp_path))
     assert "large_list<element: int64>" in str(caught.value)
     assert "expected list<element: int32>. Cast the column to one type" in str(caught.value)
+
+
+@pytest.mark.parametrize("format", ["parquet", "hf"])
+@pytest.mark.parametrize(
+    "others",
+    [
+        (pa.array([1, 2], pa.int32()), pa.array([3], pa.int64())),
+        (pa.array([[1], [2]], pa.list_(pa.int32())), pa.array([["a"]])),
+        (pa.array(["a", "b"]), None),
+    ],
+)
+def test_files_may_differ_in_columns_that_are_not_read(tmp_path: Path, format: str, others: tuple[Any, Any]) -> None:
+    folder, ids = tmp_path / "in", ([[1, 2], [3]], [[4, 5, 6]])
+    folder.mkdir()
+    for name, rows, other in zip("ab", ids, others, strict=True):
+        table = pa.table({"ids": rows} | ({} if other is None else {"other": other}))
+        if format == "parquet":
+            pq.write_table(table, folder / f"{name}.parquet")
+        else:
+            with pa.ipc.new_stream(str(folder / f"{name}.arrow"), table.schema) as writer:
+                writer.write_table(table)
+    if format == "hf":
+        state = {"_data_files": [{"filename": "a.arrow"}, {"filename": "b.arrow"}]}
+        (folder / "state.json").write_text(json.dumps(state))
+        (folder / "dataset_info.json").write_text("{}")
+    expected = [*ids[0], *ids[1]]
+    with pytest.raises(Unsupported, match=r"b\.(parquet|arrow): the column.*columns="):
+        list(ps.open(folder))
+    assert [one["ids"] for one in ps.open(folder, columns=["ids"])] == expected
+    assert [one["tokens"].tolist() for one in ps.open(folder, tokens_column="ids")] == expected
+    shown = json.loads(called("head", folder, "--columns", "ids", "--json").stdout)
+    assert [one["ids"] for one in shown["samples"]] == expected
+    assert called("convert", folder, tmp_path / "out", "--to", "mds", "--columns", "ids").returncode == 0
+    assert [one["ids"] for one in ps.open(tmp_path / "out")] == expected

@@ -412,6 +412,7 @@ def require_same_schema(schema: Any, first: Any, path: str, columns: Sequence[st
         return
     types, expected = _by_name(both[0]), _by_name(both[1])
     separately = "convert the files of each kind separately, and merge the results"
+    read_others = "" if columns is not None else "; or leave it out by naming other columns: --columns (columns=)"
     for name in types if types.keys() == expected.keys() else ():
         if types[name] != expected[name]:
             raise Unsupported(
@@ -419,7 +420,7 @@ def require_same_schema(schema: Any, first: Any, path: str, columns: Sequence[st
                 path=path,
                 found=types[name],
                 expected=expected[name],
-                hint=f"Cast the column to one type in all files; or {separately}",
+                hint=f"Cast the column to one type in all files; or {separately}{read_others}",
             )
     shown = [", ".join(f"{one.name}: {one.type}" for one in each) for each in both]
     hint = separately[0].upper() + separately[1:]

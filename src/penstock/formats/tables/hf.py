@@ -17,8 +17,9 @@ Limits: what pyarrow reads; no dictionary-encoded columns. Checked against datas
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import msgspec
@@ -60,6 +61,8 @@ class HfBlocks:
     Attributes:
         store: where the files are.
         mapped: they are mapped.
+        schema: of the first file.
+        others: path → schema, of files that differ from it in columns that aren't read.
         batches: file, first byte and bytes of each record batch; its number, and -1, in a file of Arrow's file format.
     """
 
@@ -68,6 +71,7 @@ class HfBlocks:
     schema: Any
     starts: IntArray
     batches: tuple[tuple[str, int, int], ...]
+    others: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def read(self, block: int, columns: list[str] | None, /) -> Any:
         """One record batch over the map, checked: no place in it leads out of its bytes."""
@@ -79,7 +83,9 @@ class HfBlocks:
                 batch = pyarrow.ipc.open_file(file).get_batch(start)
             else:
                 file.seek(start)
-                batch = pyarrow.ipc.read_record_batch(pyarrow.ipc.read_message(file), self.schema)
+                batch = pyarrow.ipc.read_record_batch(
+                    pyarrow.ipc.read_message(file), self.others.get(path, self.schema)
+                )
             batch = batch if columns is None else batch.select(columns)
             batch.validate(full=True)
             return pyarrow.Table.from_batches([batch])
@@ -117,7 +123,9 @@ def open_hf(store: Store, path: str, options: OpenOptions) -> ArrowSource:
         files = _files_of(store, split_folder(store, root, options.split))
     mapped = options.read != "pread"
     again = (open_hf, (store, path, options))
-    return ArrowSource(store, root, "hf", files, options, lambda: load_blocks(store, files, mapped), again)
+    return ArrowSource(
+        store, root, "hf", files, options, lambda: load_blocks(store, files, mapped, options.columns), again
+    )
 
 
 def is_arrow_file(store: Store, path: str) -> bool:
@@ -211,14 +219,17 @@ def _json(store: Store, path: str) -> dict[str, Any]:
 # --- record batches ------------------------------------------------------------------------------------------------
 
 
-def load_blocks(store: Store, files: Sequence[str], mapped: bool) -> HfBlocks:
+def load_blocks(store: Store, files: Sequence[str], mapped: bool, columns: Sequence[str] | None = None) -> HfBlocks:
     """Find the record batches of Arrow files: the heads of all messages are read, not what is in them.
+
+    Files may differ in columns that aren't among `columns`.
 
     Raises:
         FormatError: a file is damaged, or of another schema than the first.
     """
     pyarrow = require("pyarrow", extra=EXTRA)
     schema: Any = None
+    others: dict[str, Any] = {}
     batches: list[tuple[str, int, int]] = []
     counts: list[int] = []
     for path in files:
@@ -229,13 +240,15 @@ def load_blocks(store: Store, files: Sequence[str], mapped: bool) -> HfBlocks:
             here = pyarrow.ipc.open_file(file).schema if is_file else _stream_schema(file, path)
             if schema is None:
                 schema = here.remove_metadata()
-            require_same_schema(here.remove_metadata(), schema, path)
+            here = here.remove_metadata()
+            require_same_schema(here, schema, path, columns)
+            others |= {} if here.equals(schema) else {path: here}
             for count, start, size_bytes in _file_batches(file) if is_file else _stream_batches(file, here, path):
                 if count:
                     counts.append(count)
                     batches.append((path, start, size_bytes))
     starts = block_starts(counts, files[0] if files else "")
-    return HfBlocks(store, mapped, pyarrow.schema([]) if schema is None else schema, starts, tuple(batches))
+    return HfBlocks(store, mapped, pyarrow.schema([]) if schema is None else schema, starts, tuple(batches), others)
 
 
 def _check_features(store: Store, folder: str, source: ArrowSource) -> list[Finding]:
