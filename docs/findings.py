@@ -130,7 +130,6 @@ FINDINGS: dict[str, str] = {
     "jsonl.energon-index": "Energon's `.idx` contradicts the lines.",
     "jsonl.invalid-line": "A line isn't valid JSON.",
     "jsonl.no-index": "Energon's `.idx` is missing.",
-    "jsonl.unsupported": "The file is one JSON document instead of lines.",
     "levanter.absent": "A field lacks files that levanter may leave out.",
     "levanter.damaged": "The cache contradicts its ledger, or can't be read.",
     "litdata.damaged": "A chunk can't be read.",

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer, models
 
+import penstock as ps
 from penstock.cli.main import main
 
 
@@ -59,19 +60,29 @@ def test_a_compressed_tar(name: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "a tar compressed with gzip. Decompress it" in message
 
 
-@pytest.mark.parametrize(("eos", "is_new"), [("<eos>", False), ("</s>", True)])
 def test_an_eos_that_the_vocabulary_lacks(
-    eos: str,
-    is_new: bool,
-    tmp_path: Path,
-    tokenizer: Callable[[str], Path],
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, tokenizer: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
-    status, _ = run(capsys, "pack", tmp_path / "a.jsonl", "-o", tmp_path / "o.pbin", "--tokenizer", tokenizer(eos))
-    assert status == 0
-    assert any("'</s>'" in line and "gets the new id 2" in line for line in caplog.messages) == is_new
+    command = ("pack", tmp_path / "a.jsonl", "-o", tmp_path / "o.pbin", "--tokenizer", tokenizer("</s>"))
+    status, message = run(capsys, *command)
+    assert status == 10
+    assert "the EOS token '</s>' of the settings isn't in tokenizer.json" in message
+    assert "--eos none" in message
+    assert "new id 2" in message
+    assert run(capsys, *command, "--eos", "</s>")[0] == 0
+    assert ps.open(tmp_path / "o.pbin")[0]["tokens"].tolist()[-1] == 2
+    assert run(capsys, *command, "--eos", "<eos>", "--overwrite")[0] == 0
+
+
+@pytest.mark.parametrize("verb", ["mount", "info", "prepare"])
+def test_a_folder_without_tar_shards(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    (tmp_path / "point").mkdir()
+    assert run(capsys, "prepare", tmp_path / "a.jsonl")[0] == 0
+    more = {"mount": [tmp_path / "point"], "info": ["--format", "webdataset"], "prepare": ["--split-ratio", "1,0,0"]}
+    status, message = run(capsys, verb, tmp_path, *more[verb])
+    assert (status, "no tar shards in this folder" in message, "never prepared" in message) == (9, True, False)
 
 
 def test_prepare_without_a_sample_type(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,7 +91,7 @@ def test_settings_count_as_in_transformers(
     bpe2: Path, tmp_path: Path, config: dict[str, Any], model: dict[str, Any], text: str, ids: list[int] | None
 ) -> None:
     folder = with_changes(bpe2, tmp_path / "t", config, **model)
-    found = ids_of(folder, text)
+    found = ids_of(folder, text, eos=config.get("eos_token"))
     assert found == (ids_of(bpe2, " " + text) if ids is None else ids)
 
 

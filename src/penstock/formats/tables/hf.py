@@ -123,9 +123,8 @@ def open_hf(store: Store, path: str, options: OpenOptions) -> ArrowSource:
         files = _files_of(store, split_folder(store, root, options.split))
     mapped = options.read != "pread"
     again = (open_hf, (store, path, options))
-    return ArrowSource(
-        store, root, "hf", files, options, lambda: load_blocks(store, files, mapped, options.columns), again
-    )
+    load = partial(load_blocks, store, files, mapped, options.columns)
+    return ArrowSource(store, root, "hf", files, options, load, again)
 
 
 def is_arrow_file(store: Store, path: str) -> bool:

@@ -11,13 +11,12 @@ import contextlib
 import itertools
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from penstock._naming import nearest
 from penstock._optional import require
-from penstock._secrets import logger
 from penstock.codec.tokens import token_bytes_for_id, token_bytes_for_vocab
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.prepare.tokens.tokenizer_json import no_panics, parse_tokenizer, require_loadable, tokenizer_digest
@@ -25,7 +24,6 @@ from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.store.resolve import absolute, local_path
 
-_log = logger()
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _ADDS_BOS = {"Llama": True, "CodeLlama": True, "Gemma": True, "Cohere": True, "GPTNeoX": False}
 """Classes that replace the post-processor by their `add_bos_token`, with its default, and `add_eos_token`."""
@@ -128,12 +126,9 @@ def load_spec(
     if changed:
         data = tokenizer.to_str().encode()
     vocab: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
+    if is_new and eos is None:
+        raise _new_eos(path, str(own_eos), vocab.get(str(own_eos)), _special_tokens(tokenizer))
     eos, eos_id = _find_eos(tokenizer, vocab, eos or own_eos, path)
-    if is_new and eos == own_eos:
-        _log.warning(
-            "%s: the EOS token %r of the settings isn't in tokenizer.json: it gets the new id %d, as in transformers. "
-            "Name another with eos= (--eos)", path, eos, eos_id,
-        )  # fmt: skip
     tokenizer.encode_special_tokens = split_special_tokens
     around = _checked_around(tokenizer, max(vocab.values()), file) if special_tokens else ((), ())
     spec = TokenizerSpec(
@@ -220,13 +215,31 @@ def _content(token: Any) -> str | None:
     return token if isinstance(token, str) else None
 
 
+def _special_tokens(tokenizer: Any) -> list[str]:
+    return [token.content for _, token in sorted(tokenizer.get_added_tokens_decoder().items())]
+
+
+def _listed(tokens: Sequence[str]) -> str:
+    return ", ".join(map(repr, tokens[:_SHOWN])) + (", …" if len(tokens) > _SHOWN else "") or "none"
+
+
+def _new_eos(path: str, eos: str, new_id: int | None, special: Sequence[str]) -> ConfigError:
+    """Return the error for a folder whose settings name an EOS token that its vocabulary lacks."""
+    others = [token for token in special if token != eos]
+    hint = f"Name another with eos= (--eos), or append none: --eos none. Added tokens: {_listed(others)}"
+    if new_id is not None:
+        hint += f". To take {eos!r} with the new id {new_id}, as transformers does, name it with --eos"
+    what = f"the EOS token {eos!r} of the settings isn't in tokenizer.json"
+    return ConfigError(what, path=path, hint=hint)
+
+
 def _find_eos(
     tokenizer: Any, vocab: Mapping[str, int], eos: str | None, path: str
 ) -> tuple[str, int] | tuple[None, None]:
     if eos == NO_EOS:
         return None, None
-    special = [token.content for _, token in sorted(tokenizer.get_added_tokens_decoder().items())]
-    listed = ", ".join(map(repr, special[:_SHOWN])) + (", …" if len(special) > _SHOWN else "") or "none"
+    special = _special_tokens(tokenizer)
+    listed = _listed(special)
     if eos is None:
         raise ConfigError(
             "no token is known that ends a document",

@@ -14,6 +14,8 @@ Names in `split.yaml` may have braces. The order of `shard_counts` numbers the s
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -25,7 +27,7 @@ import msgspec
 from penstock._limits import MOST_NAME_BYTES
 from penstock.abc import Store
 from penstock.codec import energon_yaml
-from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, UnsafeData, Unsupported
+from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, PenstockError, UnsafeData, Unsupported
 from penstock.formats._default_split import choose_default_split
 from penstock.formats.samples.webdataset.braces import Budget, collapse, expand
 from penstock.store.limited import read_document
@@ -45,6 +47,8 @@ ENERGON_VERSION = "7.4.1"
 SHARD_SUFFIXES = (".tar", ".tgz")
 _MOST_BYTES = 1 << 28
 _MOST_SAMPLES = 1 << 48
+_MOST_LISTED = 1000
+"""Files of a folder that are looked at for shards."""
 _AGAIN = "Make it again: `penstock prepare`"
 
 
@@ -242,6 +246,10 @@ def unprepared(store: Store, root: str) -> FormatError | NotFound:
             path=root,
             hint='Open it with format="folder"; if it has tar shards: `penstock prepare`',
         )
+    with contextlib.suppress(PenstockError, OSError):
+        names = list(itertools.islice(store.list(root), _MOST_LISTED))
+        if len(names) < _MOST_LISTED and not any(".tar" in name.lower() or name.endswith(".tgz") for name in names):
+            return NotFound("no tar shards in this folder", path=root, hint="Name a directory of tar shards")
     return Unsupported(
         "this folder was never prepared", path=root, found=f"no {FOLDER}/{INFO_JSON} and no {INFO_YAML}",
         hint=f"Run: penstock prepare {root}",
