@@ -121,6 +121,7 @@ NAMED_IN_ERRORS = (
     "tiktoken_ranks:tiktoken_spec",
     "tokenizer:_apply_config",
     "tokenizer:_find_eos",
+    "tokenizer:_new_eos",
     "tokenizer_json:no_panics",
     "tokenizer_json:parse_tokenizer",
     "tokenizer_json:require_loadable",

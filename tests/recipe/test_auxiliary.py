@@ -8,7 +8,7 @@ import pytest
 from tests.cli.called import called
 
 import penstock as ps
-from penstock.errors import Unsupported
+from penstock.errors import PenstockError, Unsupported
 
 HEAD = "__module__: megatron.energon\n__class__: MetadatasetV2\nsplits:\n  train:\n    path: rows.jsonl\n"
 
@@ -26,3 +26,19 @@ def test_a_jsonl_cannot_be_an_auxiliary_dataset(tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     path.write_text(f"{HEAD}    aux:\n      more: filesystem://files\n")
     assert ps.open_metadataset(path) is not None
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("filesystem://http://h/files", "a web server can't list the files.*Copy the folder"),
+        ("filesystem://s3://b/files", r"expected filesystem\+s3://b/files"),
+        ("filesystem+http://127.0.0.1:9/files", "a web server can't list the files"),
+    ],
+)
+def test_a_folder_of_another_store(tmp_path: Path, url: str, expected: str) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"a": 1}\n')
+    path = tmp_path / "meta.yaml"
+    path.write_text(f"{HEAD}    aux:\n      more: {url}\n")
+    with pytest.raises(PenstockError, match=expected):
+        ps.open_metadataset(path)

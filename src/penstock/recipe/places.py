@@ -36,6 +36,9 @@ def aux_place(file: str, path: str) -> tuple[str, bool]:
     """What an auxiliary path in `file` means, and whether it is a folder of files.
 
     `filesystem://P` and `filesystem+<scheme>://…` are folders; everything else is a prepared dataset.
+
+    Raises:
+        ConfigError: a URL after `filesystem://`, or a scheme that needs a setting.
     """
     found = _SCHEME.match(path)
     if found is None:
@@ -44,6 +47,13 @@ def aux_place(file: str, path: str) -> tuple[str, bool]:
     first, plus, other = scheme.lower().partition("+")
     if first != _FOLDER:
         return beside(file, path), False
+    inner = _SCHEME.match(rest) if not plus else None
+    if (other or (inner["scheme"].lower() if inner else "")) in ("http", "https"):
+        hint = "Copy the folder, or name a prepared dataset on the server"
+        raise ConfigError("a web server can't list the files of a folder", path=file, found=path, hint=hint)
+    if inner is not None:
+        what = "filesystem:// takes a path, not a URL"
+        raise ConfigError(what, path=file, found=path, expected=f"filesystem+{rest}")
     return (beside(file, f"{other}://{rest}") if plus else _join(file, rest)), True
 
 
