@@ -223,8 +223,9 @@ def _input(asked: Asked) -> tuple[Input, list[Sample]]:
         raw = {"raw": True} if asked.source_format in STORED else {}
         options: dict[str, Any] = {} if asked.source_format == TABLE else {"read": "pread", **asked.of_source} | raw
         dataset: Dataset | Opened = Dataset(
-            source, asked.source_format, OpenOptions(**options), asked.table, asked.prefix_keys
-        )
+            source, asked.source_format, OpenOptions(**options), asked.table, asked.prefix_keys,
+            every_file=asked.to.name == "folder",
+        )  # fmt: skip
         shown = source.path
         carried: Sequence[Entry] = ()
         unread: Sequence[str] = ()
@@ -331,7 +332,8 @@ def _target(asked: Asked) -> Dataset:
     """The target, with the options for reading back what was stored."""
     to = asked.to.name
     split = asked.of_target.get("split") if to == "webdataset" else None
-    return Dataset(asked.target, to, OpenOptions(split=split, raw=to in STORED, read="pread", excludes=NO_LIST))
+    options = OpenOptions(split=split, raw=to in STORED, read="pread", excludes=NO_LIST)
+    return Dataset(asked.target, to, options, every_file=True)
 
 
 def _recorded(rows: Rows | None) -> dict[str, Any]:

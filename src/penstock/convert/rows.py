@@ -62,6 +62,7 @@ class Dataset:
         options: for opening it.
         table: for reading a text table.
         prefix_keys: put the name of the shard before each key.
+        every_file: of a folder, also read the files that tars have no place for; see `FolderRows`.
     """
 
     place: Place
@@ -69,6 +70,7 @@ class Dataset:
     options: OpenOptions
     table: TableOptions = field(default_factory=TableOptions)
     prefix_keys: bool = False
+    every_file: bool = False
 
     def open(self) -> Source[Sample]:
         """Its source, without what is excluded; raises what the format raises."""
@@ -98,7 +100,7 @@ class Dataset:
         if self.format == TABLE:
             return TableRows(self.place, self.table)
         if self.format == "folder":
-            return FolderRows(self.place, self.opened())
+            return FolderRows(self.place, self.opened(), every_file=self.every_file)
         return SourceRows(self.open(), prefix_keys=self.prefix_keys)
 
 
@@ -194,23 +196,25 @@ class SelectedRows:
 class FolderRows:
     """The files of a folder; those of one name up to its first dot are one row, as in a tar.
 
+    With `every_file`, each file that can't be a part, such as a hidden one, is a row whose key is its name.
+
     Memory: about 100 bytes a file.
     """
 
-    def __init__(self, place: Place, source: Any) -> None:
+    def __init__(self, place: Place, source: Any, *, every_file: bool = False) -> None:
         self.source = source
         self._store = place.store
         files = list_files(place.store, place.bare().path)
         excluded = excluded_of(source)
         gone = set() if excluded is None else {source.key_of(index) for index in excluded.tolist()}
-        names = [name for name in files if is_part(name)]
+        names = [name for name in files if every_file or is_part(name)]
         self.left_out = len(source) - len(names)
         self.excluded = len(gone)
         names = [name for name in names if name not in gone]
         # Not adjacent in byte order: a folder "a.d" sorts between the files "a.jpg" and "a.txt".
-        groups: dict[str, list[str]] = {}
+        groups: dict[tuple[bool, str], list[str]] = {}
         for name in names:
-            groups.setdefault(sample_of(name), []).append(name)
+            groups.setdefault((True, sample_of(name)) if is_part(name) else (False, name), []).append(name)
         self._groups = list(groups.values())
 
     @property
@@ -225,7 +229,11 @@ class FolderRows:
         """The rows `[start, stop)`: the key, and the bytes of each file."""
         groups = self._groups[start:stop]
         found = iter(read_each(self._store, self.source.get, list(itertools.chain.from_iterable(groups))))
-        return [{KEY: sample_of(group[0])} | {part_of(name): next(found) for name in group} for group in groups]
+        return [
+            {KEY: sample_of(group[0]) if is_part(group[0]) else group[0]}
+            | {part_of(name): next(found) for name in group}
+            for group in groups
+        ]
 
 
 class MemoryRows:
