@@ -13,6 +13,7 @@ from typing import Any
 import click
 import numpy as np
 import pytest
+from tests import moto_s3
 
 import penstock as ps
 from penstock.cli._commands import COMMANDS
@@ -123,6 +124,7 @@ WATCHED = """
 import os, shlex, sys
 from penstock.cli.main import main
 from penstock.store.resolve import resolve
+from tests import moto_s3
 
 writes, wrong = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC, []
 changes = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod",
@@ -305,14 +307,12 @@ def test_a_bucket_gets_no_request_that_writes(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from moto.moto_server.werkzeug_app import DomainDispatcherApplication
+    requests: list[tuple[str, str]] = []
+    answer = moto_s3.answer
 
-    asked: list[tuple[str, str]] = []
-    really = DomainDispatcherApplication.__call__
-
-    def watched(self: Any, environ: dict[str, Any], start_response: Any) -> Any:
-        asked.append((environ["REQUEST_METHOD"], environ["PATH_INFO"]))
-        return really(self, environ, start_response)
+    def watched(request: moto_s3.Request) -> moto_s3.Answer:
+        requests.append((request.method, request.path))
+        return answer(request)
 
     bucket = f"s3://bucket/{home.name}"
     for name in ("a.jsonl", "there.jsonl", "t.pbin"):
@@ -324,11 +324,11 @@ def test_a_bucket_gets_no_request_that_writes(
     # What was found out of far files may be kept there: it is no part of the output.
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path_factory.mktemp("cache")))
     before = files_in(home)
-    monkeypatch.setattr(DomainDispatcherApplication, "__call__", watched)
+    monkeypatch.setattr(moto_s3, "answer", watched)
     status, told, said = run(f"{line.format(bucket)} --dry-run", capsys)
     assert (status, "nothing was written (--dry-run)" in told) == (0, True), said
-    assert {method for method, _ in asked} <= {"GET", "HEAD"}, asked
-    assert asked, "the data are there"
+    assert {method for method, _ in requests} <= {"GET", "HEAD"}, requests
+    assert requests, "the data are there"
     assert files_in(home) == before
 
 

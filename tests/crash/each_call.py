@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
-import logging
 import os
 import pickle
 import random
@@ -67,7 +66,7 @@ class Bucket:
 
     @property
     def _backend(self) -> Any:
-        return importlib.import_module("moto.s3.models").s3_backends["123456789012"]["aws"]
+        return importlib.import_module("tests.moto_s3").backend()
 
     @property
     def _bucket(self) -> Any:
@@ -77,7 +76,6 @@ class Bucket:
 @contextlib.contextmanager
 def served_bucket(name: str) -> Generator[Bucket]:
     """A server with one bucket, which the environment names."""
-    logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
     with importlib.import_module("tests.moto_s3").served() as url:
         settings = {"S3_ENDPOINT_URL": url, "AWS_ENDPOINT_URL": url, "AWS_EC2_METADATA_DISABLED": "true"}
         os.environ.update(settings, AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b", AWS_REGION="us-east-1")

@@ -6,7 +6,6 @@ import base64
 import contextlib
 import hashlib
 import hmac
-import logging
 import os
 import shutil
 import socket
@@ -29,7 +28,6 @@ _PATIENCE_S = 60
 @contextlib.contextmanager
 def s3() -> Generator[str]:
     """URL of an S3 server with the bucket `bucket`, which the environment names."""
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line a request
     with served() as url:
         os.environ["S3_ENDPOINT_URL"] = url
         yield url
