@@ -124,7 +124,6 @@ WATCHED = """
 import os, shlex, sys
 from penstock.cli.main import main
 from penstock.store.resolve import resolve
-from tests import moto_s3
 
 writes, wrong = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC, []
 changes = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod",
