@@ -45,6 +45,16 @@ def test_a_line_is_a_document(tmp_path: Path, made: Pack, bpe2: Path, folder: Pa
     assert stored_tokens(tmp_path / "out.pbin") == expected_tokens(bpe2, ["one", "two", " three ", "zw\u00f6lf"])
 
 
+@pytest.mark.parametrize("task_bytes", [4, 1 << 20])
+def test_lines_lose_their_byte_order_mark(
+    tmp_path: Path, made: Pack, bpe2: Path, folder: Path, task_bytes: int
+) -> None:
+    (folder / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\n\xef\xbb\xbfjoined\n")
+    (folder / "b.txt.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf\r\n\xef\xbb\xbfthree"))
+    made([folder / "a.txt", folder / "b.txt.gz"], input_format="text", text_per="line", task_bytes=task_bytes)
+    assert stored_tokens(tmp_path / "out.pbin") == expected_tokens(bpe2, ["one", "two", "joined", "three"])
+
+
 def test_bytes_that_are_no_text_are_named(tmp_path: Path, made: Pack, folder: Path) -> None:
     (folder / "a.txt").write_bytes(b"ab\xff\n")
     with pytest.raises(PrepareError, match=r"a\.txt: not UTF-8, byte 3"):

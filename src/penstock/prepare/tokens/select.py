@@ -6,6 +6,7 @@ All others go through the `jq` package, which is about ten times slower; its fir
 
 from __future__ import annotations
 
+import codecs
 import functools
 import re
 from collections.abc import Sequence
@@ -245,7 +246,7 @@ class JqReader:
 
 
 class LineReader:
-    r"""Plain text, a document a line. Blank lines are none; the `\r` of a `\r\n` is left out."""
+    r"""Plain text, one document per line, without byte order mark and the `\r` of a `\r\n`; skips blank lines."""
 
     def read(self, block: bytes) -> Texts:
         """Texts of a run of whole lines."""
@@ -257,7 +258,7 @@ class FileReader:
 
     def read(self, block: bytes) -> Texts:
         """The text of a whole file."""
-        found = utf8_or_fault(block.removeprefix(b"\xef\xbb\xbf"))
+        found = utf8_or_fault(block.removeprefix(codecs.BOM_UTF8))
         if isinstance(found, str):
             return Texts([], [], {0: found}, [block])
         return Texts([found], None, {}, [block])
@@ -273,7 +274,7 @@ def utf8_or_fault(data: bytes) -> bytes | str:
 
 
 def _plain_line(line: bytes) -> bytes | str | None:
-    line = line.removesuffix(b"\r")
+    line = line.removeprefix(codecs.BOM_UTF8).removesuffix(b"\r")
     return utf8_or_fault(line) if line.strip() else None
 
 
