@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from penstock.errors import Corrupt, Denied, NotFound, Truncated
 from penstock.store._noted import note, noted
 from penstock.store._objects import Head
+from penstock.store.opened_file import changed_while_read
 from penstock.store.patterns import alternatives
 from penstock.store.powers import MayListNothing, Remote
 
@@ -201,13 +202,8 @@ class Heads:
     def require_same(self, path: str, head: Head, now: Head) -> Head:
         """What is known of a file with what an answer says of it; raises `Corrupt` where that is another version."""
         if head.contradicts(now):
-            raise Corrupt(
-                "the file changed while it was being read",
-                path=path,
-                found=f"{now.size_bytes} bytes, version {now.identity or 'unknown'}",
-                expected=f"{head.size_bytes} bytes, version {head.identity or 'unknown'}",
-                hint="Don't replace a dataset that is being read; open it again",
-            )
+            found, expected = (f"{one.size_bytes} bytes, version {one.identity or 'unknown'}" for one in (now, head))
+            raise changed_while_read(path, found, expected)
         if now.identity and not head.identity:
             self._known[path] = now
             return now

@@ -20,6 +20,7 @@ from penstock.codec.compress import FAMILIES, decompress
 from penstock.codec.hashes import ALGORITHMS, hasher
 from penstock.errors import Corrupt, FormatError, MissingExtra, NotFound, PenstockError, Truncated
 from penstock.formats.shards.index_json import Shard, ShardFile
+from penstock.store.opened_file import OpenedFile
 from penstock.store.powers import CopyingStore
 from penstock.types import Batch, Buffer, Extent, Field, IntArray, Sample
 
@@ -68,16 +69,23 @@ class Folder:
         path: the folder of the index.
         mapped: files are mapped.
         validate_hash: algorithm by whose digest in the index each file is checked, whole, before it is read.
+        index: the index when it was opened, which is compared whenever bytes of a shard were read, if it is known.
     """
 
     store: Store
     path: str
     mapped: bool
     validate_hash: str | None = None
+    index: OpenedFile | None = None
 
     def place(self, file: ShardFile) -> str:
         """Path of a file in the store."""
         return f"{self.path}/{file.basename}"
+
+    def require_same_index(self) -> None:
+        """Raise `Corrupt` if the dataset was replaced since it was opened."""
+        if self.index is not None:
+            self.index.require_same()
 
 
 class WholeShard:
@@ -156,23 +164,23 @@ class RangedShard:
     """
 
     __slots__ = (
-        *("_number", "_part", "_part_left", "_part_start", "_path", "_samples", "_size_bytes", "_store", "_table"),
+        *("_folder", "_number", "_part", "_part_left", "_part_start", "_path", "_samples", "_size_bytes", "_store", "_table"),
         *("codec", "cost_bytes", "used"),
     )
 
     def __init__(
         self,
         number: int,
-        store: Store,
-        path: str,
+        folder: Folder,
         shard: Shard,
         table: NDArray[np.uint32] | None,
         codec: RowCodec,
         part: tuple[int, int] | None = None,
     ) -> None:
         self._number = number
-        self._store = store
-        self._path = path
+        self._folder = folder
+        self._store = store = folder.store
+        self._path = path = folder.place(shard.raw_data)
         self._samples = shard.samples
         self._size_bytes = shard.raw_data.size_bytes
         self._table = table
@@ -200,7 +208,10 @@ class RangedShard:
         """The samples at `places`, in one call of the store."""
         self.used = monotonic()
         ranges = self._ranges(places)
-        found = self._of_part(ranges) or self._store.get_ranges(self._path, ranges)
+        found = self._of_part(ranges)
+        if not found:
+            found = self._store.get_ranges(self._path, ranges)
+            self._folder.require_same_index()
         return [(memoryview(data), 0, len(data)) for data in found]
 
     def _of_part(self, ranges: list[tuple[int, int]]) -> list[bytes]:
@@ -255,6 +266,7 @@ def open_shard(
         if shard.raw_meta is not None:
             head_path = folder.place(shard.raw_meta)
             head = read_whole(folder, shard, shard.raw_meta, shard.zip_meta)[0]
+        folder.require_same_index()
         table = offset_table(head, shard.samples, codec.floor_bytes(shard.samples), len(data), head_path)
         return WholeShard(number, path, stored, data, table, codec)
     except PenstockError as error:
@@ -304,7 +316,8 @@ def _ranged(folder: Folder, number: int, shard: Shard, codec: RowCodec, part: tu
         table = offset_table(head, shard.samples, floor_bytes, size_bytes, path)
     else:
         _require_count(np.frombuffer(folder.store.get(path, 0, 4), np.uint8), shard.samples, path)
-    return RangedShard(number, folder.store, path, shard, table, codec, part)
+    folder.require_same_index()
+    return RangedShard(number, folder, shard, table, codec, part)
 
 
 def read_whole(

@@ -44,6 +44,7 @@ from penstock.formats.shards.index_json import (
 from penstock.store.derived import DerivedCache, Put
 from penstock.store.fingerprint import file_key
 from penstock.store.local import LocalStore
+from penstock.store.opened_file import OpenedFile, opened_file
 from penstock.store.powers import CopyingStore
 from penstock.store.telling import tell
 from penstock.types import IntArray
@@ -104,11 +105,13 @@ class OpenIndex:
         shards: in order; made as they are asked for where they are many.
         starts: int64[n_shards + 1]: first sample of each shard, and the number of samples at the end.
         facts: of all of them.
+        file: the local file that holds it, as it was before it was read.
     """
 
     shards: Sequence[Shard]
     starts: IntArray
     facts: Facts
+    file: OpenedFile | None = None
 
 
 def open_index(store: Store, folder: str) -> OpenIndex:
@@ -117,12 +120,13 @@ def open_index(store: Store, folder: str) -> OpenIndex:
     Memory: of a large one, what is looked at; in the process that makes the table, 32 bytes a shard besides.
     """
     path = f"{folder}/{INDEX_NAME}"
+    file = opened_file(store, path)
     head = store.get(path, 0, _SMALL_BYTES)
     if len(head) < _SMALL_BYTES:
         index = parse_index(head, path)
-        return OpenIndex(index.shards, index.starts, facts_of(index.shards))
+        return OpenIndex(index.shards, index.starts, facts_of(index.shards), file)
     if isinstance(store, LocalStore):
-        return _of_table(_kept(file_key(store, "shards", path), partial(_pieces, store, path), path))
+        return _of_table(_kept(file_key(store, "shards", path), partial(_pieces, store, path), path), file)
     data = store.mapped_copy(path).data if isinstance(store, CopyingStore) else memoryview(store.get(path))
     return _of_table(_kept(xxhash.xxh3_128_hexdigest(data), partial(_cut, data), path))
 
@@ -212,14 +216,15 @@ def _whole(file: _File) -> ShardFile:
     return ShardFile(file.name, file.size_bytes, file.hashes)
 
 
-def _of_table(table: NDArray[np.uint8]) -> OpenIndex:
+def _of_table(table: NDArray[np.uint8], file: OpenedFile | None = None) -> OpenIndex:
     count, facts_bytes = table[-16:].view(np.int64).tolist()
     facts_at = len(table) - 16 - -(-facts_bytes // 8) * 8
     facts = msgspec.msgpack.decode(table[facts_at : facts_at + facts_bytes].data, type=Facts)
     starts_at = facts_at - 8 * (count + 1)
     borders_at = starts_at - 8 * (count + 1)
     borders, starts = table[borders_at:starts_at].view(np.int64), table[starts_at:facts_at].view(np.int64)
-    return OpenIndex(_Shards(table[:borders_at], borders, [layout for _, layout in facts.layouts]), starts, facts)
+    shards = _Shards(table[:borders_at], borders, [layout for _, layout in facts.layouts])
+    return OpenIndex(shards, starts, facts, file)
 
 
 # --- making it ---------------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ class ShardSource:
         self._first = index.starts.data  # as integers of Python
         self._size = self._first[-1]
         mapped = way_to_read(store, path, options.read) == "mmap"
-        self.folder = Folder(store, path, mapped, options.validate_hash)
+        self.folder = Folder(store, path, mapped, options.validate_hash, index.file)
         _require_hashes(index, options.validate_hash, path)
         if options.validate_hash is None and isinstance(store, CopyingStore) and index.facts.unchecked:
             _log.info(_UNCHECKED, path)

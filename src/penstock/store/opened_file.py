@@ -1,0 +1,52 @@
+"""Local files that must stay as they were when a dataset was opened, because they are opened or read again later."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from penstock.abc import Store
+from penstock.errors import Corrupt
+from penstock.store._status import status_of
+from penstock.store.local import LocalStore
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedFile:
+    """A local file as it was when a dataset was opened, so that its reader notices that the dataset was replaced since.
+
+    The inode isn't compared, because some file systems in user space give a file another one each time.
+
+    Attributes:
+        path: of the file.
+        size_bytes, mtime_ns: its size and time of change then.
+    """
+
+    path: str
+    size_bytes: int
+    mtime_ns: int
+
+    def require_same(self) -> None:
+        """Raise `Corrupt` if the file is another one now. A file that is gone is left to whoever reads the others."""
+        status = status_of(os.stat, self.path)
+        if status is not None and (status.st_size, status.st_mtime_ns) != (self.size_bytes, self.mtime_ns):
+            raise changed_while_read(self.path, _shown(status.st_size, status.st_mtime_ns), str(self))
+
+    def __str__(self) -> str:
+        return _shown(self.size_bytes, self.mtime_ns)
+
+
+def opened_file(store: Store, path: str) -> OpenedFile | None:
+    """Return a file as it is now; None for a remote one, whose store compares versions, or if there is none."""
+    status = status_of(os.stat, path) if isinstance(store, LocalStore) else None
+    return None if status is None else OpenedFile(path, status.st_size, status.st_mtime_ns)
+
+
+def changed_while_read(path: str, found: str, expected: str) -> Corrupt:
+    """Return the error for a file that isn't the one that was opened."""
+    hint = "Don't replace a dataset that is being read; open it again"
+    return Corrupt("the file changed while it was being read", path=path, found=found, expected=expected, hint=hint)
+
+
+def _shown(size_bytes: int, mtime_ns: int) -> str:
+    return f"{size_bytes} bytes, last changed {mtime_ns / 10**9:.3f} s after 1970"
