@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from penstock.abc import Store
-from penstock.errors import Corrupt
+from penstock.errors import Corrupt, FormatError, Truncated
 from penstock.store._status import status_of
 from penstock.store.local import LocalStore
 
@@ -27,10 +27,16 @@ class OpenedFile:
     mtime_ns: int
 
     def require_same(self) -> None:
-        """Raise `Corrupt` if the file is another one now. A file that is gone is left to whoever reads the others."""
+        """Raise an error if the file is another one now. A file that is gone is left to whoever reads the others.
+
+        Raises:
+            Truncated: it is shorter than it was.
+            Corrupt: it changed otherwise.
+        """
         status = status_of(os.stat, self.path)
         if status is not None and (status.st_size, status.st_mtime_ns) != (self.size_bytes, self.mtime_ns):
-            raise changed_while_read(self.path, _shown(status.st_size, status.st_mtime_ns), str(self))
+            kind = Truncated if status.st_size < self.size_bytes else Corrupt
+            raise changed_while_read(self.path, _shown(status.st_size, status.st_mtime_ns), str(self), kind)
 
     def __str__(self) -> str:
         return _shown(self.size_bytes, self.mtime_ns)
@@ -42,10 +48,10 @@ def opened_file(store: Store, path: str) -> OpenedFile | None:
     return None if status is None else OpenedFile(path, status.st_size, status.st_mtime_ns)
 
 
-def changed_while_read(path: str, found: str, expected: str) -> Corrupt:
+def changed_while_read(path: str, found: str, expected: str, kind: type[FormatError] = Corrupt) -> FormatError:
     """Return the error for a file that isn't the one that was opened."""
     hint = "Don't replace a dataset that is being read; open it again"
-    return Corrupt("the file changed while it was being read", path=path, found=found, expected=expected, hint=hint)
+    return kind("the file changed while it was being read", path=path, found=found, expected=expected, hint=hint)
 
 
 def _shown(size_bytes: int, mtime_ns: int) -> str:

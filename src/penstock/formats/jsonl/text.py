@@ -42,6 +42,7 @@ from penstock.store.derived import DerivedCache, Put
 from penstock.store.fingerprint import file_key
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
+from penstock.store.opened_file import OpenedFile
 from penstock.store.place import Place
 from penstock.store.resolve import absolute
 from penstock.store.side_file import NEXT
@@ -90,7 +91,7 @@ class Text:
         self._skip_faulty = skip_faulty or is_skipping()
         self._known: tuple[IntArray, IntArray] | None = None
         self._packed: int | None = None
-        self._seen: tuple[str, IntArray] | None = None  # files are looked at once
+        self._seen: tuple[str, IntArray, IntArray] | None = None  # files are looked at once
         self._open: OrderedDict[int, _Decompressed] = OrderedDict()
         self._wholes: OrderedDict[int, bytes] = OrderedDict()
         self._lock = threading.Lock()
@@ -217,20 +218,31 @@ class Text:
                 require_several(self, self.path, self._known[0])
         return self._known
 
-    def _states(self) -> tuple[str, IntArray]:
-        """Digest of what the lines depend on, files and indexes as they are now; and int64[n_files], bytes of each."""
+    def _states(self) -> tuple[str, IntArray, IntArray]:
+        """Return the state of the files when they were first needed.
+
+        Returns:
+            A digest of all that the lines depend on, files and indexes; int64[n_files], bytes of each file; and
+            int64[n_files], the time of change in ns of each local file.
+        """
         if self._seen is not None:
             return self._seen
         total = len(self.files)
-        sizes, found = np.empty(total, np.int64), hashlib.blake2b(digest_size=16)
-        for number, (size_bytes, state) in enumerate(told("sizes of files", self._each_state(), total)):
-            sizes[number] = size_bytes
+        sizes, mtimes, found = np.empty(total, np.int64), np.zeros(total, np.int64), hashlib.blake2b(digest_size=16)
+        for number, (size_bytes, mtime_ns, state) in enumerate(told("sizes of files", self._each_state(), total)):
+            sizes[number], mtimes[number] = size_bytes, mtime_ns
             found.update(f"{len(state)} {state}".encode(errors="surrogateescape"))
-        self._seen = found.hexdigest(), sizes
+        self._seen = found.hexdigest(), sizes, mtimes
         return self._seen
 
-    def _each_state(self) -> Iterator[tuple[int, str]]:
-        """Bytes of each file, and what tells whether it, and the index beside it, are still the same."""
+    def _require_same(self, number: int) -> None:
+        """Raise `FormatError` if a local file was replaced since its lines were found."""
+        if isinstance(self.base, LocalStore):
+            _, sizes, mtimes = self._states()
+            OpenedFile(self.files[number], int(sizes[number]), int(mtimes[number])).require_same()
+
+    def _each_state(self) -> Iterator[tuple[int, int, str]]:
+        """Bytes and time of change of each file, and what tells whether it and its index are still the same."""
         if isinstance(self.base, LocalStore):
             yield from _local_states(self.files)
             return
@@ -294,14 +306,18 @@ class Text:
         if compression is None:
             whole = self._whole(number)
             if whole is None or any(stop > len(whole) for _, stop in ranges):
-                return self.base.get_ranges(path, ranges)
+                pieces = self.base.get_ranges(path, ranges)
+                self._require_same(number)
+                return pieces
             return [whole[start:stop] for start, stop in ranges]
         with self._locked():
             found = self._open.pop(number, None) or _Decompressed(Place(self.base, path), compression)
             self._open[number] = found
             while len(self._open) > _MOST_OPEN:
                 self._open.popitem(last=False)
-            return [found.read(start, stop) for start, stop in ranges]
+            texts = [found.read(start, stop) for start, stop in ranges]
+            self._require_same(number)
+            return texts
 
     def _whole(self, number: int) -> bytes | None:
         """All of a small local file, which is opened once while its lines are read; None for another."""
@@ -312,6 +328,7 @@ class Text:
             whole = self._wholes.get(number)
         if whole is None:
             whole = self.base.get(self.files[number], 0, _WHOLE_BYTES)
+            self._require_same(number)
             with self._locked():
                 self._wholes[number] = whole
                 while len(self._wholes) > _MOST_WHOLE:
@@ -482,7 +499,7 @@ def _thinned(frames: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return kept
 
 
-def _local_states(paths: Sequence[str]) -> Iterator[tuple[int, str]]:
+def _local_states(paths: Sequence[str]) -> Iterator[tuple[int, int, str]]:
     """Likewise. Of many files one listing of their folder, and no question for each, tells of indexes."""
     names = NamesBeside(paths, (".idx",))
     for path in paths:
@@ -490,16 +507,16 @@ def _local_states(paths: Sequence[str]) -> Iterator[tuple[int, str]]:
         yield _local_state(path, beside if beside is not None and names.has(beside) else None)
 
 
-def _local_state(path: str, beside: str | None) -> tuple[int, str]:
-    state, size_bytes = "", _GONE
+def _local_state(path: str, beside: str | None) -> tuple[int, int, str]:
+    state, size_bytes, mtime_ns = "", _GONE, 0
     for one in (path,) if beside is None else (path, beside):
         if (status := status_of(os.stat, one)) is not None:
             state += f"{len(one)} {one} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino} "
-            size_bytes = status.st_size if one == path else size_bytes
-    return size_bytes, state
+            size_bytes, mtime_ns = (status.st_size, status.st_mtime_ns) if one == path else (size_bytes, mtime_ns)
+    return size_bytes, mtime_ns, state
 
 
-def _state_of(store: Store, path: str) -> tuple[int, str]:
+def _state_of(store: Store, path: str) -> tuple[int, int, str]:
     beside = () if compression_of(path) else (index_path_for(path),)
     there = [one for one in (path, *beside) if store.exists(one)]
-    return store.size(path) if path in there else _GONE, digest(*(file_key(store, "jsonl", one) for one in there))
+    return store.size(path) if path in there else _GONE, 0, digest(*(file_key(store, "jsonl", one) for one in there))

@@ -83,7 +83,7 @@ class Folder:
         return f"{self.path}/{file.basename}"
 
     def require_same_index(self) -> None:
-        """Raise `Corrupt` if the dataset was replaced since it was opened."""
+        """Raise `FormatError` if the dataset was replaced since it was opened."""
         if self.index is not None:
             self.index.require_same()
 
@@ -164,7 +164,18 @@ class RangedShard:
     """
 
     __slots__ = (
-        *("_folder", "_number", "_part", "_part_left", "_part_start", "_path", "_samples", "_size_bytes", "_store", "_table"),
+        *(
+            "_folder",
+            "_number",
+            "_part",
+            "_part_left",
+            "_part_start",
+            "_path",
+            "_samples",
+            "_size_bytes",
+            "_store",
+            "_table",
+        ),
         *("codec", "cost_bytes", "used"),
     )
 

@@ -23,6 +23,7 @@ from penstock.abc import Source, Store, SupportsMmap
 from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, Unsupported
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
+from penstock.store.opened_file import OpenedFile, opened_file
 from penstock.types import Batch, Extent, Field, IntArray, OpenOptions, Place, Sample, Schema
 
 EXTRA = "parquet"
@@ -64,7 +65,8 @@ class ArrowSource:
     """The rows of all blocks, in their order; see `penstock.abc.Source`. Made by `penstock.open`.
 
     A sample is a dict of plain Python values, as `pyarrow` gives them; a null is None. Files are looked into when the
-    first row is asked for. Memory: up to 8 blocks in 64 MiB, or the one last read; 8 bytes a block.
+    first row is asked for. Memory: up to 8 blocks in 64 MiB, or the one last read; 8 bytes a block, and some 200 bytes
+    a local file.
 
     Args:
         store: where the files are.
@@ -97,6 +99,7 @@ class ArrowSource:
         self._reopen = reopen
         self._given = given
         self._known: Blocks | None = None
+        self._opened: dict[str, OpenedFile] = {}  # local files are opened again for each block
         self._held: tuple[tuple[int, Any], ...] = ()  # replaced as a whole, so that threads need no lock
         self._fingerprint: str | None = None
 
@@ -234,6 +237,7 @@ class ArrowSource:
             few = min(end, stop) - max(at, start) < _FEW_ROWS  # decoded whole and held: others may be asked for
             with self._naming(block):
                 for table in [self._table(block)] if few else blocks.pieces(block, self._columns):
+                    self._require_same(block)
                     low, high = max(start, at), min(stop, at + table.num_rows)
                     if low < high:
                         yield low, table.slice(low - at, high - low)
@@ -279,6 +283,8 @@ class ArrowSource:
     def _blocks(self) -> Blocks:
         # Two threads may both come here: they find the same, and one copy goes.
         if self._known is None:
+            opened = (opened_file(self._store, path) for path in self._files)
+            self._opened = {one.path: one for one in opened if one is not None}
             blocks = self._load()
             _require_columns(blocks.schema, self._options.columns, self.path)
             self._known = blocks
@@ -294,6 +300,7 @@ class ArrowSource:
             if number == block:
                 return table
         table = self._blocks.read(block, self._columns)
+        self._require_same(block)
         left_bytes = _HELD_BYTES - table.nbytes
         kept: list[tuple[int, Any]] = [(block, table)]
         for one in held[: _HELD_BLOCKS - 1]:
@@ -306,9 +313,18 @@ class ArrowSource:
 
     @contextlib.contextmanager
     def _naming(self, block: int) -> Generator[None]:
-        """Name the file in decoding errors."""
-        with arrow_faults(lambda: self._blocks.extent(block)):
-            yield
+        """Name the file in decoding errors, and its replacement if that is their reason."""
+        try:
+            with arrow_faults(lambda: self._blocks.extent(block)):
+                yield
+        except Corrupt:
+            self._require_same(block)
+            raise
+
+    def _require_same(self, block: int) -> None:
+        """Raise `FormatError` if the file of a block was replaced since the blocks were found."""
+        if (opened := self._opened.get(self._blocks.extent(block).path)) is not None:
+            opened.require_same()
 
 
 # --- files ---------------------------------------------------------------------------------------------------------
