@@ -243,6 +243,13 @@ def test_options(put: Any, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> 
     assert caught.value.found == 499
 
 
+@pytest.mark.parametrize("borders", [[0], [0, 2], [0, 1, 2, 3], [0, 1, 2, 3, 5]])
+def test_sequences_that_no_document_has_are_no_dataset(put: Any, borders: list[int]) -> None:
+    """Such an index comes of a writer that died before it ended its documents; `DOCS` has 4 sequences."""
+    with pytest.raises(Corrupt, match=rf"found {borders[-1]} at entry {len(borders) - 1}, expected 4"):
+        opened(put(DOCS, borders=borders))
+
+
 def test_shorter_than_when_it_was_opened(put: Any) -> None:
     prefix = put()
     source = opened(prefix)

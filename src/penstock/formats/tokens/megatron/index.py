@@ -275,10 +275,20 @@ def _border_problems(index: IndexArrays) -> Iterator[Problem]:
             yield _border(index, first + place - 1, int(before[place]), int(borders[place]))
             return
         last = int(borders[-1])
-    if last != sequences:
-        found, expected = f"{last} at entry {count}", f"{sequences}, the number of sequences"
-        what = "the document index does not end with the last sequence"
-        yield _problem(index, "documents", Corrupt, what, count, found, expected)
+    problem = last_border_problem(index)
+    if problem is not None:
+        yield problem
+
+
+def last_border_problem(index: IndexArrays) -> Problem | None:
+    """Return a problem unless the last document ends with the last sequence: other tokens would be in no document."""
+    count, sequences = index.header.num_documents, index.header.num_sequences
+    last = int(index.borders(count, count + 1)[0])
+    if last == sequences:
+        return None
+    found, expected = f"{last} at entry {count}", f"{sequences}, the number of sequences"
+    what = "the document index does not end with the last sequence"
+    return _problem(index, "documents", Corrupt, what, count, found, expected)
 
 
 def _border(index: IndexArrays, document: int, first: int, stop: int) -> Problem:

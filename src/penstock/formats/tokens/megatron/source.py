@@ -33,6 +33,7 @@ from penstock.formats.tokens.ids import FileIds, id_limit
 from penstock.formats.tokens.megatron.index import (
     IndexArrays,
     document_starts,
+    last_border_problem,
     sequence_starts,
     trailing_problem,
     width_problem,
@@ -68,7 +69,7 @@ def open_megatron(store: Store, path: str, options: OpenOptions) -> MegatronSour
     Raises:
         NotFound: one of the two files is not there.
         Truncated: a file ends early.
-        Corrupt: header, sizes and the last sequence contradict each other.
+        Corrupt: header, sizes, the last sequence and the last document contradict each other.
         ConfigError: an option can't hold.
         TooLarge: `vocab_size=` is given and the side file records a larger id.
     """
@@ -87,6 +88,9 @@ def open_megatron(store: Store, path: str, options: OpenOptions) -> MegatronSour
         trailing = trailing_problem(index, stop_bytes)
         if trailing is not None:
             _log.warning("%s", trailing.error())
+    problem = last_border_problem(index) if header.num_sequences else None
+    if problem is not None:
+        raise problem.error()
     return MegatronSource(store, prefix, index, options)
 
 
