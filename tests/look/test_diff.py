@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
+import json
 import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 from tests.cli.called import called
 from tests.look.datasets import MAKERS, lines, tars
 
@@ -265,3 +269,25 @@ def test_the_command_names_the_missing_plane(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "planes only in A: loss_mask" in done.stdout
     assert called("diff", masked, bare, "--planes", "none").returncode == 0
+
+
+def test_times_are_compared(tmp_path: Path) -> None:
+    """A table with dates and times equals the lines that hold them as text, and differs from later ones."""
+    first = dt.datetime(2026, 1, 2, 3, 4, 5, 678, dt.UTC)
+
+    def write(name: str, at: dt.datetime) -> Path:
+        columns = {"at": [at, None], "day": [at.date()] * 2, "time": [at.time()] * 2, "all": [[at], []]}
+        parquet.write_table(pa.table({"id": [0, 1], **columns, "took": [dt.timedelta(1, 2, 3)] * 2}), tmp_path / name)
+        return tmp_path / name
+
+    a, b = write("a.parquet", first), write("b.parquet", first + dt.timedelta(microseconds=1))
+    assert ps.diff(a, a).equal
+    found = ps.diff(a, b)
+    assert [one.fields for one in found.first_differences] == [("all", "at", "time"), ("time",)]
+    texts = [
+        {"id": 0, "at": first.isoformat(), "day": "2026-01-02", "time": "03:04:05.000678", "all": [first.isoformat()]},
+        {"id": 1, "at": None, "day": "2026-01-02", "time": "03:04:05.000678", "all": []},
+    ]
+    (tmp_path / "c.jsonl").write_text("".join(json.dumps(row) + "\n" for row in texts), "utf-8")
+    parquet.write_table(parquet.read_table(a).drop_columns(["took"]), tmp_path / "d.parquet")
+    assert ps.diff(tmp_path / "c.jsonl", tmp_path / "d.parquet").equal

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, time, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -116,6 +117,8 @@ def content(name: str, value: Any) -> tuple[int, bytes]:
         return 0, value
     if isinstance(value, str):
         return 0, value.encode("utf-8", "surrogatepass")
+    if isinstance(value, date | time):  # as `convert` writes them, where they are text
+        return 0, value.isoformat().encode()
     text = json.dumps(_plain(value), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     return 1, text.encode("utf-8", "surrogatepass")
 
@@ -136,6 +139,10 @@ def _plain(value: Any) -> Any:
         return int(value) if value.is_integer() else value
     if isinstance(value, Decimal):
         return {"\0decimal": str(value)}
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return {"\0duration": str(value)}
     if isinstance(value, bytes | bytearray | memoryview):
         return {"\0bytes": bytes(value).hex()}
     if isinstance(value, Mapping):

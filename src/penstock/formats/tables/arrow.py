@@ -173,7 +173,7 @@ class ArrowSource:
         block = int(np.searchsorted(self._blocks.starts, place, side="right")) - 1
         with self._naming(block):
             row = self._table(block).slice(place - int(self._blocks.starts[block]), 1)
-            return row.to_pylist()[0]
+            return to_rows(row, self._blocks.extent(block).path)[0]
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
         """Columns of the rows at `indices`: int64[k]; each block is read once."""
@@ -185,8 +185,9 @@ class ArrowSource:
         for block in np.unique(blocks).tolist():
             rows = np.flatnonzero(blocks == block)
             with self._naming(block):
-                taken = self._table(block).take(chosen[rows] - self._blocks.starts[block])
-                parts.append((rows, {name: _values(taken.column(name)) for name in taken.column_names}))
+                taken = _take(self._table(block), chosen[rows] - self._blocks.starts[block])
+                path, names = self._blocks.extent(block).path, taken.column_names
+                parts.append((rows, {name: _values(name, taken.column(name), path) for name in names}))
         return {name: _together([(rows, part[name]) for rows, part in parts], len(chosen)) for name in parts[0][1]}
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
@@ -197,7 +198,8 @@ class ArrowSource:
         for block in np.unique(blocks).tolist():
             rows = np.flatnonzero(blocks == block)
             with self._naming(block):
-                taken = self._table(block).take(chosen[rows] - self._blocks.starts[block]).to_pylist()
+                table = _take(self._table(block), chosen[rows] - self._blocks.starts[block])
+                taken = to_rows(table, self._blocks.extent(block).path)
                 if len(taken) != len(rows):
                     raise Corrupt("the rows have no columns", path=self.path)
             for row, sample in zip(rows.tolist(), taken, strict=True):
@@ -489,7 +491,44 @@ def _field(one: Any) -> Field:
     return Field(one.name, "json" if types.is_nested(kind) else str(kind))
 
 
-def _values(chunks: Any) -> Any:
+def to_rows(table: Any, path: str) -> list[Sample]:
+    """Return the rows of a `pyarrow.Table` or record batch as dicts of plain Python values.
+
+    Raises:
+        Unsupported: a value is none that Python has, such as a time with nanoseconds.
+    """
+    try:
+        return table.to_pylist()
+    except (ValueError, OverflowError):
+        for name in table.column_names:
+            _to_list(name, table.column(name), path)
+        raise
+
+
+def _to_list(name: str, values: Any, path: str) -> list[Any]:
+    try:
+        return values.to_pylist()
+    except UnicodeDecodeError:
+        raise
+    except (ValueError, OverflowError) as error:
+        if isinstance(error, require("pyarrow", extra=EXTRA).ArrowException):
+            raise
+        found = f"{values.type}: {str(error).partition('. Install pandas')[0]}"
+        what = f"the column {name!r} holds a value that Python's types can't"
+        hint = "Cast the column to another type, such as timestamp[us] or string; or name the other columns"
+        raise Unsupported(what, path=path, found=found, hint=f"{hint}: --columns of `convert` (columns=)") from error
+
+
+def _take(table: Any, rows: IntArray) -> Any:
+    """Return rows of a `pyarrow.Table`, also of columns whose type `pyarrow` can only slice."""
+    pyarrow = require("pyarrow", extra=EXTRA)
+    try:
+        return table.take(rows)
+    except pyarrow.ArrowException:
+        return pyarrow.concat_tables([table.slice(row, 1) for row in rows.tolist()] or [table.slice(0, 0)])
+
+
+def _values(name: str, chunks: Any, path: str) -> Any:
     """A column's values: an array where they are numbers without nulls, else a list."""
     types = require("pyarrow", extra=EXTRA).types
     if not chunks.null_count:
@@ -499,7 +538,7 @@ def _values(chunks: Any) -> Any:
             return chunks.to_numpy().astype(np.int64, copy=False)
         if types.is_floating(chunks.type):
             return chunks.to_numpy().astype(np.float64, copy=False)
-    return chunks.to_pylist()
+    return _to_list(name, chunks, path)
 
 
 def _together(parts: list[tuple[NDArray[np.intp], Any]], n_rows: int) -> Any:

@@ -15,7 +15,7 @@ import msgspec
 
 from penstock._optional import require
 from penstock.errors import ConfigError, Corrupt
-from penstock.formats.tables.arrow import EXTRA, arrow_faults, too_large
+from penstock.formats.tables.arrow import EXTRA, arrow_faults, to_rows, too_large
 from penstock.formats.tables.hf import HfBlocks, load_blocks
 from penstock.formats.tables.parquet import GroupSizes, footer_extents
 from penstock.prepare.tokens.chat.normalize import NullFields
@@ -61,6 +61,7 @@ def table_lines(
 
     Raises:
         Corrupt: the file is damaged.
+        Unsupported: a column holds a value that Python's types can't.
     """
     nulls = nulls or NullFields()
     with open_table(source, kind) as table:
@@ -70,7 +71,7 @@ def table_lines(
         encode = msgspec.json.Encoder().encode_lines
         for group, offset_bytes in groups_in(table, source, start_bytes, stop_bytes):
             for batch in table.batches(group, keys):
-                rows = batch.to_pylist()
+                rows = to_rows(batch, source.path)
                 lines = encode(rows if selection.chat is None else list(map(nulls.drop, rows)))
                 yield offset_bytes, lines
                 offset_bytes += len(lines)
