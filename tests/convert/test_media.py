@@ -104,6 +104,41 @@ def test_images_of_mds_get_the_extension_of_their_content(tmp_path: Path) -> Non
     assert names == ["000000000.image.png", "000000001.image.jpg", "000000002.image.webp"]
 
 
+def _box(*brands: bytes) -> bytes:
+    """The first box of an ISO base media file: its brand, a version, and compatible brands; and a box of zeros."""
+    return (
+        (16 + 4 * (len(brands) - 1)).to_bytes(4, "big")
+        + b"ftyp"
+        + brands[0]
+        + bytes(4)
+        + b"".join(brands[1:])
+        + bytes(64)
+    )
+
+
+@pytest.mark.parametrize("to", ["webdataset", "folder"])
+@pytest.mark.parametrize(
+    ("suffix", "data"),
+    [
+        ("heic", _box(b"heic", b"mif1", b"heic")),
+        ("heic", _box(b"mif1", b"heic", b"miaf")),
+        ("avif", _box(b"mif1", b"avif", b"miaf")),
+        ("svg", b'<svg xmlns="http://www.w3.org/2000/svg"/>'),
+        ("svg", b'\xef\xbb\xbf<?xml version="1.0"?>\n<!-- a -->\n<!DOCTYPE svg>\n<svg\nwidth="1"></svg>'),
+        ("bin", b'<?xml version="1.0"?><html><svg></svg></html>'),
+        ("bin", b"<svgs/>"),
+    ],
+)
+def test_pictures_that_no_decoder_reads_get_their_extension_too(
+    tmp_path: Path, to: str, suffix: str, data: bytes
+) -> None:
+    ps.convert(_table(tmp_path / "a.parquet", [{"image": data}]), tmp_path / "out", to=to, workers=1)
+    name = f"000000000.image.{suffix}"
+    assert (_members(tmp_path / "out")[name] if to == "webdataset" else (tmp_path / "out" / name).read_bytes()) == data
+    ps.convert(tmp_path / "out", tmp_path / "back", to="mds", workers=1)
+    assert data in ps.open(tmp_path / "back")[0].values()
+
+
 def test_other_bytes_stay_bin(tmp_path: Path) -> None:
     ps.convert(_table(tmp_path / "a.parquet", [{"blob": b"\1\2"}]), tmp_path / "out", to="webdataset", workers=1)
     assert _members(tmp_path / "out") == {"000000000.blob.bin": b"\1\2"}

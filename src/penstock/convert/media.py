@@ -29,7 +29,14 @@ _BEGINNINGS: tuple[tuple[bytes, str], ...] = (
 )
 _RIFF = {b"WEBP": "webp", b"WAVE": "wav", b"AVI ": "avi"}
 _BRANDS = {b"avif": "avif", b"avis": "avif", b"qt  ": "mov"}
-_NO_VIDEO = (b"heic", b"heix", b"mif1", b"msf1")
+_STILL_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
+"""Brands of HEIF; a file of AVIF may begin with one too, and names its own brand among the compatible ones."""
+
+_SVG = re.compile(
+    rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*\?>\s*)?((<!--.*?-->|<!DOCTYPE\s+svg[^>]*>)\s*)*<svg[\s>]", re.DOTALL
+)
+_SVG_BYTES = 1 << 12
+_UNDECODED = ("heic", "svg")
 _BMP_HEADERS = (12, 40, 52, 56, 64, 108, 124)
 _SAME = {"jpeg": "jpg", "jpe": "jpg", "jfif": "jpg", "tiff": "tif"}
 _NUMBERED = re.compile(r"(?:(.+)\.)?(\d+)\.([^.]+)", re.DOTALL)
@@ -44,12 +51,18 @@ def media_suffix(data: bytes) -> str | None:
     if data.startswith(b"RIFF"):
         return _RIFF.get(data[8:12])
     if data[4:8] == b"ftyp":
-        return None if data[8:12] in _NO_VIDEO else _BRANDS.get(data[8:12], "mp4")
+        return _still_suffix(data) if data[8:12] in _STILL_BRANDS else _BRANDS.get(data[8:12], "mp4")
     if data.startswith(b"\x1a\x45\xdf\xa3"):
         return "webm" if b"webm" in data[:64] else "mkv"
     if data.startswith(b"BM") and int.from_bytes(data[14:18], "little") in _BMP_HEADERS:
         return "bmp"
-    return None
+    return "svg" if _SVG.match(data[:_SVG_BYTES]) else None
+
+
+def _still_suffix(data: bytes) -> str:
+    brands = data[16 : min(int.from_bytes(data[:4], "big"), 1 << 8)]
+    compatible = [brands[at : at + 4] for at in range(0, len(brands), 4)]
+    return "avif" if data[8:12] not in (b"heic", b"heix") and b"avif" in compatible else "heic"
 
 
 def is_media(value: Any) -> bool:
@@ -59,8 +72,11 @@ def is_media(value: Any) -> bool:
 
 
 def is_media_list(value: Any) -> bool:
-    """Whether a value is a list of media files; an empty one may be."""
-    return isinstance(value, list | tuple) and all(map(is_media, value))  # pyright: ignore[reportUnknownArgumentType]
+    """Whether a value is a list of media files that a decoder reads; an empty one may be."""
+    return isinstance(value, list | tuple) and all(
+        is_media(one) and media_suffix(_content(one)[0]) not in _UNDECODED
+        for one in value  # pyright: ignore[reportUnknownVariableType]
+    )
 
 
 def media_part(name: str) -> Convert:
