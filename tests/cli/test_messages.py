@@ -115,3 +115,21 @@ def test_a_dry_run_of_a_part_has_one_text(
     status, message = run(capsys, verb, path, *output, "--dry-run", "--part", "0/2")
     assert status == 10
     assert "a dry run covers the whole work" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"model": {"x": 1}}', "found YAML, not data"),
+        ('{"path": "data"}', "found a recipe, not data. `penstock plan a"),
+        ('{"text": "a"}\n{"text": "b"}\n', "found JSON objects, one per line, in a file called .y"),
+        ("model: 1\n", "found YAML, not data"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.yaml", "a.yml"])
+def test_json_in_a_yaml_file(
+    name: str, text: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text(text)
+    status, message = run(capsys, "info", tmp_path / name)
+    assert (status, expected in message) == (7, True), message

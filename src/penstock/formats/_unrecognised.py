@@ -122,18 +122,18 @@ def of_text(head: bytes, path: str) -> Cause | None:
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     if not looks_like_text(head):
         return None
+    suffix = os.path.splitext(path)[1]
+    if start in (b"{", b"[") and is_tokenizer(head, path):
+        return "a tokenizer, not data", "Give it to `penstock pack` as --tokenizer"
+    if start in (b"{", b"[") and _is_lines(head):
+        return f"JSON objects, one per line, in a file called {suffix or path}", "Rename it to .jsonl"
+    if suffix in (".json", ".yaml", ".yml") and _RECIPE.search(head):
+        return "a recipe, not data", f"`penstock plan {path.rpartition('/')[2]}` shows what it reads"
+    if suffix in (".yaml", ".yml"):
+        return "YAML, not data", "`penstock plan FILE` shows what a recipe reads"
     if start in (b"{", b"["):
-        if is_tokenizer(head, path):
-            return "a tokenizer, not data", "Give it to `penstock pack` as --tokenizer"
-        if _is_lines(head):
-            return "JSON objects, one per line, in a file called .json", "Rename it to .jsonl"
-        if path.endswith(".json") and _RECIPE.search(head):
-            return "a recipe, not data", f"`penstock plan {path.rpartition('/')[2]}` shows what it reads"
         what = "one JSON document, not one object per line"
         return what, f"{LINES_OF_A_LIST}; as text: `penstock pack --input-format text`"
-    if path.endswith((".yaml", ".yml")):
-        what = "a recipe" if _RECIPE.search(head) else "YAML"
-        return f"{what}, not data", "`penstock plan FILE` shows what a recipe reads"
     if path.lower().endswith((".csv", ".tsv")):
         return "a table as text, not shards", "`penstock convert FILE OUT/ --to mds` reads one with a header"
     return "plain text", "`penstock pack FILE --input-format text` packs it"

@@ -72,8 +72,8 @@ class _Jsonl:
             return Sniff(False, "no such file")
         if path.endswith(self.traits.suffixes):
             return Sniff(True, "named as a JSONL file")
-        if path.endswith(".json"):
-            return Sniff(False, "named as one JSON document")
+        if path.endswith((".json", ".yaml", ".yml")):
+            return Sniff(False, "named as one JSON or YAML document")
         line, newline, _ = head.lstrip().partition(b"\n")
         if not newline and len(head) == _SNIFF_BYTES:
             return Sniff(False, "no line ends in the first 64 KiB")
