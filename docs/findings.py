@@ -126,7 +126,7 @@ FINDINGS: dict[str, str] = {
     "folder.missing": "A file of the index is missing.",
     "hf.damaged": "An Arrow file can't be read.",
     "hf.features": "`dataset_info.json` contradicts the schema of the files.",
-    "hf.unlisted": "An Arrow file isn't listed in `state.json`.",
+    "hf.unlisted": "An Arrow file isn't listed in `state.json`, or a split in `dataset_dict.json`.",
     "jsonl.energon-index": "Energon's `.idx` contradicts the lines.",
     "jsonl.invalid-line": "A line isn't valid JSON.",
     "jsonl.no-index": "Energon's `.idx` is missing.",

@@ -161,6 +161,7 @@ def test_splits(saved: Path) -> None:
         ps.open(saved, split="val")
     with pytest.raises(ConfigError, match="without splits"):
         ps.open(saved / "train", split="test")
+    (saved / "train").rename(saved / "a")
     (saved / "dataset_dict.json").write_text('{"splits": ["a", "b"]}')
     with pytest.raises(ConfigError, match="several"):
         ps.open(saved)

@@ -16,6 +16,7 @@ Limits: what pyarrow reads; no dictionary-encoded columns. Checked against datas
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ import msgspec
 from penstock._optional import require
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, Denied, FormatError, NotFound, Truncated, UnsafeData, Unsupported
-from penstock.formats._default_split import choose_default_split
+from penstock.formats._default_split import DEFAULT_SPLIT, choose_default_split, lacks_default_split
 from penstock.formats._read_only import refuse_to_create, repair_nothing
 from penstock.formats._unlisted import find_unlisted
 from penstock.formats.tables.arrow import (
@@ -40,6 +41,7 @@ from penstock.formats.tables.arrow import (
     require_same_schema,
 )
 from penstock.formats.tables.check import check_blocks
+from penstock.store.local import LocalStore
 from penstock.types import Depth, Extent, Finding, IntArray, OpenOptions, Sniff, Traits
 
 STATE = "state.json"
@@ -149,8 +151,11 @@ def split_folder(store: Store, root: str, split: str | None) -> str:
     found = _splits(store, root)
     if split is not None:
         if split not in found:
-            raise NotFound("no such split", path=root, found=split, expected=", ".join(found))
+            unlisted = store.exists(f"{root}/{split}/{STATE}")
+            hint = f"{SPLITS} doesn't list it: add it to the list, or open {root}/{split}" if unlisted else None
+            raise NotFound("no such split", path=root, found=split, expected=", ".join(found), hint=hint)
         return f"{root}/{split}"
+    _require_listed(store, root, found, "name another split with --split (split=): {}")
     return f"{root}/{choose_default_split(root, found)}"
 
 
@@ -163,10 +168,20 @@ def saved_files(store: Store, path: str) -> list[str]:
     """
     root = path.rstrip("/") or path
     splits = _splits(store, root) if store.exists(f"{root}/{SPLITS}") else [""]
+    if splits != [""]:
+        _require_listed(store, root, splits, f"name the folder of another split: {root}/{{}}")
     if len(splits) != 1:
         hint = f"Name the folder of one, such as {root}/{splits[0]}" if splits else "Save it again"
         raise ConfigError("each split is a dataset of its own", path=root, found=", ".join(splits) or "none", hint=hint)
     return _files_of(store, f"{root}/{splits[0]}".rstrip("/"))
+
+
+def _require_listed(store: Store, root: str, names: Sequence[str], instead: str) -> None:
+    """Raise `NotFound` if the list of splits omits the folder of the default split."""
+    if lacks_default_split(store, root, names):
+        what, shown = f"the split {DEFAULT_SPLIT} isn't listed in {SPLITS}", ", ".join(names)
+        hint = f"Add it to the list, or {instead.format(shown)}"
+        raise NotFound(what, path=f"{root}/{DEFAULT_SPLIT}", found=f"a list of {shown}", hint=hint)
 
 
 def _splits(store: Store, root: str) -> list[str]:
@@ -248,6 +263,22 @@ def load_blocks(store: Store, files: Sequence[str], mapped: bool, columns: Seque
                     batches.append((path, start, size_bytes))
     starts = block_starts(counts, files[0] if files else "")
     return HfBlocks(store, mapped, pyarrow.schema([]) if schema is None else schema, starts, tuple(batches), others)
+
+
+def _unlisted_splits(store: Store, root: str, names: Sequence[str]) -> list[Finding]:
+    """Return a finding if the list of splits omits a folder: an error for the default split, else a warning."""
+    if isinstance(store, LocalStore):
+        with os.scandir(root) as entries:
+            folders = sorted(one.name for one in entries if one.is_dir() and one.name not in names)
+    else:
+        folders = [DEFAULT_SPLIT] if lacks_default_split(store, root, names) else []
+    fix = f"Add the split to {SPLITS}, or remove the folder"
+    return [
+        Finding("hf.unlisted", "error" if name == DEFAULT_SPLIT else "warning", f"{root}/{name}", None,
+                f"a split that {SPLITS} omits", None, fix)
+        for name in folders
+        if store.exists(f"{root}/{name}/{STATE}")
+    ]  # fmt: skip
 
 
 def _check_features(store: Store, folder: str, source: ArrowSource) -> list[Finding]:
@@ -333,7 +364,8 @@ class _Hf:
             except FormatError as error:
                 where = str(error.path or path)
                 return [Finding(f"{self.name}.damaged", "error", where, None, str(error.found or error.what))]
-            return [one for name in splits for one in self._check_split(store, f"{root}/{name}", options, depth)]
+            found = [one for name in splits for one in self._check_split(store, f"{root}/{name}", options, depth)]
+            return found + _unlisted_splits(store, root, splits)
         return self._check(store, path, options, depth)
 
     def _check_split(self, store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
