@@ -79,3 +79,10 @@ def test_errors_and_findings_have_hints_for_the_command_line(tmp_path: Path) -> 
     assert (refused.returncode, "Name the column of ids: --tokens-column [" in refused.stderr) == (10, True)
     found = called("verify", data / "samples-pickle")
     assert (found.returncode, "take --columns n\n" in found.stdout) == (1, True)
+
+
+def test_hints_name_raw_only_as_an_argument_of_python() -> None:
+    """No command has an option for it."""
+    assert not any(name == "raw" for command in COMMANDS.values() for name in (one.name for one in command.params))
+    wrong = [where for where, text in hints() if "raw=" in text.partition("In Python")[0]]
+    assert not wrong

@@ -133,3 +133,24 @@ def test_json_in_a_yaml_file(
     (tmp_path / name).write_text(text)
     status, message = run(capsys, "info", tmp_path / name)
     assert (status, expected in message) == (7, True), message
+
+
+@pytest.mark.parametrize("verb", ["info", "head", "preview", "report"])
+def test_stored_code_does_not_run_and_is_not_needed_to_look_at_data(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    (tmp_path / "0.txt").write_text("hello")
+    with tarfile.open(folder / "a.tar", "w") as file:
+        file.add(tmp_path / "0.txt", "0.txt")
+    assert run(capsys, "prepare", folder, "--split-ratio", "1,0,0")[0] == 0
+    meta = folder / ".nv-meta"
+    (meta / "sample_loader.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    sample_type = "sample_type: {__module__: megatron.energon, __class__: TextSample}\n"
+    (meta / "dataset.yaml").write_text(sample_type + "sample_loader: sample_loader.py:sample_loader\n")
+    status, message = run(capsys, verb, folder, *(["-o", tmp_path / "o.html"] if verb == "report" else []))
+    assert status == 0, message
+    assert not (tmp_path / "ran").exists()
+    status, message = run(capsys, "lint", folder)
+    assert (status != 0, "Pass --trust if you trust whoever wrote it" in message) == (True, True)

@@ -100,6 +100,13 @@ def test_arrays() -> None:
     archive = decode_part("npz", file.getvalue(), PLAIN)
     assert sorted(archive) == ["a", "b"]
     assert archive["a"].tolist() == [0, 1, 2]
+    twice = io.BytesIO()
+    with zipfile.ZipFile(twice, "w") as written:
+        written.writestr("a.npy", npy(np.array([1])))
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            written.writestr("a.npy", npy(np.array([2])))
+    with pytest.raises(Corrupt, match="two arrays of the archive have the same name"):
+        decode_part("npz", twice.getvalue(), PLAIN)
     first, second = decode_part("ten", tensors(np.arange(6, dtype="f4").reshape(2, 3), np.array([7], "u1")), PLAIN)
     assert first.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert second.dtype == np.uint8

@@ -77,7 +77,7 @@ NO_PART = 'None stands for a part that is not there; the null of JSON is given a
 
 _CODE_SUFFIXES = frozenset(("pkl", "pickle", "pyd", "pth"))
 _RUNS_CODE = "a part {!r} runs code when it is decoded"
-_BY_TRUST = "Open with raw=True to get its bytes, or with trust=True if you trust whoever wrote it"
+_BY_TRUST = "Pass --trust (trust=True) if you trust whoever wrote it. In Python, raw=True gives its bytes"
 _PROGRAMS = frozenset(("EPS", "MPEG", "WMF", "HDF5", "BUFR", "GRIB"))
 _TENSOR_MAGIC = b"~TenBin~"
 _MOST_DIMENSIONS = 32
@@ -205,7 +205,9 @@ def _unpacked_limit(how: DecodeOptions, stored_bytes: int) -> int:
 
 
 def _damaged(what: str, found: str) -> Corrupt:
-    return Corrupt(f"a part {what!r} can't be decoded", found=found, hint="Mend the sample, or read it with raw=True")
+    return Corrupt(
+        f"a part {what!r} can't be decoded", found=found, hint="Fix the sample. In Python, raw=True gives its bytes"
+    )
 
 
 # --- values ------------------------------------------------------------------------------------------------------
@@ -227,7 +229,9 @@ def _decode_npy(data: bytes) -> NDArray[Any]:
     else:
         shape, fortran, dtype = np.lib.format.read_array_header_2_0(file)
     if dtype.hasobject:
-        raise UnsafeData("an array of pickled objects", hint="Store numbers, or read the part with raw=True")
+        raise UnsafeData(
+            "an array of pickled objects", hint="Store numbers. In Python, raw=True gives the stored bytes"
+        )
     return _array(data, file.tell(), dtype, shape, order="F" if fortran else "C")
 
 
@@ -243,6 +247,8 @@ def _array(data: bytes, place: int, dtype: np.dtype[Any], shape: tuple[int, ...]
 def _decode_npz(data: bytes, most_bytes: int) -> dict[str, NDArray[Any]]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         entries = files_in(archive)
+        if len({entry.filename for entry in entries}) < len(entries):
+            raise ValueError("two arrays of the archive have the same name")
         size_bytes = sum(entry.file_size for entry in entries)
         if size_bytes > most_bytes:
             raise TooLarge("an archive of arrays is too large", found=f"{size_bytes} bytes", expected=f"{most_bytes}")
@@ -267,7 +273,9 @@ def _decode_tensors(data: bytes) -> list[NDArray[Any]]:
             raise ValueError(f"a tensor of {words[0]} dimensions")
         dtype = np.dtype(header[:8].rstrip(b"\0 ").decode("ascii"))
         if dtype.hasobject:
-            raise UnsafeData("a tensor of pickled objects", hint="Read the part with raw=True")
+            raise UnsafeData(
+                "a tensor of pickled objects", hint="Store numbers. In Python, raw=True gives the stored bytes"
+            )
         numbers, place = _chunk(data, place)
         arrays.append(_array(numbers, 0, dtype, tuple(words[1 : 1 + words[0]])))
     return arrays

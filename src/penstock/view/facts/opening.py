@@ -210,11 +210,9 @@ def open_target(
     if flavor is not None and chosen not in ("jsonl", "jsonl-files"):
         what = f"a flavor is that of a JSONL, and this is of the format {chosen!r}"
         raise ConfigError(what, path=place.path, found=f"flavor={flavor!r}", hint="Leave --flavor (flavor=) out")
-    source = open_source(target, **options)
+    raw: dict[str, Any] = {"raw": True} if chosen in _AS_STORED else {}
+    source = open_source(target, **options, **raw)
     readers: tuple[Source[Any], ...] = (source,)
-    if chosen in _AS_STORED:
-        source = open_source(target, **options, raw=True)
-        readers = (source,)
     kinds = _STORED_KINDS[:-1] if trust else _STORED_KINDS
     as_stored = [one.name for one in source.schema.fields if one.kind in kinds]
     if chosen == "mds" and as_stored:

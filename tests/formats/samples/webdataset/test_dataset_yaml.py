@@ -142,7 +142,7 @@ def test_code_runs_with_trust_alone(folder: Path) -> None:
     code.append("    return dict(image=1, caption=raw['txt'], extra=2)")
     (folder / ".nv-meta" / "evil.py").write_text("\n".join(code))
     write(folder, CAPTIONING + "sample_loader: evil.py\npart_filter: [txt]\n")
-    with pytest.raises(UnsafeData, match=r"evil\.py.*raw=True.*trust=True"):
+    with pytest.raises(UnsafeData, match=r"evil\.py.*trust=True.*raw=True"):
         ps.open(folder, split="val")
     assert isinstance(ps.open(folder, split="val", raw=True)[0]["txt"], bytes)
     assert not marker.exists()

@@ -184,7 +184,7 @@ def typed_view(
             "the samples are made by code that comes with the data",
             path=found.path,
             found=code,
-            hint="Open with raw=True to get the stored parts, or with trust=True if you trust whoever wrote it",
+            hint="Pass --trust (trust=True) if you trust whoever wrote it. In Python, raw=True gives the stored parts",
         )
     how = Typing(
         name=found.path,
@@ -253,7 +253,7 @@ def _type_named(value: dict[str, Any], path: str) -> tuple[str | None, str | Non
             path=path,
             found=f"{module}.{name or value.get('__function__')}",
             expected=", ".join((CRUDE, *DATASETS)),
-            hint="Open with raw=True to get the stored parts",
+            hint="In Python, raw=True gives the stored parts",
         )
     if name == CRUDE:
         return None, None

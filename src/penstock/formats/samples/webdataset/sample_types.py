@@ -146,7 +146,8 @@ def find_type(module: str | None, name: str, *, trust: bool, path: str) -> Sampl
             path=path,
             found=f"{module}.{name}",
             expected=", ".join(TYPES),
-            hint="Register it with penstock.register_sample_type(cls), or open with raw=True, or with trust=True",
+            hint="Pass --trust (trust=True) if you trust that module. In Python, register the type with "
+            "penstock.register_sample_type(cls), or read the stored parts with raw=True",
         )
     try:
         cls = getattr(importlib.import_module(module or ENERGON), name)
