@@ -81,6 +81,7 @@ KNOWN: dict[str, str] = {
     "formats/samples/webdataset/repair.py": _SCRATCH,
     "formats/samples/webdataset/sqlite_index.py": _SCRATCH,
     "formats/shards/find_index.py": _LAST_NAME,
+    "formats/tables/hf.py": _LOOKED_AT,
     "formats/tables/parquet.py": _LOOKED_AT,
     "formats/tokens/flat_tokens/repair.py": "the folder of a staged array, which is local",
     "formats/tokens/folder/files.py": _LAST_NAME,

@@ -104,7 +104,8 @@ def _as_json(
     if left_out:
         options["columns"] = [one.name for one in source.schema.fields if one.name not in left_out]
         source = open_source(path, **options)
-    pickled = dict.fromkeys(left_out, "<a pickle: --trust decodes it>")
+    decodes = source.recipe().get("format") == "mds"  # pickles of litdata aren't decoded at all
+    pickled = dict.fromkeys(left_out, "<a pickle: --trust decodes it>" if decodes else "<a pickle>")
     decode = decoder(tokenizer)
 
     def shown(at: int) -> dict[str, Any]:

@@ -93,6 +93,17 @@ def test_lengths_without_eos_are_a_warning_at_open_with_a_repair_that_works(
     assert not caplog.records
 
 
+def test_the_command_that_rebuilds_a_missing_index_works(put: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    prefix = put([[1, 2, 9], [3, 9]], dtype="int32")
+    os.unlink(prefix + ".idx")
+    (finding,) = verify(prefix + ".bin", format="megatron")
+    (command,) = re.findall(r"`penstock (repair [^`]*)`", finding.fix or "")
+    with pytest.raises(SystemExit) as ended:
+        main([*command.replace(" ID", " 9").replace("DTYPE", "int32").split(), "--write"])
+    assert ended.value.code == 0, capsys.readouterr()
+    assert [one["tokens"].tolist() for one in ps.open(prefix)] == [[1, 2, 9], [3, 9]]
+
+
 def test_missing_files(put: Any, tmp_path: Path) -> None:
     prefix = put()
     os.unlink(prefix + ".bin")

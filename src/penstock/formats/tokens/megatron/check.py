@@ -96,10 +96,11 @@ def _check_kept(store: Store, prefix: str) -> Iterator[Finding]:
 
 def _missing(prefix: str, has_index: bool, has_tokens: bool) -> Problem:
     path = bin_path(prefix) if has_index else idx_path(prefix)
+    again = f"`penstock repair {bin_path(prefix)} --format megatron --layout DTYPE --eos-id ID`"
     fix = (
-        "Copy the file beside its index"
+        "Copy the tokens next to their index again"
         if has_index
-        else "Copy it from where the tokens came from, or `penstock repair --eos-id ID` makes it from the EOS tokens"
+        else f"Copy the index again, or rebuild it from the EOS tokens: {again} with the dtype of the ids, such as int32"
     )
     return Problem("megatron.missing", NotFound, path, "one of the two files of the dataset is missing", fix)
 
