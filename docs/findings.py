@@ -129,7 +129,7 @@ FINDINGS: dict[str, str] = {
     "hf.unlisted": "An Arrow file isn't listed in `state.json`, or a split in `dataset_dict.json`.",
     "jsonl.energon-index": "Energon's `.idx` contradicts the lines.",
     "jsonl.invalid-line": "A line isn't valid JSON.",
-    "jsonl.no-index": "Energon's `.idx` is missing.",
+    "jsonl.no-index": "The index of Modalities, `.idx`, is missing, and Energon's too.",
     "levanter.absent": "A field lacks files that levanter may leave out.",
     "levanter.damaged": "The cache contradicts its ledger, or can't be read.",
     "litdata.damaged": "A chunk can't be read.",

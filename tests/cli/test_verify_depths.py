@@ -85,3 +85,21 @@ def test_a_named_split_is_decoded(tmp_path: Path) -> None:
     [finding] = ps.verify(tmp_path / "x", depth="decode")
     assert (finding.code, finding.severity) == ("samples.not-decoded", "warning")
     assert ps.verify(tmp_path / "x", depth="decode", split="val") == []
+
+
+def test_files_with_the_same_problem_share_an_entry(tmp_path: Path) -> None:
+    folder = tmp_path / "mds"
+    with ps.create(folder, format="mds", columns={"n": "int"}, size_limit=100) as writer:
+        for number in range(60):
+            writer.write({"n": number})
+    shards = sorted(folder.glob("*.mds"))
+    assert len(shards) > 8
+    gone = [*shards[1:3], *shards[4:8]]
+    for path in gone:
+        path.unlink()
+    verified = called("verify", folder)
+    shown = [path.name for path in shards if path.name in verified.stdout]
+    assert shown == [shards[1].name, shards[2].name, shards[4].name, shards[5].name]
+    assert "likewise: 5 more files" in verified.stdout
+    assert "6 errors" in verified.stdout
+    assert len(json.loads(called("verify", folder, "--json").stdout)["findings"]) == 6

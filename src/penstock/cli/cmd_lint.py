@@ -34,7 +34,7 @@ def command(
     import msgspec
 
     from penstock.check.lint import lint
-    from penstock.cli.cmd_verify import describe_finding
+    from penstock.cli.cmd_verify import describe_findings
 
     if parallel is not None and parallel > 1:
         note(f"--parallel {parallel}: one process reads")
@@ -56,7 +56,7 @@ def command(
         found = f"{counted(errors, 'error')}, {counted(len(report.findings) - errors, 'warning')}"
         verdict = found if report.findings else "clean"
         last = f"{shortened_part(path)}: {verdict}; read {read or 'nothing'}"
-        return "\n".join([*map(describe_finding, report.findings), last])
+        return "\n".join([*describe_findings(report.findings), last])
 
     emit(msgspec.to_builtins(report) | {"errors": errors}, as_json=as_json, text=text)
     return 1 if errors else 0

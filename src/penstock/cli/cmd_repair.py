@@ -29,7 +29,7 @@ def command(path: str, write: bool, depth: Any, format_name: str | None, as_json
     import msgspec
 
     from penstock.check import repair, verify
-    from penstock.cli.cmd_verify import describe_finding
+    from penstock.cli.cmd_verify import describe_findings
 
     how: dict[str, Any] = {"depth": depth, "format": format_name, **options}
     actions = repair(path, write=write, **how)
@@ -41,7 +41,7 @@ def command(path: str, write: bool, depth: Any, format_name: str | None, as_json
         verb = "done" if write else "would do"
         lines = [f"{verb if one.possible else 'impossible'}: {one.path}: {one.what}" for one in actions]
         if left:
-            return "\n".join([*lines, *map(describe_finding, left), f"{path}: {len(left)} errors can't be mended here"])
+            return "\n".join([*lines, *describe_findings(left), f"{path}: {len(left)} errors can't be mended here"])
         more = "" if depth == "full" else "; --depth full reads every byte"
         if not actions:
             return f"{path}: nothing to mend at depth {depth}{more}"

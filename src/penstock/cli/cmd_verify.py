@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,6 +27,11 @@ _READ = {
     "decode": "every byte read, every sample decoded; sound and video not decoded",
 }
 """Depth → what was checked, and what wasn't."""
+
+_LISTED = 3
+"""Files with the same problem that are named."""
+
+_NUMBER = re.compile(r"\d+")
 
 
 @click.command()
@@ -109,7 +117,7 @@ def command(
         side_path = write_side_file(path, format=format_name, replace=replace_manifest, **options)
 
     def text() -> str:
-        lines = [describe_finding(one) for one in findings]
+        lines = describe_findings(findings)
         counts = f"{counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}"
         verdict = (
             f"{printable(shortened_part(path))}: {counts if findings else f'clean at depth {depth}: {_READ[depth]}'}"
@@ -168,6 +176,29 @@ def _say_unfinished(path: str, work: str, report: Any, *, as_json: bool) -> int:
     done = "" if report.part is None else f"part {report.part[0]} of {report.part[1]}: {report.tasks} tasks checked"
     emit(data, as_json=as_json, text=missing_text(work, report.missing) if report.missing else done)
     return PrepareError.exit_status if report.missing else 0
+
+
+def describe_findings(findings: Sequence[Any]) -> list[str]:
+    """Return all findings in lines; files of a folder with the same problem share one, which names the first of them.
+
+    Findings with a place or an expectation of their own are not joined.
+    """
+
+    def problem(one: Any) -> tuple[Any, ...]:
+        if one.offset_bytes is not None or one.expected is not None:
+            return (id(one),)
+        return one.severity, one.code, one.fix, _NUMBER.sub("", one.found or ""), one.path.rpartition("/")[0]
+
+    lines: list[str] = []
+    for _, group in itertools.groupby(findings, problem):
+        alike = list(group)
+        names = list(dict.fromkeys(one.path.rpartition("/")[2] for one in alike))
+        if len(names) < len(alike) or len(names) <= _LISTED:
+            lines += map(describe_finding, alike)
+            continue
+        more = ", ".join(names[1 : 1 + _LISTED]) + (", …" if len(names) > 1 + _LISTED else "")
+        lines.append(f"{describe_finding(alike[0])}\n    likewise: {len(names) - 1:,} more files, {printable(more)}")
+    return lines
 
 
 def describe_finding(one: Any) -> str:

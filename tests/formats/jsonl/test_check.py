@@ -283,3 +283,15 @@ def test_an_index_that_leaves_out_carriage_returns_is_sound(path: Path) -> None:
     for depth in DEPTHS:
         assert codes(path, depth) == []
     assert [one["n"] for one in ps.open(path)] == list(range(len(LINES)))
+
+
+def test_a_file_prepared_for_energon_needs_no_other_index(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"n": 1}\n')
+    assert [one.code for one in ps.verify(path)] == ["jsonl.no-index"]
+    ps.prepare(path)
+    assert (tmp_path / "a.jsonl.idx").exists()
+    assert ps.verify(path) == []
+    with path.open("a") as file:
+        file.write("{")
+    assert "jsonl.no-index" not in [one.code for one in ps.verify(path)]

@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from penstock.abc import Store
 from penstock.errors import NotFound, Unsupported
 from penstock.formats.jsonl.build import index_path_for
-from penstock.formats.jsonl.check import check_file, check_jsonl
+from penstock.formats.jsonl.check import NO_INDEX, check_file, check_jsonl
 from penstock.formats.jsonl.energon import (
     EnergonJsonlSource,
     check_energon,
@@ -104,6 +104,8 @@ class _Jsonl:
             return check_energon(store, lines_path, depth)
         findings = check_jsonl(store, lines_path, options, depth)
         if store.exists(energon_index_path(lines_path)):
+            # One that was prepared for Energon needs no index of Modalities.
+            findings = [one for one in findings if one.code != NO_INDEX]
             findings += check_energon_index(store, lines_path, depth)
         return findings
 

@@ -100,7 +100,7 @@ def _missing(prefix: str, has_index: bool, has_tokens: bool) -> Problem:
     fix = (
         "Copy the tokens next to their index again"
         if has_index
-        else f"Copy the index again, or rebuild it from the EOS tokens: {again} with the dtype of the ids, such as int32"
+        else f"Copy the index again, or rebuild it from the EOS tokens: {again}, with the dtype of ids such as int32"
     )
     return Problem("megatron.missing", NotFound, path, "one of the two files of the dataset is missing", fix)
 
