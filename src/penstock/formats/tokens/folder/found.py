@@ -96,7 +96,19 @@ def sniff_found(store: Store, path: str) -> Sniff:
     if other is not None:
         pattern = f"{path.rstrip('/')}/**/*{os.path.splitext(first)[1]}"
         return Sniff(False, f"token files and other data ({other}): name them by a pattern, {pattern}")
+    if first.endswith(".npy") and (media := _media_of_arrays(names)) is not None:
+        return Sniff(False, f"arrays next to media files of the same name ({media})")
     return Sniff(True, f"token files, such as {first}")
+
+
+def _media_of_arrays(names: Sequence[str]) -> str | None:
+    """Return a media file whose name is that of an array but for the suffix: both are parts of one sample."""
+    from penstock.codec.parts import AV_SUFFIXES, IMAGE_SUFFIXES
+
+    stems = {name.removesuffix(".npy") for name in names if name.endswith(".npy")}
+    split = ((name, *os.path.splitext(name)) for name in names)
+    media = (name for name, stem, end in split if stem in stems and end[1:].lower() in IMAGE_SUFFIXES | AV_SUFFIXES)
+    return next(media, None)
 
 
 def find_token_files(store: Store, given: str | Sequence[str], options: OpenOptions) -> FoundFiles:
