@@ -19,6 +19,7 @@ from penstock.formats.shards.names import parse_shard_name, shards_in
 from penstock.formats.shards.side import SIDE_NAME
 from penstock.store.local import LocalStore
 from penstock.store.object_folder import GO_ON, UNFINISHED, is_unfinished
+from penstock.store.powers import ListsLevels
 
 _SPLITS = ("train", "val", "test", "dev", "eval")  # how names of splits begin; another is a dataset's own
 _NO_INDEX = (
@@ -104,6 +105,12 @@ def lost_splits(store: Store, path: str, names: Collection[str]) -> list[str]:
         for name in set(folders).difference(names):
             with os.scandir(f"{path}/{name}") as entries:
                 files[name] = [one.name for one in entries]
+    elif isinstance(store, ListsLevels):  # a request for each such folder, however many files they hold
+        with contextlib.suppress(NotFound, Unsupported, Denied):
+            folders, _ = store.level(path)
+            for name in set(filter(_is_split, folders)).difference(names):
+                inner_folders, inner_files = store.level(f"{path}/{name}")
+                files[name] = [*inner_files, *inner_folders]
     else:
         with contextlib.suppress(NotFound, Unsupported, Denied):
             for file in store.list(path):
