@@ -138,3 +138,36 @@ def test_messages_about_names_say_what_is_true(name: str, data: bytes, message: 
     (tmp_path / name).write_bytes(data)
     with pytest.raises(PenstockError, match=message):
         ps.open(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "hidden", "outside"])
+def test_links_to_files_that_are_read_too_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """`latest -> 2026`, a link beside its target, doubles the data; a link to a cache or to another folder doesn't."""
+    root = tmp_path / "in"
+    for folder in ("in/2026", "in/.cache", "other"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "x.jsonl").write_bytes(LINE)
+    link, target = {
+        "file": (root / "latest.jsonl", "2026/x.jsonl"),
+        "folder": (root / "latest", "2026"),
+        "hidden": (root / "latest.jsonl", ".cache/x.jsonl"),
+        "outside": (root / "latest", "../other"),
+    }[kind]
+    link.symlink_to(target)
+    assert len(ps.open(root, follow_links=True)) == 2
+    named = [message for message in caplog.messages if "this is a link to" in message]
+    assert len(named) == (kind in ("file", "folder"))
+    assert all(str(link) in message and "2026" in message for message in named)
+
+
+def test_a_file_that_is_named_by_a_link_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "a.jsonl").write_bytes(LINE)
+    (tmp_path / "b.jsonl").symlink_to("a.jsonl")
+    (tmp_path / "c.jsonl").write_bytes(LINE)
+    paths = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl", "c.jsonl")]
+    assert len(ps.open(paths)) == 3
+    assert [f"{paths[1]}: this is the same file or folder as {paths[0]}" in message for message in caplog.messages] == [
+        True
+    ]

@@ -16,7 +16,7 @@ from penstock._secrets import logger
 from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound
 from penstock.store._links import LinkGuard
-from penstock.store._status import is_folder, status_of
+from penstock.store._status import is_folder, is_there, status_of
 from penstock.store.derived import require_long_work
 from penstock.store.exclude_list import BESIDE as LIST
 from penstock.store.exclude_list import OURS as LISTS
@@ -125,6 +125,7 @@ def files_of_all(paths: Sequence[str], suffixes: Sequence[str], what: str, *, fo
     Raises:
         ConfigError: a file is named twice.
     """
+    warn_of_links(paths)
     found = (file for path in paths for file in find_files(path, [suffixes], what, follow_links=follow_links))
     files = sorted((os.fsencode(absolute(file)), file) for file in found)
     for (first, path), (second, _) in itertools.pairwise(files):
@@ -272,8 +273,10 @@ def _walk(
             if _is_hidden(entry.name):
                 continue
             is_folder = _is_folder(entry)
-            if guard is not None and entry.is_symlink() and (is_folder or entry.name.endswith(suffixes)):
-                guard.require(entry.path)
+            if entry.is_symlink() and (is_folder or entry.name.endswith(suffixes)):
+                if guard is not None:
+                    guard.require(entry.path)
+                _warn_if_read_twice(entry.path, above[0], () if is_folder else suffixes)
             if not is_folder or (folders and entry.name.endswith(folders)):
                 if entry.name.endswith(suffixes):
                     if statuses is not None and not entry.is_symlink():
@@ -330,6 +333,27 @@ def _warn_of_copies(paths: Iterable[str]) -> None:
         if other != path:
             one, two = sorted((other, path))
             _warn(f"{two}: this file may hold the same samples as {one}, which are read twice then. Remove one if so")
+
+
+def _warn_if_read_twice(link: str, root: str, suffixes: tuple[str, ...]) -> None:
+    """Warn about a link to a file or folder below the searched folder `root`, which the search finds by itself too."""
+    real = os.path.realpath(link)
+    below = real.removeprefix(root.rstrip("/") + "/")
+    is_searched = below != real and not any(part.startswith(".") for part in below.split("/"))
+    if is_searched and (not suffixes or real.endswith(suffixes)):
+        _warn(
+            f"{link}: this is a link to {real}, whose samples are read twice then. Remove the link if that isn't meant"
+        )
+
+
+def warn_of_links(named: Sequence[str]) -> None:
+    """Warn about local paths, named one by one, that lead to the same file or folder."""
+    first: dict[str, str] = {}
+    for path in named if len(named) > 1 else ():
+        if not is_url(path) and is_there(path):
+            other = first.setdefault(os.path.realpath(path), path)
+            if other != path:
+                _warn(f"{path}: this is the same file or folder as {other}, so its samples are read twice")
 
 
 @functools.lru_cache(maxsize=1024)

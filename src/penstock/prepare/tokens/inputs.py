@@ -38,6 +38,7 @@ from penstock.formats.tables.hf import saved_files
 from penstock.store._named import named
 from penstock.store.exclude_list import BESIDE, NOT_SHOWN, SIDE, Entry, read_list, with_lists
 from penstock.store.find import find_files as search
+from penstock.store.find import warn_of_links
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.memory import MemoryStore
 from penstock.store.place import Place, place_of
@@ -188,6 +189,7 @@ def find_files(
     paths = sorted(map(absolute, found), key=os.fsencode)
     if not paths:
         raise ConfigError("nothing to pack", hint="Name JSONL files, folders or globs")
+    warn_of_links([os.fspath(one) for one in given])
     for first, second in itertools.pairwise(paths):
         if first == second:
             raise ConfigError("an input is named twice", path=first, hint="Name each file once, or its folder")

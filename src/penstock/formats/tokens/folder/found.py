@@ -47,7 +47,7 @@ from penstock.formats.tokens.folder.index import INDEX_NAME, TOKEN_FILE_NAME
 from penstock.formats.tokens.folder.unfinished import find_unfinished, unfinished
 from penstock.store.beginning import beginning_of
 from penstock.store.derived import DerivedCache
-from penstock.store.find import find_files, peek_names, survey
+from penstock.store.find import find_files, peek_names, survey, warn_of_links
 from penstock.store.fingerprint import files_key
 from penstock.store.local import LocalStore
 from penstock.store.patterns import is_pattern
@@ -123,6 +123,7 @@ def find_token_files(store: Store, given: str | Sequence[str], options: OpenOpti
     paths = [given] if isinstance(given, str) else given
     found = [one for path in paths for one in _files_of(store, path, options, named=not isinstance(given, str))]
     format = _one_format(found, paths[0])
+    warn_of_links(paths)
     files = sorted((path for path, _ in found), key=_order)
     for first, second in pairwise(files):
         if first == second:
