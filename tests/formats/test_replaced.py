@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import pickle
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,10 +25,10 @@ def rows(first: int) -> list[dict[str, Any]]:
     return [{"text": str(first + number), "n": first + number} for number in range(ROWS)]
 
 
-def value_or_error(source: Any, number: int) -> str:
+def value_or_error(source: Any, number: int, name: str = "text") -> str:
     """The text of a row, or the message of the error."""
     try:
-        return source[number]["text"]
+        return source[number][name]
     except FormatError as error:
         return str(error)
 
@@ -91,3 +92,38 @@ def test_files_replaced_while_they_are_read(tmp_path: Path, suffix: str, padding
     put(10_000)
     with contextlib.suppress(FormatError):
         assert all(row["text"].startswith("50") for row in source)
+
+
+@pytest.mark.parametrize("read", ["mmap", "pread"])
+def test_tars_replaced_while_they_are_read(tmp_path: Path, read: Literal["mmap", "pread"]) -> None:
+    folder = tmp_path / "data"
+
+    def write_tars(first: int) -> None:
+        with ps.create(folder, format="webdataset", overwrite=folder.exists(), maxcount=20) as writer:
+            for row in rows(first):
+                writer.write({"__key__": f"{row['n'] - first:05}", "txt": row["text"]})
+
+    write_tars(10_000)
+    source: Any = ps.open(folder, read=read)
+    copied: Any = pickle.loads(pickle.dumps(source))
+    assert source[0]["txt"] == "10000"
+    write_tars(50_000)
+    for number in (0, 1, ROWS // 2, ROWS - 1):
+        read_value = value_or_error(source, number, "txt")
+        assert read_value == str(10_000 + number) or CHANGED in read_value
+    for one in (source, copied):
+        with pytest.raises(FormatError, match="open it again"):
+            one[ROWS - 1]
+        with pytest.raises(FormatError, match="open it again"):
+            one.get_samples([ROWS - 1])
+    assert [row["txt"] for row in ps.open(folder)] == [row["text"] for row in rows(50_000)]
+
+
+def test_tars_that_are_prepared_again_are_read_on(tmp_path: Path) -> None:
+    with ps.create(tmp_path / "data", format="webdataset", maxcount=20) as writer:
+        for row in rows(10_000):
+            writer.write({"__key__": row["text"], "txt": row["text"]})
+    source: Any = ps.open(tmp_path / "data")
+    assert source[0]["txt"] == "10000"
+    ps.prepare(tmp_path / "data", overwrite=True)
+    assert [row["txt"] for row in source] == [row["text"] for row in rows(10_000)]

@@ -38,6 +38,18 @@ class OpenedFile:
             kind = Truncated if status.st_size < self.size_bytes else Corrupt
             raise changed_while_read(self.path, _shown(status.st_size, status.st_mtime_ns), str(self), kind)
 
+    def require_not_later(self, path: str) -> None:
+        """Raise `Corrupt` if this file is another one now, and the file at `path` was written after it was opened.
+
+        For an index that may be made again over the same files.
+        """
+        index, status = status_of(os.stat, self.path), status_of(os.stat, path)
+        if index is None or status is None or (index.st_size, index.st_mtime_ns) == (self.size_bytes, self.mtime_ns):
+            return
+        if status.st_mtime_ns > self.mtime_ns:
+            found = f"written {(status.st_mtime_ns - self.mtime_ns) / 10**9:.3f} s after it"
+            raise changed_while_read(path, found, "a file older than the index that was opened")
+
     def __str__(self) -> str:
         return _shown(self.size_bytes, self.mtime_ns)
 

@@ -19,7 +19,7 @@ import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -32,6 +32,7 @@ from penstock.formats._default_split import choose_default_split
 from penstock.formats.samples.webdataset.braces import Budget, collapse, expand
 from penstock.store.limited import read_document
 from penstock.store.object_folder import require_finished
+from penstock.store.opened_file import OpenedFile, opened_file
 
 FOLDER = ".nv-meta"
 INFO_JSON, INFO_YAML = ".info.json", ".info.yaml"
@@ -60,11 +61,13 @@ class Info:
         counts: shard, from the dataset's folder → its samples; in the order of their numbers.
         version: of the Energon that wrote it, where it says.
         name: of the file that says so.
+        file: the local file that says so, as it was before it was read.
     """
 
     counts: dict[str, int]
     version: str | None
     name: str
+    file: OpenedFile | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,8 @@ def read_info(store: Store, root: str) -> Info:
     for name in (INFO_JSON, INFO_YAML):
         path = meta_path(root, name)
         if store.exists(path):
-            return _as_info(document(store, path), name, path)
+            file = opened_file(store, path)
+            return replace(_as_info(document(store, path), name, path), file=file)
     raise unprepared(store, root)
 
 

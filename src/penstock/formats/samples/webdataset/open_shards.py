@@ -20,6 +20,7 @@ from penstock.formats.samples.webdataset.samples import Range
 from penstock.formats.samples.webdataset.shards import LinkedParts, index_path, scan_shard
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import file_key
+from penstock.store.opened_file import OpenedFile
 from penstock.store.powers import CopyingStore
 from penstock.types import IntArray, ReadMode
 
@@ -53,13 +54,18 @@ class OpenShards:
         root: the dataset's folder.
         counts: shard → its samples.
         read: see `penstock.open`.
+        info: the file with the list of shards when it was opened, if it is known: a shard that was written later, with
+            another list, isn't read.
     """
 
-    def __init__(self, store: Store, root: str, counts: dict[str, int], read: ReadMode) -> None:
+    def __init__(
+        self, store: Store, root: str, counts: dict[str, int], read: ReadMode, info: OpenedFile | None = None
+    ) -> None:
         self._store = store
         self._root = root.rstrip("/")
         self._counts = counts
         self._read: ReadMode = read
+        self._info = info
         self._maps = way_to_read(store, root, read) == "mmap"
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._most = max(_LEAST_OPEN, min(_MOST_OPEN, limit // 4))
@@ -70,7 +76,7 @@ class OpenShards:
         self._members: Members | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (OpenShards, (self._store, self._root, self._counts, self._read))
+        return (OpenShards, (self._store, self._root, self._counts, self._read, self._info))
 
     def path(self, name: str) -> str:
         """Path of a shard."""
@@ -111,7 +117,7 @@ class OpenShards:
         linked = self.linked_contents(name, place) if shard.linked else ()
         if shard.view is not None:
             return Range(shard.path, shard.view, 0, start, stop, linked)
-        data = self._store.get_ranges(shard.path, [(start, stop)])[0]
+        data = self.get_ranges(shard.path, [(start, stop)])[0]
         return Range(shard.path, memoryview(data), start, start, stop, linked)
 
     @property
@@ -139,7 +145,7 @@ class OpenShards:
             found.append(Range(shard.path, shard.view or _NOTHING, 0, start, stop, linked))
         for name, rows in to_read.items():
             ranges = [(found[row].start, found[row].stop) for row in rows]
-            for row, data in zip(rows, self._store.get_ranges(self.path(name), ranges), strict=True):
+            for row, data in zip(rows, self.get_ranges(self.path(name), ranges), strict=True):
                 one = found[row]
                 found[row] = one._replace(view=memoryview(data), base=one.start)
         return found
@@ -159,7 +165,21 @@ class OpenShards:
             )  # fmt: skip
         if shard.view is not None:
             return bytes(shard.view[start_bytes:stop_bytes])
-        return self._store.get_ranges(shard.path, [(start_bytes, stop_bytes)])[0]
+        return self.get_ranges(shard.path, [(start_bytes, stop_bytes)])[0]
+
+    def get_ranges(self, path: str, ranges: list[tuple[int, int]]) -> list[bytes]:
+        """Read ranges of a shard that isn't mapped.
+
+        Raises:
+            Corrupt: it was replaced since the dataset was opened.
+        """
+        pieces = self._store.get_ranges(path, ranges)
+        self._require_same(path)
+        return pieces
+
+    def _require_same(self, path: str) -> None:
+        if self._info is not None:
+            self._info.require_not_later(path)
 
     def _load(self, name: str) -> OpenShard:
         store: Any = self._store
@@ -167,6 +187,7 @@ class OpenShards:
         offsets, linked = self._index(name), self.members.linked.get(name, {})
         if self._maps:
             view = memoryview(store.mmap(path))
+            self._require_same(path)
             return OpenShard(path, memoryview(offsets), len(view), view, linked)
         if self._far is not None:
             # The last sample ends there; what follows is a tar's end, of which nothing is read.
@@ -174,6 +195,7 @@ class OpenShards:
             self._far.expect_size(path, size_bytes, exact=False)
         else:
             size_bytes = store.size(path)
+        self._require_same(path)
         return OpenShard(path, memoryview(offsets), size_bytes, None, linked)
 
     def _index(self, name: str) -> Any:

@@ -135,7 +135,7 @@ class WebdatasetSource:
         self._info = info
         self._names = list(info.counts)
         self._left_out = left_out
-        self._shards = OpenShards(store, path, info.counts, options.read)
+        self._shards = OpenShards(store, path, info.counts, options.read, info.file)
         self._chosen = shards
         self._known_places: SplitPlaces | None = None
         self._numbers = {name: number for number, name in enumerate(self._names)}
@@ -472,7 +472,7 @@ class WebdatasetSource:
         """The parts of the sample that an index of keys says is there; the index of its shard is not asked."""
         path = self._shards.path(self._names[place.shard])
         start, stop = place.start_bytes, place.stop_bytes
-        data = self._store.get_ranges(path, [(start, stop)])[0]
+        data = self._shards.get_ranges(path, [(start, stop)])[0]
         linked = self._shards.linked_contents(self._names[place.shard], place.place)
         found, _, parts = parse(Range(path, memoryview(data), start, start, stop, linked), first=True)
         if found != key:
