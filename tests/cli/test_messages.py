@@ -42,6 +42,9 @@ def test_a_list_in_one_line(
     status, message = run(capsys, "pack", path, "-o", tmp_path / "o.pbin", "--tokenizer", tokenizer("<eos>"))
     assert status == 14
     assert "`jq -c '.[]' IN > OUT.jsonl` makes lines of a list" in message
+    if name.endswith(".jsonl"):
+        status, message = run(capsys, "prepare", path)
+        assert (status, "jq -c '.[]'" in message) == (6, True)
     if name.endswith(".json"):
         status, message = run(capsys, "info", path)
         assert status == 7
@@ -96,6 +99,17 @@ def test_prepare_without_a_sample_type(tmp_path: Path, capsys: pytest.CaptureFix
     assert status == 0
     assert "no dataset.yaml is written without --sample-type" in message
     assert not (folder / ".nv-meta" / "dataset.yaml").exists()
+    again = ("prepare", folder, "--split-ratio", "1,0,0", "--overwrite")
+    for more in (["--sample-type", "CrudeWebdataset"], []):
+        status, message = run(capsys, *again, *more)
+        assert (status, "no dataset.yaml" in message) == (0, False)
+    (folder / ".nv-meta" / "dataset.yaml").unlink()
+    status, message = run(capsys, "prepare", member, "--split-ratio", "1,0,0")
+    assert (status, "not a folder of tar shards: found a file" in message, "no dataset.yaml" in message) == (
+        9,
+        True,
+        False,
+    )
     status, message = run(capsys, "preview", folder, "--trust")
     assert status == 0
 

@@ -134,6 +134,7 @@ def _prepare(
     import msgspec
 
     from penstock.cli._prepare_assistant import Answers, ask_all
+    from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML, meta_path
     from penstock.formats.samples.webdataset.splits import parse_ratio
     from penstock.prepare.energon.guess import parse_patterns
     from penstock.prepare.energon.run import prepare_webdataset
@@ -154,8 +155,6 @@ def _prepare(
         answers.dataset = _dataset_of(path, options)
     elif options["field_map"] is not None:
         raise refusal("--field-map belongs to a --sample-type.")
-    elif not ask and not options["skip_dataset_yaml"]:
-        note("no dataset.yaml is written without --sample-type: Penstock reads plain samples, Energon needs one")
     if options["fix_duplicates"]:
         note("--fix-duplicates: shards are never changed here; a key that comes twice is an error that names it")
     depth = media_depth(exact=options["exact"], headers_only=options["headers_only"])
@@ -183,6 +182,9 @@ def _prepare(
     if not as_json:
         for warning in summary.warnings:
             note(f"warning: {warning}")
+    is_done = not ask and not options["skip_dataset_yaml"] and not summary.missing
+    if is_done and not folder.store.exists(meta_path(folder.path, DATASET_YAML)):
+        note("no dataset.yaml is written without --sample-type: Penstock reads plain samples, Energon needs one")
     emit(msgspec.to_builtins(summary), as_json=as_json, text=lambda: _text(summary))
     end_unfinished(summary.missing)
 

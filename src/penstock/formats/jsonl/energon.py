@@ -31,6 +31,7 @@ from penstock.formats._manifest import DATA, data_fingerprint, side_path
 from penstock.formats._modes import Mode, map_least, preferred_mode, way_to_read
 from penstock.formats._proof import Proof, file_proof
 from penstock.formats._side_checks import check_files, check_side_file
+from penstock.formats._unrecognised import LINES_OF_A_LIST
 from penstock.formats.jsonl.build import current_index
 from penstock.formats.jsonl.scan import LineRange, NewlineFinder, line_pieces, line_runs
 from penstock.store.backup import back_up
@@ -151,7 +152,9 @@ def _no_object(path: str, line_number: int, offset_bytes: int, text: bytes) -> C
         offset_bytes=offset_bytes,
         found=repr(text[:_SHOWN_BYTES]),
         expected="{…}",
-        hint="Mend the line: a JSONL of Energon has one object a line",
+        hint=f"A JSONL of Energon has one object per line: fix the line. {LINES_OF_A_LIST}"
+        if text.startswith(b"[")
+        else "A JSONL of Energon has one object per line: fix the line",
     )
 
 

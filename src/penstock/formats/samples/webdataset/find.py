@@ -116,6 +116,9 @@ def find_tars(store: Store, root: str) -> list[str]:
         UnsafeData: a link that leads out of the folder.
     """
     if not store.is_folder(root):
+        if store.exists(root):
+            hint = "Name the folder of tar shards, or a file that ends in .jsonl"
+            raise NotFound("not a folder of tar shards", path=root, found="a file", hint=hint)
         raise NotFound("no such folder", path=root, hint="Check the path")
     names = walk_files(root, store.guard, hidden=False) if isinstance(store, LocalStore) else _names(store, root)
     return sorted(filter(_TAR.search, names), key=lambda name: name.split("/"))
