@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from penstock.cli._energon import refuse_given
+from penstock.cli._hints import with_options
 from penstock.cli._output import note
+
+if TYPE_CHECKING:
+    from penstock.view.facts.panel import Panels
 
 _JSON_TOKENS = 4096
 
@@ -29,6 +33,13 @@ def sample_options(command: Command) -> Command:
     ):
         command = option(command)
     return command
+
+
+def with_command_options(shown: Panels) -> Panels:
+    """Return a sample whose error names the options of the current command in place of arguments of Python."""
+    if shown.error is None:
+        return shown
+    return dataclasses.replace(shown, error=with_options(shown.error, click.get_current_context().command))
 
 
 def require_one() -> None:

@@ -12,7 +12,15 @@ from penstock._printable import printable
 from penstock.cli._opening import dataset_argument, excludes_option, flavor_option, opening_options
 from penstock.cli._output import emit, follow_links_option, json_option, say
 from penstock.cli._pictures import ROWS_OF_A_LINE, pictures_option, show_pictures, stored_pictures, way_of
-from penstock.cli._samples import decoder, first_of, plain_at, require_one, sample_options, warn_of
+from penstock.cli._samples import (
+    decoder,
+    first_of,
+    plain_at,
+    require_one,
+    sample_options,
+    warn_of,
+    with_command_options,
+)
 
 _LOOKED_AT = 100
 
@@ -66,7 +74,7 @@ def command(
     failed: list[Exception] = []
     width = shutil.get_terminal_size().columns - 2
     for at in indices:
-        found = sample_at(opened, at, show_all=show_all, failed=failed.append)
+        found = with_command_options(sample_at(opened, at, show_all=show_all, failed=failed.append))
         say(f"{at}: {line(found)}")
         if way is not None:
             show_pictures(found, stored_pictures(opened, at, way, width, ROWS_OF_A_LINE))

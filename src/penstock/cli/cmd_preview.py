@@ -11,7 +11,15 @@ from penstock.cli._energon import as_energon, fields_of
 from penstock.cli._opening import dataset_argument, excludes_option, flavor_option, planes_option
 from penstock.cli._output import emit, follow_links_option, json_option, note
 from penstock.cli._pictures import pictures_option, stored_pictures, way_of
-from penstock.cli._samples import decoder, first_of, plain_at, require_one, sample_options, warn_of
+from penstock.cli._samples import (
+    decoder,
+    first_of,
+    plain_at,
+    require_one,
+    sample_options,
+    warn_of,
+    with_command_options,
+)
 
 
 @click.command()
@@ -70,7 +78,7 @@ def command(
         return
     failed: list[Exception] = []
     for at in range(first, stop):
-        found = sample_at(opened, at, show_all=show_all, failed=failed.append)
+        found = with_command_options(sample_at(opened, at, show_all=show_all, failed=failed.append))
         draws = None if way is None else stored_pictures(opened, at, way, width - 2, PICTURE_ROWS)
         lines = sample(found, width, draws)
         fields = fields_of(opened.source, at) if as_energon() else ()
