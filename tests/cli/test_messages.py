@@ -52,6 +52,17 @@ def test_a_list_in_one_line(
         assert "several lines" not in message
 
 
+def test_packed_tokens_are_not_packed_again(
+    tmp_path: Path, tokenizer: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ps.create(tmp_path / "a.pbin", format="pbin", token_bytes=2) as writer:
+        writer.write({"tokens": [0, 1]})
+    command = ("pack", tmp_path / "a.pbin", "-o", tmp_path / "o.pbin", "--tokenizer", tokenizer("<eos>"))
+    status, message = run(capsys, *command)
+    assert status != 0
+    assert "found packed tokens. `penstock convert` changes their format" in message
+
+
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.tgz"])
 def test_a_compressed_tar(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     member = tmp_path / "0.txt"
