@@ -25,9 +25,10 @@ COSTS: dict[tuple[str, bool], tuple[int, ...]] = {
     ("verify", True): (2, 0, 2, 0),
     ("info", False): (1, 2, 1, 0),
     ("info", True): (2, 4, 2, 0),
-    # Three of these ask whether an input was edited: when the work begins, after it is read, and before the commit.
-    ("convert", False): (2, 5, 2, 0),
-    ("convert", True): (3, 10, 3, 0),
+    # Four of these ask whether an input was edited: when the work begins, when its lines are found, after they are
+    # read, and before the commit.
+    ("convert", False): (2, 6, 2, 0),
+    ("convert", True): (3, 11, 3, 0),
     ("index", False): (2, 2, 1, 0),
     ("index", True): (2, 1, 2, 0),
 }
