@@ -127,3 +127,42 @@ def test_tars_that_are_prepared_again_are_read_on(tmp_path: Path) -> None:
     assert source[0]["txt"] == "10000"
     ps.prepare(tmp_path / "data", overwrite=True)
     assert [row["txt"] for row in source] == [row["text"] for row in rows(10_000)]
+
+
+TOKENS: dict[str, tuple[str, dict[str, Any]]] = {
+    "pbin": ("data.pbin", {"token_bytes": 2}),
+    "megatron": ("data", {"dtype": "uint16"}),
+    "flat-tokens": ("data.zarr", {"chunk_tokens": 500}),
+}
+
+
+@pytest.mark.parametrize("is_read_before", [False, True])
+@pytest.mark.parametrize("read", ["mmap", "pread"])
+@pytest.mark.parametrize("made", TOKENS)
+def test_tokens_replaced_while_they_are_read(
+    tmp_path: Path, made: str, read: Literal["mmap", "pread"], is_read_before: bool
+) -> None:
+    name, options = TOKENS[made]
+
+    def write_tokens(first: int) -> None:
+        exists = any(tmp_path.iterdir())
+        with ps.create(tmp_path / name, format=made, overwrite=exists, **options) as writer:
+            for number in range(ROWS):
+                writer.write({"tokens": [first + number] * 5})
+
+    write_tokens(10_000)
+    source: Any = ps.open(tmp_path / name, read=read)
+    windows = ps.Chunk(5)(source)
+    if is_read_before:
+        assert source[0]["tokens"].tolist() == windows[0]["tokens"].tolist() == [10_000] * 5
+    write_tokens(50_000)
+    for number in range(0, ROWS, 7):
+        for one in (source, windows):
+            try:
+                tokens = one[number]["tokens"].tolist()
+            except FormatError:
+                continue
+            assert tokens == [10_000 + number] * 5
+    with contextlib.suppress(FormatError):
+        assert windows.get_batch([ROWS - 1])["tokens"].tolist() == [[10_000 + ROWS - 1] * 5]
+    assert ps.open(tmp_path / name, read=read)[ROWS - 1]["tokens"].tolist() == [50_000 + ROWS - 1] * 5

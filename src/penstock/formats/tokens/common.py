@@ -18,6 +18,7 @@ from penstock.abc import Store, TokenSource
 from penstock.errors import ConfigError, TooLarge
 from penstock.formats._modes import Mode, map_least, preferred_mode, way_to_read
 from penstock.store.held import Held
+from penstock.store.opened_file import OpenedFile, opened_file
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, ReadMode, Sample, Schema, TokenArray
 
 RUN_TOKENS = 1 << 24
@@ -59,18 +60,30 @@ class TokenFile:
         num_tokens: tokens in the run; the file is known to hold them.
         stored: dtype in the file, such as `"<u2"`.
         read: `"mmap"`, `"pread"`, or `"auto"`: mmap, except on network file systems.
+        opened: the local file when the dataset was opened, by default as it is now; another one isn't read.
 
     Raises:
         Unsupported: `"mmap"` in a store whose files can't be mapped.
     """
 
-    __slots__ = ("_args", "_dtype", "_is_view", "_mapped", "_num_tokens", "_path", "_start_bytes", "_store", "_stored")
+    __slots__ = (
+        *("_args", "_dtype", "_is_view", "_mapped", "_num_tokens", "_opened", "_path", "_start_bytes", "_store"),
+        "_stored",
+    )
 
     def __init__(
-        self, store: Store, path: str, start_bytes: int, num_tokens: int, stored: np.dtype[Any], read: ReadMode = "auto"
+        self,
+        store: Store,
+        path: str,
+        start_bytes: int,
+        num_tokens: int,
+        stored: np.dtype[Any],
+        read: ReadMode = "auto",
+        opened: OpenedFile | None = None,
     ) -> None:
         read = way_to_read(store, path, read)
-        self._args = (store, path, start_bytes, num_tokens, stored, read)
+        self._opened = opened or opened_file(store, path)
+        self._args = (store, path, start_bytes, num_tokens, stored, read, self._opened)
         self._store = store
         self._path = path
         self._start_bytes = start_bytes
@@ -79,7 +92,7 @@ class TokenFile:
         self._dtype = stored.newbyteorder("=")
         self._is_view = read == "mmap" and stored.isnative
         start_bytes, stop_bytes = self._range(0, num_tokens)
-        self._mapped = Held(functools.partial(_map_run, store, path, start_bytes, stop_bytes, stored))
+        self._mapped = Held(functools.partial(_map_run, store, path, start_bytes, stop_bytes, stored, self._opened))
 
     def __reduce__(self) -> tuple[object, ...]:
         return (TokenFile, self._args)
@@ -107,7 +120,7 @@ class TokenFile:
         if self._args[5] == "mmap":
             found = self._mapped.get().run[start:stop]
         else:
-            found = np.frombuffer(self._store.get_ranges(self._path, [self._range(start, stop)])[0], self._stored)
+            found = np.frombuffer(self._ranges([self._range(start, stop)])[0], self._stored)
         if not found.dtype.isnative:
             found = found.astype(self._dtype)
             found.flags.writeable = False
@@ -128,7 +141,7 @@ class TokenFile:
             raise ValueError(f"out has shape {out.shape}, expected {(len(starts), length)}")
         if self._args[5] == "pread":
             ranges = [self._range(start, start + length) for start in starts.tolist()]
-            for row, data in zip(out, self._store.get_ranges(self._path, ranges), strict=True):
+            for row, data in zip(out, self._ranges(ranges), strict=True):
                 row[:] = np.frombuffer(data, self._stored)
         elif len(starts):
             view = self._mapped.get().windows(length)
@@ -143,6 +156,12 @@ class TokenFile:
             raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self._num_tokens})")
         start_bytes, stop_bytes = self._range(start, stop)
         return Extent(self._path, start_bytes, stop_bytes - start_bytes)
+
+    def _ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        pieces = self._store.get_ranges(self._path, ranges)
+        if self._opened is not None:
+            self._opened.require_same()
+        return pieces
 
     def _range(self, start: int, stop: int) -> tuple[int, int]:
         width = self._stored.itemsize
@@ -167,8 +186,12 @@ class _Mapped:
         return windows[1]
 
 
-def _map_run(store: Any, path: str, start_bytes: int, stop_bytes: int, stored: np.dtype[Any]) -> _Mapped:
+def _map_run(
+    store: Any, path: str, start_bytes: int, stop_bytes: int, stored: np.dtype[Any], opened: OpenedFile | None
+) -> _Mapped:
     whole = map_least(store, path, stop_bytes)
+    if opened is not None:
+        opened.require_same()
     return _Mapped(whole[start_bytes:stop_bytes].view(stored))
 
 

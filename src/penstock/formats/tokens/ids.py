@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from penstock.abc import Store
 from penstock.errors import Corrupt
 from penstock.formats.tokens.common import TokenFile
+from penstock.store.opened_file import OpenedFile
 from penstock.types import Extent, IntArray, ReadMode, TokenArray
 
 _EXACT_BITS = {2: 11, 4: 24, 8: 53}
@@ -41,6 +42,7 @@ class FileIds:
         stored: integer or float dtype in the file.
         read: as for `TokenFile`.
         trusted: all are known to be ids, so they need no look.
+        opened: as for `TokenFile`.
     """
 
     __slots__ = ("_file", "_path", "_stored", "_trusted")
@@ -55,12 +57,13 @@ class FileIds:
         read: ReadMode = "auto",
         *,
         trusted: bool = False,
+        opened: OpenedFile | None = None,
     ) -> None:
         in_place = stored.kind in "iu" and stored.itemsize <= 4
         self._path = path
         self._stored = stored
         viewed = ids_dtype(stored).newbyteorder(stored.byteorder) if in_place else stored
-        self._file = TokenFile(store, path, start_bytes, num_tokens, viewed, read)
+        self._file = TokenFile(store, path, start_bytes, num_tokens, viewed, read, opened)
         self._trusted = trusted or stored.kind == "u"
 
     @property

@@ -46,6 +46,7 @@ from penstock.formats.tokens.proof import token_proof
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
 from penstock.store.held import Held
+from penstock.store.opened_file import opened_file
 from penstock.types import (
     Batch,
     Extent,
@@ -131,6 +132,7 @@ class MegatronSource:
         self._prefix = prefix
         self._index = index
         self._options = options
+        self._opened = opened_file(store, bin_path(prefix))
         self._fingerprint: str | None = None
         self._held_starts = Held(self._load_starts)
         require_eos(prefix, self.dtype, options.eos_id)
@@ -367,7 +369,8 @@ class MegatronSource:
 
     def _file_ids(self, num_tokens: int) -> FileIds:
         kind, read = self.header.kind, self._options.read
-        return file_ids(self._store, self._prefix, kind, num_tokens, read, trusted=self._is_trusted)
+        trusted = self._is_trusted
+        return file_ids(self._store, self._prefix, kind, num_tokens, read, trusted=trusted, opened=self._opened)
 
     def _document(self, index: int) -> TokenArray:
         places, lengths = self._index.document(index)

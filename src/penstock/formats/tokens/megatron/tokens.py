@@ -11,6 +11,7 @@ from penstock._borders import checked_starts
 from penstock.abc import Store
 from penstock.formats.tokens.ids import FileIds
 from penstock.formats.tokens.megatron.layout import Kind, bin_path
+from penstock.store.opened_file import OpenedFile
 from penstock.types import Extent, IntArray, ReadMode, TokenArray
 
 
@@ -33,10 +34,17 @@ class Ids(Protocol):
 
 
 def file_ids(
-    store: Store, prefix: str, kind: Kind, num_tokens: int, read: ReadMode, *, trusted: bool = False
+    store: Store,
+    prefix: str,
+    kind: Kind,
+    num_tokens: int,
+    read: ReadMode,
+    *,
+    trusted: bool = False,
+    opened: OpenedFile | None = None,
 ) -> FileIds:
-    """The first tokens of a `.bin`; `trusted`: all are known to be ids."""
-    return FileIds(store, bin_path(prefix), 0, num_tokens, kind.stored, read, trusted=trusted)
+    """The first tokens of a `.bin`; `trusted`: all are known to be ids; `opened`: as for `TokenFile`."""
+    return FileIds(store, bin_path(prefix), 0, num_tokens, kind.stored, read, trusted=trusted, opened=opened)
 
 
 class ScatteredIds:

@@ -237,7 +237,7 @@ class ChunkArray:
                 fitting = rows[offsets[rows] + length <= items]
                 begins = (first_bytes + offsets[fitting] * width).tolist()
                 ranges = [(begin, begin + length * width) for begin in begins]
-                found = self.files.store.get_ranges(self.files.path(number), ranges) if ranges else []
+                found = self.files.get_ranges(number, ranges) if ranges else []
             except NotFound:
                 rest += rows.tolist()
                 continue

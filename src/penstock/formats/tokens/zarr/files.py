@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -17,6 +18,7 @@ from penstock.formats.tokens.zarr.decode import Damage, crc32c
 from penstock.formats.tokens.zarr.meta import ARRAY_FILE, ArrayMeta
 from penstock.store.held import Held
 from penstock.store.local import LocalStore
+from penstock.store.opened_file import OpenedFile, opened_file
 from penstock.store.powers import CopyingStore
 from penstock.store.readahead import Advice, random_access
 from penstock.types import Buffer, IntArray, ReadMode
@@ -57,6 +59,7 @@ class ChunkFiles:
         "_far",
         "_is_one_piece",
         "_maps",
+        "_meta_file",
         "_shards",
         "_stated",
         "folder",
@@ -70,6 +73,7 @@ class ChunkFiles:
         self.folder = folder
         self.meta = meta
         self.mapped = way_to_read(store, folder, read) == "mmap"
+        self._meta_file = opened_file(store, f"{folder}/{ARRAY_FILE[meta.zarr_format]}")
         self._maps: dict[int, Held[Mapped]] = {}
         self._shards: dict[int, ShardIndex] = {}
         self._far = store if isinstance(store, CopyingStore) else None
@@ -104,7 +108,7 @@ class ChunkFiles:
             return None
         one = self._maps.get(number)
         if one is None:
-            one = self._maps.setdefault(number, Held(partial(_map, self.store, self.path(number))))
+            one = self._maps.setdefault(number, Held(partial(_map, self.store, self.path(number), self._meta_file)))
         return one.get()
 
     def size(self, number: int) -> int:
@@ -119,11 +123,24 @@ class ChunkFiles:
         """Bytes of a file, fewer at its end; raises `NotFound`."""
         found = self.map(number)
         if found is None:
-            return self.store.get(self.path(number), start_bytes, stop_bytes - start_bytes)
+            data = self.store.get(self.path(number), start_bytes, stop_bytes - start_bytes)
+            self._require_same()
+            return data
         data, ask = found
         if ask is not None and stop_bytes - start_bytes >= LARGE_BYTES:
             ask(start_bytes, min(stop_bytes, len(data)))
         return data[start_bytes:stop_bytes]
+
+    def get_ranges(self, number: int, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Ranges of a file that isn't mapped; raises `NotFound`."""
+        pieces = self.store.get_ranges(self.path(number), ranges)
+        self._require_same()
+        return pieces
+
+    def _require_same(self) -> None:
+        """Raise `FormatError` if the array was replaced since it was opened."""
+        if self._meta_file is not None:
+            self._meta_file.require_same()
 
     def run(self, number: int) -> tuple[int, int]:
         """`(first byte, items)`: where the items of an uncompressed file stand back to back; no items: nowhere.
@@ -172,8 +189,10 @@ class ChunkFiles:
         return _parse_shard(data, meta, size_bytes)
 
 
-def _map(store: Any, path: str) -> Mapped:
+def _map(store: Any, path: str, meta_file: OpenedFile | None) -> Mapped:
     data: NDArray[np.uint8] = store.mmap(path)
+    if meta_file is not None:
+        meta_file.require_same()
     return data, random_access(data)
 
 
