@@ -9,7 +9,8 @@ wrapper is.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -598,14 +599,17 @@ NOT_PASSED_ON: dict[str, str] = {
 """Names that are looked up, but aren't capabilities of samples, each with its reason."""
 
 
-def classes() -> Iterator[tuple[str, ast.ClassDef]]:
-    """Module path and definition of each class of the package with `children()` and `recipe()`."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+@functools.cache
+def classes() -> list[ast.ClassDef]:
+    """Return the definition of each class of the package with `children()` and `recipe()`."""
+    found: list[ast.ClassDef] = []
+    for text in (path.read_text() for path in sorted(PACKAGE.rglob("*.py"))):
+        for node in ast.walk(ast.parse(text if "def recipe(" in text else "")):
             if isinstance(node, ast.ClassDef) and not _is_protocol(node):
                 names = {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
                 if "recipe" in names and ("children" in names or node.bases):
-                    yield str(path), node
+                    found.append(node)
+    return found
 
 
 def _is_protocol(node: ast.ClassDef) -> bool:
@@ -620,8 +624,9 @@ def _is_leaf(node: ast.ClassDef) -> bool:
 def looked_up() -> set[str]:
     """The names that the package looks up without knowing whether they exist."""
     found: set[str] = set()
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for text in (path.read_text() for path in PACKAGE.rglob("*.py")):
+        is_needed = any(name in text for name in ("getattr", "hasattr", "runtime_checkable"))
+        for node in ast.walk(ast.parse(text if is_needed else "")):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr") and len(node.args) > 1:
                 name = node.args[1]
                 found |= {str(name.value)} if isinstance(name, ast.Constant) else set()
@@ -637,7 +642,7 @@ def _decorators(node: ast.ClassDef) -> list[str]:
 def provided() -> set[str]:
     """The attributes of all sources and streams."""
     found: set[str] = set()
-    for _, node in classes():
+    for node in classes():
         found |= {ast.unparse(one.target) for one in node.body if isinstance(one, ast.AnnAssign)}
         for one in ast.walk(node):
             if isinstance(one, ast.FunctionDef):
@@ -648,7 +653,7 @@ def provided() -> set[str]:
 
 
 def test_every_wrapper_is_covered() -> None:
-    wrappers = {node.name for _, node in classes() if not _is_leaf(node)}
+    wrappers = {node.name for node in classes() if not _is_leaf(node)}
     covered = {name for cases, _ in CASES.values() for name in cases}
     # A subclass of one that is covered is covered; `recipe` of the others is not a wrapper's.
     assert wrappers - covered - OTHERS.keys() - {"WrappedSource"} == set(), "give them a case in SOURCES, STREAMS, …"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import tarfile
@@ -23,11 +24,13 @@ OF_OTHER_PROGRAMS = {"--array": "sbatch", "--dereference": "tar", "--hard-derefe
 """Option of another program → the program."""
 
 
+@functools.cache
 def hints() -> list[tuple[str, str]]:
     """Place and text of every `hint=`, with the constant parts of f-strings."""
     texts: list[tuple[str, str]] = []
     for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text if "hint=" in text else "")):
             if isinstance(node, ast.keyword) and node.arg == "hint":
                 parts = [one.value for one in ast.walk(node.value) if isinstance(one, ast.Constant)]
                 text = " ".join(one for one in parts if isinstance(one, str))
