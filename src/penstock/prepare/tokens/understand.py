@@ -163,7 +163,7 @@ def _require_text(files: Sequence[Place], input_format: InputFormat) -> None:
     cause = None if head.lstrip()[:1] in _VALUES else of_binary(head)
     if cause is UNKNOWN:
         cause = UNKNOWN[0], "Copy it again, or see what wrote it"
-        if file.path.endswith((*SUFFIXES["pbin"], *SUFFIXES["megatron"], *SUFFIXES["datatrove"])):
+        if file.path.endswith((*SUFFIXES["pbin"], *SUFFIXES["datatrove"])):
             cause = "packed tokens", "`penstock convert` changes their format, and `penstock merge` joins them"
     if cause is None and input_format != "text" and (not _has_json_line(head, file) or is_tokenizer(head, file.path)):
         cause = of_text(head, file.path)
