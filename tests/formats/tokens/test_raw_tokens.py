@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 import struct
 from pathlib import Path
 from typing import Any, ClassVar
@@ -130,6 +133,23 @@ def test_borders(tokens: list[int], before: bool) -> None:
         first = np.zeros(len(tokens), bool)
         first[source.doc_starts[:-1]] = True
         assert source.gather_starts(np.arange(len(tokens)), 1)[:, 0].tolist() == first.tolist()
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".npz"])
+def test_compressed_tokens_are_not_read_as_ids(tmp_path: Path, suffix: str) -> None:
+    """Of any file `layout=` makes ids; these bytes are none."""
+    ids, path = np.array([5, 7] * 8, "<u2"), tmp_path / f"train.bin{suffix}"
+    if suffix == ".npz":
+        with path.open("wb") as file:
+            np.savez(file, ids=ids)
+    else:
+        compress = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}[suffix]
+        path.write_bytes(compress(ids.tobytes()) + bytes(len(compress(ids.tobytes())) % 2))
+    with pytest.raises(Unsupported, match="the file is compressed"):
+        ps.open(path, layout="uint16", eos_id=7)
+    other = tmp_path / f"plain.bin{suffix}"
+    other.write_bytes(ids.tobytes())
+    assert [doc["tokens"].tolist() for doc in ps.open(other, layout="uint16", eos_id=7)] == [[5, 7]] * 8
 
 
 def test_what_is_not_known_is_asked_for(tmp_path: Path) -> None:

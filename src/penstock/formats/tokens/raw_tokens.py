@@ -21,6 +21,7 @@ Limits: ids below 2^32. Checked against files made as nanoGPT 3adf61e, llm.c f1e
 from __future__ import annotations
 
 import io
+import os
 import struct
 from dataclasses import dataclass
 from functools import partial
@@ -48,6 +49,11 @@ _NPY_HEADER_BYTES = 12_000
 _AGAIN = "Copy the file again, or make it again"
 
 
+_ZIP, _GZIP, _ZSTD = b"PK\x03\x04", b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_COMPRESSED = {".gz": _GZIP, ".zst": _ZSTD, ".xz": b"\xfd7zXZ", ".bz2": b"BZh", ".zip": _ZIP, ".npz": _ZIP}
+"""Suffix of a compressed file → its first bytes, which could be ids."""
+
+
 @dataclass(frozen=True, slots=True)
 class Geometry:
     """Where the tokens of a file are.
@@ -71,11 +77,16 @@ def find_geometry(store: Store, path: str, layout: str | None) -> Geometry | Pro
     Raises:
         NotFound: no such file.
         ConfigError: no layout is given and none can be known, or the header says another one.
+        Unsupported: the file is compressed, by its name and its first bytes.
     """
     size_bytes = store.size(path)
     head = store.get(path, 0, min(size_bytes, _NPY_HEADER_BYTES))
     found = _headed(path, size_bytes, head)
     if found is None:
+        magic = _COMPRESSED.get(os.path.splitext(path)[1])
+        if magic is not None and head.startswith(magic):
+            hint = "Decompress it, and name what was in it"
+            raise Unsupported("the file is compressed", path=path, expected="tokens and nothing else", hint=hint)
         return _headerless(path, size_bytes, layout)
     if isinstance(found, Geometry) and layout not in (None, found.layout, found.stored.name):
         told = f"{found.layout}, {found.stored.name}"
