@@ -166,3 +166,21 @@ def test_tokens_replaced_while_they_are_read(
     with contextlib.suppress(FormatError):
         assert windows.get_batch([ROWS - 1])["tokens"].tolist() == [[10_000 + ROWS - 1] * 5]
     assert ps.open(tmp_path / name, read=read)[ROWS - 1]["tokens"].tolist() == [50_000 + ROWS - 1] * 5
+
+
+def test_documents_replaced_after_their_tokens_were_mapped(tmp_path: Path) -> None:
+    """The borders of the new documents don't cut the tokens of the old ones, also if both have the same sizes."""
+
+    def write_documents(first: int, lengths: tuple[int, int]) -> None:
+        exists = any(tmp_path.iterdir())
+        with ps.create(tmp_path / "a.pbin", format="pbin", token_bytes=2, overwrite=exists) as writer:
+            for number in range(ROWS):
+                writer.write({"tokens": [first] * lengths[number % 2]})
+
+    write_documents(10, (5, 7))
+    source: Any = ps.open(tmp_path / "a.pbin")
+    assert ps.Chunk(5)(source)[0]["tokens"].tolist() == [10] * 5
+    write_documents(20, (7, 5))
+    for number in range(0, ROWS, 9):
+        with pytest.raises(FormatError, match=CHANGED):
+            source[number]

@@ -159,9 +159,13 @@ class TokenFile:
 
     def _ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         pieces = self._store.get_ranges(self._path, ranges)
+        self.require_same()
+        return pieces
+
+    def require_same(self) -> None:
+        """Raise `FormatError` if the file was replaced since it was opened."""
         if self._opened is not None:
             self._opened.require_same()
-        return pieces
 
     def _range(self, start: int, stop: int) -> tuple[int, int]:
         width = self._stored.itemsize

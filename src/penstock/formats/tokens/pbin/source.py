@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store
 from penstock.codec.pickles import MARKED_PAIRS
 from penstock.codec.tokens import dtype_for
-from penstock.errors import Corrupt
+from penstock.errors import Corrupt, FormatError
 from penstock.formats._manifest import data_fingerprint, side_path
 from penstock.formats._proof import Proof, known_manifest
 from penstock.formats.tokens.common import (
@@ -170,10 +170,21 @@ class PbinSource:
         return self._doc_starts.get()
 
     def _load_doc_starts(self) -> IntArray:
-        derived = self.derived
-        starts = self._decode_starts() if derived is None else self._derived_starts(derived)
-        self._require_recorded(starts)
+        with self._of_opened_file():
+            derived = self.derived
+            starts = self._decode_starts() if derived is None else self._derived_starts(derived)
+            self._require_recorded(starts)
         return starts
+
+    @contextlib.contextmanager
+    def _of_opened_file(self) -> Generator[None]:
+        """Raise `FormatError` if what is read here, by path, may be of a file that replaced the opened one."""
+        try:
+            yield
+        except FormatError:
+            self._file.require_same()
+            raise
+        self._file.require_same()
 
     @functools.cached_property
     def _table(self) -> Starts | None:
@@ -221,7 +232,8 @@ class PbinSource:
         if self._pieces_read + len(missing) > _MOST_PIECES:
             return None
         if missing:
-            read = zip(missing, table.read(self._store, self._path, self._geometry, missing), strict=True)
+            with self._of_opened_file():
+                read = zip(missing, table.read(self._store, self._path, self._geometry, missing), strict=True)
             new = dict(read)
             known |= new
             self._pieces_read += len(missing)
