@@ -157,6 +157,8 @@ class Text:
                 raise Truncated("the text ends before this", path=path, offset_bytes=start, expected=f"{stop} bytes")
         if len(self.files) == 1:
             return self._of_file(0, ranges)
+        if len(ranges) == 1:
+            return [self._read(*ranges[0])]
         text_starts = self._layout()[1]
         asked = np.array(ranges, np.int64).reshape(-1, 2)
         owners = np.searchsorted(text_starts, asked[:, 0], side="right") - 1
