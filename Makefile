@@ -6,15 +6,14 @@ DOCS := .venvs/docs
 CHECKED := src tests bench release docs examples
 FUZZ_SECONDS ?= 60
 CRASH_ROUNDS ?= 20
-# Slow tests: kills, faults, hostile input, scripts as processes, and work that several processes share.
+# Slow tests: kills, faults, hostile input, scripts as processes, work that several processes share, and servers.
 FORKING := tests/crash tests/formats/test_overwrite_kills.py tests/formats/tokens/test_planes.py \
 	$(patsubst %,tests/store/test_%.py,fork folders local outputs_keep rivals trust)
-SHARED := tests/executors tests/plugin tests/store/test_object_folder.py tests/work \
-	$(patsubst %,tests/convert/test_%.py,planes_in_parts run shared) tests/formats/shards/test_upload.py \
+SLOW := $(patsubst %,tests/%,acceptance attacks convert executors fuzz plugin reshape strangers urls view work) \
+	$(sort $(shell find tests/formats -name 'test_*suite*.py')) tests/formats/shards/test_upload.py \
 	$(patsubst %,tests/prepare/%.py,energon/test_shared media/test_run test_raw_many) \
 	$(patsubst %,tests/prepare/tokens/test_%.py,resume shared shuffled) \
-	$(patsubst %,tests/reshape/test_%.py,by_executor once proof recorded_counts_far_away shares)
-HOSTILE := tests/acceptance tests/attacks tests/fuzz tests/strangers tests/load/test_worker_faults.py
+	tests/cli/test_small_files.py tests/load/test_requests.py tests/load/test_worker_faults.py tests/store/test_object_folder.py
 
 # Compiling all of a package takes pip longer than everything else: what is imported is compiled then, once.
 export PIP_COMPILE := 0
@@ -27,7 +26,7 @@ export $(shell sed -n 's/=.*//p' tests/telemetry_off.env)
 timed = @start=$$(date +%s); (set -ex; $(1)); status=$$?; echo "make $@: $$(($$(date +%s) - start)) s"; exit $$status
 pytest = $(BIN)/python -m pytest --durations=5
 
-.PHONY: demo smoke test tests slow lint docs browser interop upstream cluster all-cells crash fuzz bench release clean
+.PHONY: demo smoke test slow lint docs browser interop upstream cluster all-cells crash fuzz bench release clean
 
 demo: $(VENV)/.ready
 	$(call timed, $(BIN)/penstock demo demo --overwrite)
@@ -35,17 +34,14 @@ demo: $(VENV)/.ready
 smoke: $(VENV)/.ready-test
 	$(call timed, $(pytest) -rs tests/smoke)
 
-# Types are checked on one core while the tests begin. `make slow` has the rest of the tests.
+# Without those of `make slow`.
 test: $(VENV)/.ready-test
-	$(call timed, $(MAKE) --no-print-directory --jobs=2 lint tests)
-
-tests: $(VENV)/.ready-test
-	$(call timed, $(pytest) -p tests.progress -n 2 --dist loadgroup $(addprefix --ignore=,$(FORKING) $(SHARED) $(HOSTILE)))
+	$(call timed, $(pytest) -p tests.progress -n 2 --dist loadgroup $(addprefix --ignore=,$(FORKING) $(SLOW)))
 
 # Tests that fork a lot run in small processes of their own: forking a process that holds many tests costs several times as much.
 slow: $(VENV)/.ready-test
 	$(call timed, $(pytest) -p tests.progress -n 2 --dist loadgroup $(FORKING); \
-		$(pytest) -p tests.progress -n 2 --dist loadgroup $(SHARED) $(HOSTILE))
+		$(pytest) -p tests.progress -n 2 --dist loadgroup $(SLOW))
 
 lint: $(VENV)/.ready-test
 	$(call timed, $(BIN)/ruff check $(CHECKED); $(BIN)/ruff format --check $(CHECKED); $(BIN)/pyright)
