@@ -6,10 +6,10 @@ DOCS := .venvs/docs
 CHECKED := src tests bench release docs examples
 FUZZ_SECONDS ?= 60
 CRASH_ROUNDS ?= 20
-# Slow tests: kills, faults, hostile input, scripts as processes, work that several processes share, and servers.
+# Slow tests: kills, faults, hostile input, scripts as processes, and work that several processes share.
 FORKING := tests/crash tests/formats/test_overwrite_kills.py tests/formats/tokens/test_planes.py \
 	$(patsubst %,tests/store/test_%.py,fork folders local outputs_keep rivals trust)
-SLOW := $(patsubst %,tests/%,acceptance attacks convert executors fuzz plugin reshape strangers urls view work) \
+SLOW := $(patsubst %,tests/%,acceptance attacks convert executors fuzz plugin reshape strangers work) \
 	$(sort $(shell find tests/formats -name 'test_*suite*.py')) tests/formats/shards/test_upload.py \
 	$(patsubst %,tests/prepare/%.py,energon/test_shared media/test_run test_raw_many) \
 	$(patsubst %,tests/prepare/tokens/test_%.py,resume shared shuffled) \
@@ -26,7 +26,7 @@ export $(shell sed -n 's/=.*//p' tests/telemetry_off.env)
 timed = @start=$$(date +%s); (set -ex; $(1)); status=$$?; echo "make $@: $$(($$(date +%s) - start)) s"; exit $$status
 pytest = $(BIN)/python -m pytest --durations=5
 
-.PHONY: demo smoke test slow lint docs browser interop upstream cluster all-cells crash fuzz bench release clean
+.PHONY: demo smoke test tests slow lint docs browser interop upstream cluster all-cells crash fuzz bench release clean
 
 demo: $(VENV)/.ready
 	$(call timed, $(BIN)/penstock demo demo --overwrite)
@@ -34,8 +34,12 @@ demo: $(VENV)/.ready
 smoke: $(VENV)/.ready-test
 	$(call timed, $(pytest) -rs tests/smoke)
 
-# Without those of `make slow`.
+# Types are checked on one core while the tests begin.
 test: $(VENV)/.ready-test
+	$(call timed, $(MAKE) --no-print-directory --jobs=2 lint tests)
+
+# All tests but those of `make slow`.
+tests: $(VENV)/.ready-test
 	$(call timed, $(pytest) -p tests.progress -n 2 --dist loadgroup $(addprefix --ignore=,$(FORKING) $(SLOW)))
 
 # Tests that fork a lot run in small processes of their own: forking a process that holds many tests costs several times as much.

@@ -22,7 +22,7 @@ anything. Google's store (`gs://`) goes through the same code, and no server of 
 A `view` is tried by its first page. `mount` needs FUSE, and is not here; `demo`, `doctor`, `completion` and `cache`
 take no URLs, and the commands of others are the verbs of the same names.
 
-`make all-cells` tries them all, and fails where this page says otherwise; `make slow` tries each verb once, and each
+`make all-cells` tries them all, and fails where this page says otherwise; `make test` tries each verb once, and each
 format once in each direction. `python tests/urls/all_cells.py --write` writes this page. What `pack` keeps beside
 its output until it is complete is described in [pack](guide/pack.md).
 
