@@ -29,11 +29,11 @@ PICTURE = re.compile(r"!\[[^]]*\]\([^)]*penstock\.svg\)")
 NAME = re.compile(r"\bps\.[A-Za-z_]+")
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 PROJECT = ("ARCHITECTURE", "CONTRIBUTING", "SECURITY", "CHANGELOG")
-TUTORIALS = ("text-to-model", "images", "resume", "take-out", "come-from")
+TUTORIALS = ("text-to-model", "images", "resume", "existing-data")
 GUIDES: dict[str, tuple[str, ...]] = {
-    "Prepare": ("pack", "verbs", "convert", "clusters"),
+    "Prepare": ("pack", "transform", "convert", "clusters"),
     "Train": ("loader", "frameworks", "mixing", "recipes", "remote"),
-    "Look": ("seeing", "looking", "reports", "taking-out", "limits"),
+    "Look": ("view", "inspect", "reports", "remove-data", "takedown", "limits"),
     "Come from": ("modalities", "modalities-commands", "streaming", "energon", "energon-training"),
 }
 """Guides in the order of the navigation; one that is not named here comes last."""
