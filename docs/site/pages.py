@@ -25,7 +25,7 @@ from reference import reference_pages  # noqa: E402
 from results import results_page  # noqa: E402
 
 LINK = re.compile(r"(\[[^\]\n]*(?:\n[^\]\n]*)?\])\(([^)\s]+)\)")
-PICTURE = re.compile(r"!\[[^]]*\]\([^)]*penstock\.svg\)")
+PICTURE = re.compile(r"!\[[^]]*\]\(([^)]*\.svg)\)")
 NAME = re.compile(r"\bps\.[A-Za-z_]+")
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 PROJECT = ("ARCHITECTURE", "CONTRIBUTING", "SECURITY", "CHANGELOG")
@@ -43,10 +43,7 @@ def main(target: Path) -> None:
     """Write all pages, and the configuration of mkdocs, below `target`."""
     shutil.rmtree(target, ignore_errors=True)
     places = page_places()
-    # The picture stands in the page itself, so that it follows the page's own switch of light and dark.
-    picture = " ".join((ROOT / "docs/penstock.svg").read_text().split())
-    start = PICTURE.sub(lambda _: f"<div>{picture}</div>", (HERE / "start.md").read_text())
-    texts = {source: source.read_text() for source in places} | {HERE / "start.md": start}
+    texts = {source: with_pictures(source.read_text(), source) for source in places}
     pages = {place: linked(texts[source], source, places) for source, place in places.items()}
     reference, reference_nav = reference_pages()
     pages = {place: text + names_of_page(place, text, reference) for place, text in pages.items()} | reference
@@ -85,6 +82,15 @@ def page_places() -> dict[Path, str]:
     for folder in ("tutorial", "guide", "formats", "decisions"):
         places |= {file: str(file.relative_to(docs)) for file in (docs / folder).glob("*.md")}
     return places | {ROOT / f"{name}.md": f"project/{name.lower()}.md" for name in PROJECT}
+
+
+def with_pictures(text: str, source: Path) -> str:
+    """Return a page with its SVG pictures inline, so that they follow the site's switch between light and dark."""
+
+    def inline(found: re.Match[str]) -> str:
+        return f"<div>{' '.join((source.parent / found[1]).read_text().split())}</div>"
+
+    return PICTURE.sub(inline, text)
 
 
 def linked(text: str, source: Path, places: dict[Path, str]) -> str:
@@ -136,6 +142,7 @@ def _nav(pages: dict[str, str], reference: list[Any]) -> list[Any]:
     project = [f"project/{name.lower()}.md" for name in PROJECT]
     return [
         {"Start": "index.md"},
+        {"Concepts": ["concepts.md", "glossary.md"]},
         {"Tutorials": [f"tutorial/{name}.md" for name in TUTORIALS]},
         {"Guides": guides},
         {"Formats": [*({Path(one).stem: one} for one in formats), {"URLs": "urls.md"}]},
@@ -143,7 +150,7 @@ def _nav(pages: dict[str, str], reference: list[Any]) -> list[Any]:
         {"Reference": reference},
         {"Errors": "errors.md"},
         {"Measured": ["measured.md", {"On paper": "scale.md"}]},
-        {"Project": [*project, {"Decisions": "decisions/index.md"}]},
+        {"Project": ["stability.md", *project, {"Decisions": "decisions/index.md"}]},
     ]
 
 

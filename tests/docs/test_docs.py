@@ -29,6 +29,8 @@ import penstock
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [
     ROOT / "README.md",
+    ROOT / "docs" / "concepts.md",
+    ROOT / "docs" / "formats" / "energon.md",
     *sorted((ROOT / "docs" / "guide").glob("*.md")),
     *sorted((ROOT / "docs" / "tutorial").glob("*.md")),
 ]
@@ -131,7 +133,7 @@ def preloaded(inputs: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory
         yield programs
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_page(
     page: Path,
     inputs: dict[str, bytes],
