@@ -50,8 +50,8 @@ def test_the_guide_names_why_a_test_of_theirs_fails() -> None:
 
 
 def differences(guide: str) -> list[list[str]]:
-    """The rows of a guide's table "What differs"."""
-    return rows_of((GUIDES / guide).read_text().partition("hat differs")[2].partition("\n## ")[0])
+    """The rows of a guide's table "Differences"."""
+    return rows_of((GUIDES / guide).read_text().partition("Differences")[2].partition("\n## ")[0])
 
 
 def rows_of(text: str) -> list[list[str]]:

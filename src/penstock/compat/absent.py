@@ -22,7 +22,7 @@ class _Absent(MetaPathFinder):
             return
         raise ModuleNotFoundError(
             f"No module named {fullname!r}: {_PEERS[peer]}.{inside} is a part of the original that has no counterpart "
-            f"here. Public names are in {_PREFIX}{peer}; `What differs` in its guide says what replaces the rest",
+            f"here. Public names are in {_PREFIX}{peer}; its guide lists replacements under `Differences`",
             name=fullname,
         )
 
