@@ -1,7 +1,7 @@
-"""Writes the parts of the documentation that come from the code: run it after a change, a test compares.
+"""Write the parts of the documentation that are generated from the code.
 
-python docs/generate.py          # README tables, docs/cli.md, docs/errors.md, docs/penstock.svg
-python docs/generate.py --check  # says what is out of date, exit 1
+python docs/generate.py          # tables in README.md, docs/errors.md, docs/penstock.svg
+python docs/generate.py --check  # list files that are out of date; exit 1 if there are any
 """
 
 from __future__ import annotations
@@ -9,18 +9,13 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import click
 from findings import findings_table
 from picture import picture
 
 from penstock import errors
-from penstock._settings import SETTINGS
-from penstock.cli._commands import COMMANDS
 from penstock.cli._errors import codes, exit_codes
-from penstock.cli.main import cli
 from penstock.formats import BUILT_IN, get_format
 
 ROOT = Path(__file__).parent.parent
@@ -79,7 +74,6 @@ def generated() -> dict[Path, str]:
     text = replace_section(text, "measured", measured_table())
     return {
         readme: text,
-        ROOT / "docs/cli.md": cli_page(),
         ROOT / "docs/errors.md": errors_page(),
         ROOT / "docs/penstock.svg": picture(),
     }
@@ -123,42 +117,6 @@ def measured_table() -> str:
 def amount(value: float, unit: str) -> str:
     """At least three digits of a figure, and its unit."""
     return (f"{value:,.0f}" if value >= 100 else f"{value:.3g}") + (unit if unit == "×" else f" {unit}")
-
-
-def cli_page() -> str:
-    """Every command's own help."""
-    parts = ["# The command line\n\nGenerated from the commands' own help.\n", help_of(cli, "penstock", None)]
-    parts += [help_of(command, name, "penstock") for name, command in walk(cli, COMMANDS)]
-    cells = (
-        [f"`{one.variable}`", *(f"`{text}`" if text else "" for text in (one.key, one.option)), one.sets]
-        for one in SETTINGS
-    )
-    rows = [f"| {' | '.join(row)} |" for row in cells]
-    head = (
-        "## Settings\n\nThe command line comes first, then environment variables, then the settings file: TOML, one"
-        " `key = value` a line; a key that it does not know is refused. `penstock doctor` shows what is set, and by"
-        " whom.\n\n| variable | key in the file | option | sets |\n|---|---|---|---|\n"
-    )
-    return "\n".join([*parts, head + "\n".join(rows) + "\n"])
-
-
-def walk(group: click.Group, names: Iterator[str] | dict[str, str]) -> Iterator[tuple[str, click.Command]]:
-    context = click.Context(group)
-    for name in names:
-        command = group.get_command(context, name)
-        if command is None:
-            raise SystemExit(f"no command {name}")
-        yield name, command
-        if isinstance(command, click.Group):
-            yield from ((f"{name} {inner}", one) for inner, one in walk(command, command.list_commands(context)))
-
-
-def help_of(command: click.Command, name: str, parent: str | None) -> str:
-    """The text of `-h`, as a terminal of 80 columns shows it."""
-    info = f"{parent} {name}" if parent else name
-    above = click.Context(cli, info_name=parent, **cli.context_settings) if parent else None
-    context = click.Context(command, info_name=name, parent=above, terminal_width=78, **command.context_settings)
-    return f"## `{info}`\n\n```text\n{command.get_help(context)}\n```\n"
 
 
 def errors_page() -> str:

@@ -21,8 +21,10 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE))
 
+from commands import cli_page  # noqa: E402
 from reference import reference_pages  # noqa: E402
 from results import results_page  # noqa: E402
+from url_tables import tables  # noqa: E402
 
 LINK = re.compile(r"(\[[^\]\n]*(?:\n[^\]\n]*)?\])\(([^)\s]+)\)")
 PICTURE = re.compile(r"!\[[^]]*\]\(([^)]*\.svg)\)")
@@ -47,6 +49,8 @@ def main(target: Path) -> None:
     pages = {place: linked(texts[source], source, places) for source, place in places.items()}
     reference, reference_nav = reference_pages()
     pages = {place: text + names_of_page(place, text, reference) for place, text in pages.items()} | reference
+    pages["cli.md"] = cli_page()
+    pages["urls.md"] += "\n" + tables(ROOT / "tests/urls/cells.json")
     pages["measured.md"] = results_page(ROOT / "bench/results.json")
     decisions = sorted(place for place in pages if place.startswith("decisions/"))
     pages["decisions/index.md"] = _decisions_page(decisions, pages)

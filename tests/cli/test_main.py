@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import shlex
@@ -55,7 +56,8 @@ def test_every_code_and_exit_status_is_explained_offline() -> None:
 def test_the_page_equals_the_live_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Of each command, what `-h` prints on a terminal of 80 columns; and nothing else is on the page."""
     monkeypatch.setenv("COLUMNS", "80")
-    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "docs" / "site"))
+    page = importlib.import_module("commands").cli_page()
     names = re.findall(r"^## `penstock ?(.*)`$", page, re.MULTILINE)
     assert {name.split()[0] for name in names if name} == set(COMMANDS) == set(EXAMPLES)
     for name in names:

@@ -18,7 +18,7 @@ def site() -> dict[str, ModuleType]:
     path, sys.path = sys.path, [str(SITE), *sys.path]
     try:
         found = {}
-        for name in ("hooks", "reference", "results", "pages"):
+        for name in ("hooks", "commands", "reference", "results", "url_tables", "pages"):
             spec = importlib.util.spec_from_file_location(name, SITE / f"{name}.py")
             assert spec is not None
             assert spec.loader is not None
@@ -79,3 +79,11 @@ def test_plots(site: dict[str, ModuleType]) -> None:
     assert page.count("<svg") > 20
     assert page.count("<svg") == page.count("</svg>")
     assert "nan" not in page.lower().split()
+
+
+def test_tables_of_urls(site: dict[str, ModuleType]) -> None:
+    tables = site["url_tables"].tables(site["pages"].ROOT / "tests/urls/cells.json")
+    row = next(line for line in tables.splitlines() if line.startswith("| `convert to` | jsonl, "))
+    assert row.count("✓") == 7
+    assert "| `index` | beside | ✓ | error " in tables
+    assert ". Web servers are only read." in tables

@@ -1,8 +1,8 @@
-"""Tries the cells of the table of URLs, and holds them against `docs/urls.md`.
+"""Run every command on every kind of store, and compare the verdicts with `tests/urls/cells.json`.
 
-python tests/urls/all_cells.py            # all of them
+python tests/urls/all_cells.py            # all cells
 python tests/urls/all_cells.py --seed S   # a tenth, chosen by S
-python tests/urls/all_cells.py --write    # all, and writes the page
+python tests/urls/all_cells.py --write    # all cells; rewrites cells.json
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.urls.cases import CASES  # noqa: E402
 from tests.urls.cells import Cell, Driver, cells_of, chosen, local_files  # noqa: E402
 from tests.urls.inputs import make_inputs  # noqa: E402
 from tests.urls.places import Web, Where, az_place, s3_place  # noqa: E402
-from tests.urls.table import KINDS, PAGE, on_page, page, same  # noqa: E402
+from tests.urls.table import FILE, KINDS, dump_cells, load_cells, same  # noqa: E402
 
 from penstock.testing import FileServer  # noqa: E402
 
@@ -46,15 +46,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="penstock-cells-") as folder:
         found = try_cells(Path(folder), given.seed)
     if given.write:
-        PAGE.write_text(page(found))
-    known = on_page(PAGE.read_text())
+        FILE.write_text(dump_cells(found))
+    known = load_cells(FILE.read_text())
     wrong = [cell for cell, verdict in found.items() if not same(verdict, known.get(cell, ""))]
     for cell in wrong:
         print(f"{cell.case.name}, {cell.source} → {cell.target or 'the same'}: {found[cell]}")
-        print(f"    docs/urls.md: {known.get(cell, 'nothing')}")
+        print(f"    cells.json: {known.get(cell, 'nothing')}")
     tried, refused = (sum(one.startswith(word) for one in found.values()) for word in ("tried", "refused"))
-    away = "" if any("az" in (cell.source, cell.target) for cell in found) else "; az: NOT RUN, there is no Azurite"
-    print(f"{len(found)} cells: {tried} tried, {refused} refused, {len(wrong)} not as docs/urls.md has them{away}")
+    away = "" if any("az" in (cell.source, cell.target) for cell in found) else "; az: NOT RUN (no Azurite)"
+    print(f"{len(found)} cells: {tried} tried, {refused} refused, {len(wrong)} differ from cells.json{away}")
     return 1 if wrong or any(one.startswith("failed") for one in found.values()) else 0
 
 

@@ -1,4 +1,4 @@
-"""Every verb once over S3, and every format once in each direction, as `docs/urls.md` has them."""
+"""Every verb once over S3, and every format once in each direction, as recorded in `cells.json`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.urls.cases import CASES, READ, WRITTEN, Case
 from tests.urls.cells import Cell, Done, Driver, cells_of, difference, local_files, refusal
 from tests.urls.inputs import make_inputs
 from tests.urls.places import Web, s3_place
-from tests.urls.table import KINDS, NOT_SHOWN, PAGE, on_page, page, same
+from tests.urls.table import FILE, KINDS, UNTRIED, dump_cells, load_cells, same
 
 from penstock.cli._commands import COMMANDS
 from penstock.formats import BUILT_IN, get_format
@@ -53,7 +53,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory, s3_server: str) -> Iterator
 
 @pytest.fixture(scope="module")
 def known() -> dict[Cell, str]:
-    return on_page(PAGE.read_text())
+    return load_cells(FILE.read_text())
 
 
 @pytest.mark.parametrize("cell", _once(), ids=lambda cell: f"{cell.case.name}, {cell.source} to {cell.target}")
@@ -62,10 +62,10 @@ def test_a_cell(cell: Cell, driver: Driver, known: dict[Cell, str]) -> None:
     assert same(verdict, known[cell]), verdict
 
 
-def test_the_page_has_every_cell(known: dict[Cell, str]) -> None:
+def test_the_file_has_every_cell(known: dict[Cell, str]) -> None:
     assert known.keys() == {cell for case in CASES for cell in cells_of(case, KINDS)}
-    assert all(one in ("tried", NOT_SHOWN) or one.startswith("refused: ") for one in known.values())
-    assert page(known) == PAGE.read_text()
+    assert all(one in ("tried", UNTRIED) or one.startswith("refused: ") for one in known.values())
+    assert dump_cells(known) == FILE.read_text()
 
 
 def test_every_verb_and_every_format_have_cells() -> None:
