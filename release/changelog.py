@@ -10,6 +10,7 @@ from pathlib import Path
 
 KINDS = {"added": "Added", "changed": "Changed", "fixed": "Fixed"}
 _SECTION = re.compile(r"^## ", re.M)
+_UNRELEASED = re.compile(r"^## Unreleased\n+(.*?)(?=^## |\Z)", re.M | re.S)
 
 
 def fragments(folder: Path) -> dict[str, list[str]]:
@@ -30,9 +31,9 @@ def fragments(folder: Path) -> dict[str, list[str]]:
     return found
 
 
-def section(version: str, date: str, texts: dict[str, list[str]]) -> str:
-    """The section of a version: its heading, and a list for each kind that has fragments."""
-    parts = [f"## {version} - {date}"]
+def section(version: str, date: str, texts: dict[str, list[str]], summary: str = "") -> str:
+    """Return the section of a version: its heading, `summary`, and a list for each kind that has fragments."""
+    parts = [f"## {version} - {date}", *([summary] if summary else [])]
     for kind, title in KINDS.items():
         if texts[kind]:
             parts.append(f"### {title}\n\n" + "\n".join(map(_item, texts[kind])))
@@ -40,7 +41,9 @@ def section(version: str, date: str, texts: dict[str, list[str]]) -> str:
 
 
 def compiled(changelog: str, version: str, date: str, texts: dict[str, list[str]]) -> str:
-    """`changelog` with the section of `version` before those of earlier ones; unchanged where a release added it.
+    """Return `changelog` with the section of `version` before those of earlier ones; unchanged if it has one.
+
+    The text of a section "Unreleased" becomes the beginning of the new one.
 
     Raises:
         SystemExit: nothing is said of `version`, or its section stands already while there are fragments.
@@ -52,10 +55,13 @@ def compiled(changelog: str, version: str, date: str, texts: dict[str, list[str]
         return changelog
     if not any(texts.values()):
         raise SystemExit(f"changes/ holds no fragment, and CHANGELOG.md no section of {version}: there is no change")
+    unreleased = _UNRELEASED.search(changelog)
+    summary = unreleased[1].strip() if unreleased else ""
+    changelog = _UNRELEASED.sub("", changelog)
     first = _SECTION.search(changelog)
     start = first.start() if first else len(changelog)
     head = changelog[:start].rstrip("\n") + "\n\n"
-    return head + section(version, date, texts) + ("\n" + changelog[start:] if first else "")
+    return head + section(version, date, texts, summary) + ("\n" + changelog[start:] if first else "")
 
 
 def _item(text: str) -> str:

@@ -52,8 +52,6 @@ def main(target: Path) -> None:
     pages["cli.md"] = cli_page()
     pages["urls.md"] += "\n" + tables(ROOT / "tests/urls/cells.json")
     pages["measured.md"] = results_page(ROOT / "bench/results.json")
-    decisions = sorted(place for place in pages if place.startswith("decisions/"))
-    pages["decisions/index.md"] = _decisions_page(decisions, pages)
     for place, text in pages.items():
         file = target / "pages" / place
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +81,7 @@ def page_places() -> dict[Path, str]:
     docs = ROOT / "docs"
     places = {HERE / "start.md": "index.md"}
     places |= {file: str(file.relative_to(docs)) for file in docs.glob("*.md")}
-    for folder in ("tutorial", "guide", "formats", "decisions"):
+    for folder in ("tutorial", "guide", "formats"):
         places |= {file: str(file.relative_to(docs)) for file in (docs / folder).glob("*.md")}
     return places | {ROOT / f"{name}.md": f"project/{name.lower()}.md" for name in PROJECT}
 
@@ -154,13 +152,8 @@ def _nav(pages: dict[str, str], reference: list[Any]) -> list[Any]:
         {"Reference": reference},
         {"Errors": "errors.md"},
         {"Measured": ["measured.md", {"On paper": "scale.md"}]},
-        {"Project": ["stability.md", *project, {"Decisions": "decisions/index.md"}]},
+        {"Project": ["stability.md", *project]},
     ]
-
-
-def _decisions_page(places: list[str], pages: dict[str, str]) -> str:
-    rows = [f"- [{pages[one].partition(chr(10))[0].lstrip('# ')}]({Path(one).name})" for one in places]
-    return "\n".join(["# Decisions\n\nThe question, what was chosen, and what else was considered.\n", *rows, ""])
 
 
 if __name__ == "__main__":

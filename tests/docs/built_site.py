@@ -44,7 +44,7 @@ def test_every_code_of_an_error_is_an_anchor() -> None:
 
 def test_nothing_is_fetched_when_a_page_is_read() -> None:
     files = [file for file in SITE.rglob("*") if file.suffix in (".html", ".css")]
-    assert len(files) > 200
+    assert len(files) > 100
     assert [str(file) for file in files if FETCHED.search(file.read_text())] == []
 
 

@@ -32,7 +32,8 @@ def site() -> dict[str, ModuleType]:
 def test_every_link_of_every_page_leads_somewhere(site: dict[str, ModuleType]) -> None:
     pages = site["pages"]
     places = pages.page_places()
-    assert len(places) > 150
+    assert len(places) > 40
+    assert not any(place.startswith("decisions/") for place in places.values())
     for source in places:
         pages.linked(source.read_text(), source, places)
 

@@ -41,6 +41,14 @@ def test_the_newest_stands_first() -> None:
     assert changelog.compiled("# Changelog\n", "0.2.0", "2026-11-22", TEXTS) == "# Changelog\n\n" + SECTION
 
 
+def test_the_summary_of_what_is_unreleased_comes_first() -> None:
+    head, earlier = BEFORE[: BEFORE.index("## ")], BEFORE[BEFORE.index("## ") :]
+    before = head + "## Unreleased\n\nBetter.\n\n### More\n\n- It.\n\n" + earlier
+    title, _, lists = SECTION.partition("\n\n")
+    expected = head + title + "\n\nBetter.\n\n### More\n\n- It.\n\n" + lists + "\n" + earlier
+    assert changelog.compiled(before, "0.2.0", "2026-11-22", TEXTS) == expected
+
+
 def test_again_without_fragments_changes_nothing() -> None:
     after = changelog.compiled(BEFORE, "0.2.0", "2026-11-22", TEXTS)
     nothing: dict[str, list[str]] = {kind: [] for kind in changelog.KINDS}

@@ -1,7 +1,7 @@
 """The blocks of Modalities 0.5.0's Megatron dataset as they really are; for looking into runs that trained on them.
 
 It takes the block length, in tokens, for a number of bytes, begins 12 bytes late, and goes on inside a document that is
-longer than a block without counting what it has read of it. See `docs/decisions/040-megatron-blocks.md`.
+longer than a block without counting what it has read of it. See `docs/decisions/windows.md`.
 """
 
 from __future__ import annotations
