@@ -1,6 +1,6 @@
 """Write the parts of the documentation that are generated from the code.
 
-python docs/generate.py          # tables in README.md, docs/errors.md, docs/penstock.svg
+python docs/generate.py          # tables in README.md and docs/formats/index.md, docs/errors.md, docs/penstock.svg
 python docs/generate.py --check  # list files that are out of date; exit 1 if there are any
 """
 
@@ -19,38 +19,17 @@ from penstock.cli._errors import codes, exit_codes
 from penstock.formats import BUILT_IN, get_format
 
 ROOT = Path(__file__).parent.parent
-PROMISES = {
-    "A refusal is one line on stderr that names the file, without a traceback (`--debug` shows it)": (
-        "tests/cli/test_main.py::test_a_refusal_names_the_file_and_shows_no_traceback"
-    ),
-    "An unexpected exception is one line and status 70": (
-        "tests/cli/test_main.py::test_what_nobody_thought_of_is_one_line_and_a_status_of_its_own"
-    ),
-    "Each status has one meaning": "tests/cli/test_main.py::test_exit_codes_differ",
-    "With `--json` an error is one document on stdout, of code, message, path, place, found, expected and hint": (
-        "tests/first_hour/test_mistakes.py::test_an_error_is_one_json_document_too"
-    ),
-    "What changed under its side file on this machine's disk is not copied: `convert`, `merge`, `shuffle`, `split`, "
-    "`filter`, `chunk` of tokens and JSONL, alone, by workers and in shares": (
-        "tests/reshape/test_proof.py::test_a_flipped_bit_is_not_copied"
-    ),
-    "What the system refuses, at any call of any verb, is 18 and names the file that it has; 1 is only a finding": (
-        "tests/crash/test_each_fault.py::test_every_verb_says_what_failed"
-    ),
-}
-SHOWN = (
-    "index_100mb",
-    "pack_1gb",
-    "merge",
-    "filter",
-    "loader",
-    "open_100g",
-    "energon_loading",
-    "mds_start",
-    "mds_epoch",
-    "webdataset_prepare",
+MEASURED = (
+    ("Pack 1 GB of JSONL, two workers", "pack_1gb", "Modalities", "gigatoken", "gigatoken, which only encodes"),
+    ("Merge packed token files", "merge", "Modalities", "cat", "`cat` and sync"),
+    ("Random windows of 2,048 tokens, batches of 32", "windows", "Modalities", "bare numpy gather", "a bare numpy gather"),
+    ("Random windows of zarr tokens", "flat_tokens_windows", "zarr-python", "bare mmap", "a bare memory map"),
+    ("Image and caption batches", "images", "megatron-energon", "simplejpeg alone", "decoding the JPEGs alone"),
+    ("Shuffled epoch of MDS samples of 4 KB", "mds_epoch", "mosaicml-streaming", "", ""),
 )
-"""The questions of the README's table."""
+"""Rows of the README's table: task, question of `bench/results.json`, peer, and the limit with its description."""
+LABELS = {"windows": "batches of 32 to one"}
+"""Rows to show of a question in which the first one with the peer isn't the task of the table."""
 
 ABILITIES = ("read", "write", "tokens", "keys", "splits", "remote", "verify", "repair")
 
@@ -70,19 +49,19 @@ def main() -> int:
 def generated() -> dict[Path, str]:
     """Path → what it must hold."""
     readme = ROOT / "README.md"
-    text = replace_section(readme.read_text(), "formats", format_table())
-    text = replace_section(text, "measured", measured_table())
+    formats = ROOT / "docs/formats/index.md"
     return {
-        readme: text,
+        readme: replace_section(readme.read_text(), "measured", measured_table()),
+        formats: replace_section(formats.read_text(), "formats", format_table()),
         ROOT / "docs/errors.md": errors_page(),
         ROOT / "docs/penstock.svg": picture(),
     }
 
 
 def replace_section(text: str, name: str, body: str) -> str:
-    """`text` with what stands between the two comments of `name` replaced."""
-    pattern = re.compile(rf"(<!-- {name}: generated -->\n).*?(\n<!-- /{name} -->)", re.DOTALL)
-    return pattern.sub(lambda match: match[1] + body + match[2], text)
+    """Return `text` with `body` between the two comments of `name`."""
+    pattern = re.compile(rf"(<!-- {name}: generated -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+    return pattern.sub(lambda match: f"{match[1]}{body}\n{match[2]}", text)
 
 
 def format_table() -> str:
@@ -91,27 +70,26 @@ def format_table() -> str:
     for name in BUILT_IN:
         traits = get_format(name).traits
         cells = ("●" if ability == "read" or getattr(traits, ability) else "" for ability in ABILITIES)
-        lines.append(f"| [`{name}`](docs/formats/{name}.md) | {traits.made_by} | " + " | ".join(cells) + " |")
+        lines.append(f"| [`{name}`]({name}.md) | {traits.made_by} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
 def measured_table() -> str:
-    """The first row of ten questions of `bench/results.json`, and how many aims are met."""
+    """Return the six rows of `MEASURED`: Penstock, the peer, and the share of the limit."""
     path = ROOT / "bench/results.json"
     questions = json.loads(path.read_text())["questions"] if path.exists() else {}
-    lines = ["| question | Penstock | beside | factor | aim |", "|---|---|---|---|---|"]
-    for question in (questions[name] for name in SHOWN if name in questions):
-        row = next(row for row in question["rows"] if row["target"] is not None)
-        other = "" if row["other"] is None else f"{amount(row['other'], row['unit'])} ({row['other_name']})"
-        factor = "" if row["factor"] is None or row["at_most"] else amount(row["factor"], "×")
-        aim = f"≤ {amount(row['target'], row['unit'])}" if row["at_most"] else f"≥ {amount(row['target'], '×')}"
-        missed = "" if row["met"] else ", **missed**"
-        cells = (f"{question['title']}: {row['what']}", amount(row["ours"], row["unit"]), other, factor, aim + missed)
-        lines.append("| " + " | ".join(cells) + " |")
-    aimed = [(one["title"], row) for one in questions.values() for row in one["rows"] if row["target"] is not None]
-    missed = [f"{title}: {row['what']}" for title, row in aimed if not row["met"]]
-    summary = f"Of {len(aimed)} aims {len(aimed) - len(missed)} are met"
-    return "\n".join([*lines, "", f"{summary}; missed: {'; '.join(missed)}." if missed else f"{summary}."])
+    lines = ["| task | Penstock | peer | faster by | share of the limit |", "|---|--:|--:|--:|---|"]
+    for task, name, peer, limit, description in MEASURED:
+        rows = questions[name]["rows"] if name in questions else []
+        compared = [row for row in rows if row["other_name"] == peer and row["factor"]]
+        if not compared:
+            continue
+        row = next((one for one in compared if one["what"] == LABELS.get(name)), compared[0])
+        bound = next((one for one in rows if limit and one["other_name"] == limit and one["factor"]), None)
+        share = f"{bound['factor'] * 100:.0f} % of {description}" if bound else "–"
+        ours, other = amount(row["ours"], row["unit"]), f"{amount(row['other'], row['unit'])} ({peer})"
+        lines.append(f"| {task} | {ours} | {other} | {amount(row['factor'], '×')} | {share} |")
+    return "\n".join(lines)
 
 
 def amount(value: float, unit: str) -> str:
@@ -120,11 +98,17 @@ def amount(value: float, unit: str) -> str:
 
 
 def errors_page() -> str:
-    """The exception tree with codes and exit statuses."""
-    page = "`penstock --errors` prints what stands under By code."
+    """Return the page of errors: classes, codes, exit statuses and findings."""
     lines = [
         "# Errors\n",
-        f"A message on a terminal ends with its code, such as `[corrupt]`; JSON has it too. {page}\n\n```text",
+        "Every message on a terminal ends with a code, such as `[corrupt]`. With `--json` it is the value of `code`. "
+        "`penstock --errors` prints the section [By code](#by-code).\n",
+        "A message names the problem, the file and offset, the value found and the one expected, and what to do:\n",
+        "```text\nwhat is wrong: where: found …, expected …. What to do. [code]\n```\n",
+        "It is one line on standard error, without a traceback (`--debug` shows it). With `--json` the error is one "
+        "document on standard output with the keys `code`, `message`, `path`, `place`, `found`, `expected` and `hint`. "
+        "Errors of the operating system exit with 18, defects of Penstock with 70.\n",
+        "## Classes\n\n```text",
     ]
     lines += (errors.__doc__ or "").split("```")[1].strip("\n").splitlines()
     lines += ["```\n", "| error | code | exit status |", "|---|---|---|"]
@@ -136,11 +120,10 @@ def errors_page() -> str:
     lines += [f"| {status} | {what} |" for status, what in sorted(exit_codes())]
     lines += [
         "\n## Findings\n",
-        "`verify`, `lint` and `repair` name each problem by a code. `<format>` is the format of the dataset.\n",
+        "`verify` and `repair` report problems in data, each with a code. `<format>` is the format of the dataset. If "
+        "an error ends a check, the finding has the error's code after the format, such as `jsonl.unsupported`.\n",
         *findings_table(),
     ]
-    lines += ["\n## What is promised\n", "| promise | held by |", "|---|---|"]
-    lines += [f"| {promise} | `{test}` |" for promise, test in PROMISES.items()]
     return "\n".join([*lines, *described]) + "\n"
 
 
