@@ -51,10 +51,10 @@ lint: $(VENV)/.ready-test
 	$(call timed, $(BIN)/ruff check $(CHECKED); $(BIN)/ruff format --check $(CHECKED); $(BIN)/pyright)
 
 # The site, in build/docs/site: a broken link or a public name without a docstring is an error.
-docs: $(VENV)/.ready-test $(DOCS)/.ready
-	$(call timed, $(BIN)/python docs/site/pages.py build/docs; \
+docs: $(DOCS)/.ready
+	$(call timed, $(DOCS)/bin/python docs/site/pages.py build/docs; \
 		NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet --strict --config-file build/docs/mkdocs.yml; \
-		$(pytest) tests/docs/built_site.py)
+		$(DOCS)/bin/python -m pytest --durations=5 tests/docs/built_site.py)
 
 # The viewer in Debian's chromium, which is installed where it is missing; pictures in build/browser.
 browser: $(VENV)/.ready-test
@@ -102,9 +102,9 @@ $(VENV)/.ready-test: pyproject.toml | $(VENV)/.made
 	$(call timed, $(BIN)/pip install --quiet -e '.[test]')
 	touch $@ $(VENV)/.ready
 
-$(DOCS)/.ready: docs/site/requirements.txt
+$(DOCS)/.ready: docs/site/requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(DOCS)
-	$(call timed, $(DOCS)/bin/pip install --quiet -r docs/site/requirements.txt)
+	$(call timed, $(DOCS)/bin/pip install --quiet -r docs/site/requirements.txt -e .)
 	touch $@
 
 clean:

@@ -22,7 +22,13 @@ ROOT = Path(__file__).parent.parent
 MEASURED = (
     ("Pack 1 GB of JSONL, two workers", "pack_1gb", "Modalities", "gigatoken", "gigatoken, which only encodes"),
     ("Merge packed token files", "merge", "Modalities", "cat", "`cat` and sync"),
-    ("Random windows of 2,048 tokens, batches of 32", "windows", "Modalities", "bare numpy gather", "a bare numpy gather"),
+    (
+        "Random windows of 2,048 tokens, batches of 32",
+        "windows",
+        "Modalities",
+        "bare numpy gather",
+        "a bare numpy gather",
+    ),
     ("Random windows of zarr tokens", "flat_tokens_windows", "zarr-python", "bare mmap", "a bare memory map"),
     ("Image and caption batches", "images", "megatron-energon", "simplejpeg alone", "decoding the JPEGs alone"),
     ("Shuffled epoch of MDS samples of 4 KB", "mds_epoch", "mosaicml-streaming", "", ""),

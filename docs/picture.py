@@ -1,4 +1,4 @@
-"""The picture of the README and of the site's first page: `docs/penstock.svg`, light or dark as its reader is."""
+"""The picture of the README and of the site's first page, `docs/penstock.svg`, for light and dark themes."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from html import escape
 
 WIDTH, HEIGHT = 960, 320
 PIPE_TOP, PIPE_BOTTOM = 112, 168
-SOURCES = ("text, JSONL, Parquet", "images and sound in tars", "token files of any tool", "shards in a bucket")
+SOURCES = ("text, JSONL, Parquet", "images and audio in tars", "token files of any tool", "shards in a bucket")
 STATIONS = (
-    ("prepare", "index, tokenise, pack", "on one machine or 64"),
-    ("store", "in the formats of the field,", "whole or not at all"),
-    ("check", "every byte; each finding", "has its place and its fix"),
-    ("convert", "any to any, held together", "by one digest"),
-    ("feed", "order is arithmetic:", "stream[10**12] is exact"),
+    ("prepare", "index, tokenize, pack", "on one machine or many"),
+    ("store", "in existing formats,", "complete or not at all"),
+    ("check", "every byte; errors name", "the place and the fix"),
+    ("convert", "between formats,", "verified by a digest"),
+    ("feed", "any sample by position:", "stream[10**12]"),
 )
-GAINS = ("batches for torch and jax", "resumed at any step,", "on any number of ranks", "what was in step 1,000?")
+GAINS = ("batches for torch and jax", "resumed at any step,", "on any number of ranks", "what did step 1,000 read?")
 STYLE = """
 .penstock { --ink: #17303b; --soft: #5b717b; --pipe: #0b5f7d; --on: #ffffff; --line: #9db4be }
 @media (prefers-color-scheme: dark) {
@@ -32,7 +32,7 @@ STYLE = """
 
 
 def picture() -> str:
-    """The SVG: data of many kinds go in on the left, through five verbs, and come out as batches."""
+    """Return the SVG: data enters on the left, passes through five stages, and leaves as batches."""
     left, right, middle = 226, 750, (PIPE_TOP + PIPE_BOTTOM) / 2
     step = (right - left) / len(STATIONS)
     size = f'width="{right - left}" height="{PIPE_BOTTOM - PIPE_TOP}"'
@@ -40,8 +40,8 @@ def picture() -> str:
         f'<svg class="penstock" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
         "<title>Penstock: from stored data to a training run</title>",
         f"<style>{STYLE}</style>",
-        _text(8, 34, "head", "WHAT YOU HAVE"),
-        _text(780, 34, "head", "WHAT TRAINING GETS"),
+        _text(8, 34, "head", "YOUR DATA"),
+        _text(780, 34, "head", "YOUR TRAINING RUN"),
     ]
     for number, name in enumerate(SOURCES):
         y = 78 + 44 * number
@@ -56,14 +56,12 @@ def picture() -> str:
             weld = left + step * number
             parts.append(f'<line class="weld" x1="{weld:g}" x2="{weld:g}" y1="{PIPE_TOP}" y2="{PIPE_BOTTOM}"/>')
         parts.append(_text(at, middle + 6, "name", name, anchor="middle"))
-        # Notes are wider than their station: they stand below and above the pipe in turn.
+        # Notes are wider than their stage, so they alternate below and above the pipe.
         top = PIPE_TOP - 32 if number % 2 else PIPE_BOTTOM + 28
         parts += [_text(at, top + 17 * row, "note", note, anchor="middle") for row, note in enumerate(notes)]
     centre = (left + right) / 2
-    parts.append(_text(centre, HEIGHT - 50, "side", "killed anywhere, and run again: the same bytes", anchor="middle"))
-    parts.append(
-        _text(centre, HEIGHT - 27, "note", "one library, one command line, one state: a position", anchor="middle")
-    )
+    parts.append(_text(centre, HEIGHT - 50, "side", "interrupted and re-run: the same bytes", anchor="middle"))
+    parts.append(_text(centre, HEIGHT - 27, "note", "one library, one command line", anchor="middle"))
     return "\n".join([*parts, "</svg>", ""])
 
 

@@ -140,18 +140,18 @@ def _nav(pages: dict[str, str], reference: list[Any]) -> list[Any]:
         {title: [f"guide/{name}.md" for name in names]}
         for title, names in ({**GUIDES, "More": rest} if rest else GUIDES).items()
     ]
-    formats = sorted(one for one in pages if one.startswith("formats/"))
+    formats = sorted(one for one in pages if one.startswith("formats/") and one != "formats/index.md")
     project = [f"project/{name.lower()}.md" for name in PROJECT]
     return [
         {"Start": "index.md"},
         {"Concepts": ["concepts.md", "glossary.md"]},
         {"Tutorials": [f"tutorial/{name}.md" for name in TUTORIALS]},
         {"Guides": guides},
-        {"Formats": [*({Path(one).stem: one} for one in formats), {"URLs": "urls.md"}]},
+        {"Formats": ["formats/index.md", *({Path(one).stem: one} for one in formats), {"Object stores": "urls.md"}]},
         {"Commands": "cli.md"},
         {"Reference": reference},
         {"Errors": "errors.md"},
-        {"Measured": ["measured.md", {"On paper": "scale.md"}]},
+        {"Measured": ["measured.md", {"At scale": "scale.md"}]},
         {"Project": ["stability.md", *project]},
     ]
 

@@ -1,14 +1,18 @@
-"""The reference: every public name, each on the first page that has it, from its docstring."""
+"""The API reference: every public name, on the first page that has it, from its docstring."""
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
+import importlib.util
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from penstock._facade import names_of as facade_names
 from penstock.errors import MissingExtra
 
 FACADE = "penstock"
@@ -26,15 +30,15 @@ MODULES = {
     "penstock.prepare": "Preparing",
     "penstock.executors": "Executors",
     "penstock.store": "Stores",
-    "penstock.abc": "Seams of plug-ins",
+    "penstock.abc": "Interfaces for plug-ins",
     "penstock.types": "Data types",
     "penstock.errors": "Errors",
-    "penstock.formats.kit": "Kit for formats",
-    "penstock.testing": "Suites and helpers for tests",
-    "penstock.testing.strategies": "Strategies for tests",
-    "penstock.compat.modalities": "Modalities' names",
-    "penstock.compat.energon": "Energon's names",
-    "penstock.compat.streaming": "Streaming's names",
+    "penstock.formats.kit": "Writing a format",
+    "penstock.testing": "Test suites",
+    "penstock.testing.strategies": "Test strategies",
+    "penstock.compat.modalities": "Modalities compatibility",
+    "penstock.compat.energon": "Energon compatibility",
+    "penstock.compat.streaming": "MosaicML Streaming compatibility",
 }
 """Module → title of its page."""
 
@@ -54,7 +58,7 @@ def reference_pages() -> tuple[dict[str, str], list[Any]]:
     pages: dict[str, str] = {}
     seen: dict[str, str] = {}
     undocumented: list[str] = []
-    index = ["# Reference\n\nEvery public name, from its docstring. `import penstock as ps` has the first table.\n"]
+    index = ["# API reference\n\n## `import penstock as ps`\n"]
     facade = list(names_of(FACADE, undocumented))
     index.append(_table(facade, lambda one: f"ps.{one.name}.md", "ps."))
     for one in facade:
@@ -88,13 +92,31 @@ def names_of(module: str, undocumented: list[str]) -> Iterator[Name]:
         return
     own = (name for name, value in vars(found).items() if _made_in(value, module) and not name.startswith("_"))
     for name in sorted(getattr(found, "__all__", None) or own):
-        value = getattr(found, name)
+        try:
+            value = getattr(found, name)
+        except MissingExtra:
+            yield _name_in_source(module, name, *facade_names(module)[name])
+            continue
         if not callable(value) and not inspect.isclass(value):
             continue
         undocumented += [f"{module}.{missing}" for missing in _without_docstring(name, value)]
         made = name if "<locals>" in value.__qualname__ else value.__qualname__  # a decorator made it
         made_at = f"{value.__module__}.{made}"
         yield Name(module, name, made_at, _first_line(value))
+
+
+def _name_in_source(module: str, name: str, made_in: str, attribute: str) -> Name:
+    """Return a name whose module needs a package that isn't installed, from the source of that module."""
+    spec = importlib.util.find_spec(made_in)
+    tree = ast.parse(Path(str(spec and spec.origin)).read_text())
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == attribute:
+            return Name(module, name, f"{made_in}.{attribute}", _first_paragraph(ast.get_docstring(node) or ""))
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                if (alias.asname or alias.name) == attribute:
+                    return _name_in_source(module, name, node.module, alias.name)
+    raise SystemExit(f"{made_in} doesn't define {attribute}")
 
 
 def _made_in(value: Any, module: str) -> bool:
@@ -114,12 +136,16 @@ def _without_docstring(name: str, value: Any) -> Iterator[str]:
 
 
 def _first_line(value: Any) -> str:
-    return (inspect.getdoc(value) or "").strip().partition("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+    return _first_paragraph(inspect.getdoc(value) or "")
+
+
+def _first_paragraph(text: str) -> str:
+    return text.strip().partition("\n\n")[0].replace("\n", " ").replace("|", "\\|")
 
 
 def _table(names: list[Name], target: Any, prefix: str) -> str:
     rows = [f"| [`{prefix}{one.name}`]({target(one)}) | {one.what} |" for one in names if one.name]
-    return "\n".join(["| name | is |", "|---|---|", *rows, ""]) if rows else ""
+    return "\n".join(["| name | description |", "|---|---|", *rows, ""]) if rows else ""
 
 
 def _directive(one: Name, *, level: int = 2) -> str:

@@ -1,4 +1,4 @@
-"""The page of measured results, with plots: from `bench/results.json` alone."""
+"""The page of measured results, with plots, from `bench/results.json`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ Row = dict[str, Any]
 
 HEAD = """# Measured
 
-Penstock and its peer in the same run on the same machine, pair by pair; each bar says how many times as fast Penstock
-is, on a logarithmic axis, and the upright mark is the aim that was set before. `make bench` measures it again.
+Each row compares Penstock with another tool, or with the fastest code for a part of the work, in the same run on the
+same machine. A bar shows how many times as fast Penstock is, on a logarithmic axis. `make bench` repeats the
+measurements.
 """
 
 
 def results_page(path: Path) -> str:
-    """The page in Markdown: one plot over all questions, then a table and a plot for each."""
+    """Return the page in Markdown: a plot of all questions, then a table and a plot for each."""
     questions = json.loads(path.read_text())["questions"]
     parts = [HEAD, overview(questions)]
     for question in questions.values():
@@ -36,7 +37,7 @@ def results_page(path: Path) -> str:
 
 
 def overview(questions: dict[str, Any]) -> str:
-    """The first row of each question that has a peer."""
+    """Return a plot of the first row of each question with a peer."""
     first = [
         (question["title"], row)
         for question in questions.values()
@@ -44,12 +45,12 @@ def overview(questions: dict[str, Any]) -> str:
         if row is not None
     ]
     first.sort(key=lambda one: -one[1]["factor"])
-    return bars(first, "How many times as fast as the peer: the first row of each question")
+    return bars(first, "Times as fast as the peer, first row of each question")
 
 
 def bars(rows: list[tuple[str, Row]], title: str) -> str:
-    """An SVG of one bar a row, from 1 to its factor; what is slower than its peer goes to the left."""
-    factors = [row["factor"] for _, row in rows] + [row["target"] for _, row in rows if _aim(row)]
+    """Return an SVG with one bar per row, from 1 to its factor; slower than the peer is on the left."""
+    factors = [row["factor"] for _, row in rows]
     low, high = min(0.5, *factors), max(20.0, *factors) * 2.4
     height = ROW * len(rows) + 30
 
@@ -69,42 +70,33 @@ def bars(rows: list[tuple[str, Row]], title: str) -> str:
 
 def _bar(row: Row, label: str, top: float, x: Any) -> list[str]:
     start, end = sorted((x(1.0), x(row["factor"])))
-    kind = "miss" if row["met"] is False else "ours" if row["factor"] >= 1 else "other"
+    kind = "ours" if row["factor"] >= 1 else "other"
     shown = label if len(label) <= 58 else f"{label[:57]}…"
     full = f"{label}: {times(row['factor'])} ({row['other_name']})"
-    made = [
+    return [
         f"<g><title>{html.escape(full)}</title>",
         f'<text x="{LABEL - 12}" y="{top + 15}" text-anchor="end">{html.escape(shown)}</text>',
         f'<rect class="{kind}" x="{start:.1f}" y="{top + 4}" width="{max(end - start, 1):.1f}" height="14" rx="1.5"/>',
         f'<text x="{end + 6:.1f}" y="{top + 15}">{times(row["factor"])}</text>',
+        "</g>",
     ]
-    if _aim(row):
-        at = x(row["target"])
-        made.append(f'<line class="aim" x1="{at:.1f}" x2="{at:.1f}" y1="{top + 1}" y2="{top + 21}"/>')
-    return [*made, "</g>"]
-
-
-def _aim(row: Row) -> bool:
-    return row["target"] is not None and not row["at_most"]
 
 
 def table(rows: list[Row]) -> str:
-    """All rows of a question."""
-    lines = ["| | Penstock | beside | factor | aim | |", "|---|---|---|---|---|---|"]
+    """Return a table of all rows of a question."""
+    lines = ["| | Penstock | compared with | factor |", "|---|--:|--:|--:|"]
     for row in rows:
         other = "" if row["other"] is None else f"{amount(row['other'], row['unit'])} ({row['other_name']})"
         factor = "" if row["factor"] is None or row["other"] is None else times(row["factor"])
-        aim = "" if row["target"] is None else f"≤ {row['target']:g}" if row["at_most"] else f"≥ {row['target']:g}×"
-        met = {True: "met", False: "**missed**", None: ""}[row["met"]]
-        lines.append(f"| {row['what']} | {amount(row['ours'], row['unit'])} | {other} | {factor} | {aim} | {met} |")
+        lines.append(f"| {row['what']} | {amount(row['ours'], row['unit'])} | {other} | {factor} |")
     return "\n".join([*lines, ""])
 
 
 def times(factor: float) -> str:
-    """Three digits."""
+    """Return a factor with three digits."""
     return f"{factor:,.0f}×" if factor >= 100 else f"{factor:.3g}×"
 
 
 def amount(value: float, unit: str) -> str:
-    """Three digits and the unit."""
+    """Return a value with three digits and its unit."""
     return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"

@@ -48,7 +48,7 @@ FIGURES = {
     "a foreign fingerprint": f"at most {SAMPLED} reads and {SAMPLED_BYTES >> 10} KiB",
     "turns": f"{len(FIRST_SECOND)} of them a second",
     "requests of a part": f"{PUTS:.0f} of an upload in pieces of {ONE_PUT_BYTES >> 20} MiB",
-    "listings of an array": f"64 shares twice are {said(64 * 2 * 150)} requests",
+    "listings of an array": f"64 jobs twice are {said(64 * 2 * 150)} requests",
 }
 
 
