@@ -1,4 +1,4 @@
-"""What is done to each page after mkdocs made it: it fetches nothing from elsewhere."""
+"""Hooks of mkdocs: make sure that no page fetches anything from other servers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _CANONICAL = 'rel="canonical"'
 
 
 def on_post_page(output: str, *, page: Any, config: Any) -> str:
-    """The page with our own worker of the search (`offline.js`) in the place of one that is fetched."""
+    """Replace the search worker that would be fetched by `offline.js`."""
     base = "../" * page.url.count("/")
     output = _SHIM.sub(f'<script src="{base}offline.js"></script>', output)
     return _own(output, page.file.src_uri)
 
 
 def on_post_template(output_content: str, *, template_name: str, config: Any) -> str:
-    """The page of errors, too."""
+    """Remove the search worker from templates such as 404.html."""
     return _own(_SHIM.sub("", output_content), template_name)
 
 

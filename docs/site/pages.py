@@ -1,8 +1,8 @@
-"""Lays out the pages of the documentation site, from the docs, the docstrings and the measured results.
+"""Write the pages of the documentation site, from the docs, the docstrings and the measured results.
 
 python docs/site/pages.py build/docs    # then: mkdocs build --strict --config-file build/docs/mkdocs.yml
 
-A link of a page that leads to nothing in the repository, and a public name without a docstring, are errors.
+A broken link and a public name without a docstring are errors.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ TUTORIALS = ("text-to-model", "images", "resume", "existing-data")
 GUIDES: dict[str, tuple[str, ...]] = {
     "Prepare": ("pack", "transform", "convert", "clusters"),
     "Train": ("loader", "frameworks", "mixing", "recipes", "remote"),
-    "Look": ("view", "inspect", "reports", "remove-data", "takedown", "limits"),
-    "Come from": ("modalities", "modalities-commands", "streaming", "energon", "energon-training"),
+    "Inspect and remove": ("view", "inspect", "reports", "remove-data", "takedown", "limits"),
+    "Other tools": ("modalities", "modalities-commands", "streaming", "energon", "energon-training"),
 }
-"""Guides in the order of the navigation; one that is not named here comes last."""
+"""Guides in the order of the navigation. Others come last, under More."""
 
 
 def main(target: Path) -> None:
-    """Write all pages, and the configuration of mkdocs, below `target`."""
+    """Write all pages and the configuration of mkdocs to `target`."""
     shutil.rmtree(target, ignore_errors=True)
     places = page_places()
     texts = {source: with_pictures(source.read_text(), source) for source in places}
@@ -77,7 +77,7 @@ def main(target: Path) -> None:
 
 
 def page_places() -> dict[Path, str]:
-    """File of the repository → its page in the site."""
+    """Return the page in the site of each file in the repository that has one."""
     docs = ROOT / "docs"
     places = {HERE / "start.md": "index.md"}
     places |= {file: str(file.relative_to(docs)) for file in docs.glob("*.md")}
@@ -96,11 +96,11 @@ def with_pictures(text: str, source: Path) -> str:
 
 
 def linked(text: str, source: Path, places: dict[Path, str]) -> str:
-    """A page whose links lead to pages of the site; a link to another file of the repository becomes its name."""
+    """Return a page with links to pages of the site; links to other files of the repository become plain text."""
 
     def one(found: re.Match[str]) -> str:
         target, _, anchor = found[2].partition("#")
-        if target.startswith("site:"):  # a page that is made
+        if target.startswith("site:"):  # a generated page
             near = os.path.relpath(target.removeprefix("site:"), os.path.dirname(places[source]) or ".")
             return f"{found[1]}({near}{'#' + anchor if anchor else ''})"
         if not target or "://" in target or target.startswith("mailto:"):
@@ -125,12 +125,12 @@ def linked(text: str, source: Path, places: dict[Path, str]) -> str:
 
 
 def names_of_page(place: str, text: str, reference: Collection[str]) -> str:
-    """What stands at the end of a tutorial or guide: the page of each public name in it, where its arguments are."""
+    """Return the end of a tutorial or guide: links to the reference of each public name in it."""
     if not place.startswith(("tutorial/", "guide/")):
         return ""
     names = [name for name in sorted({*NAME.findall(text)}) if f"reference/{name}.md" in reference]
     links = ", ".join(f"[`{name}`](../reference/{name}.md)" for name in names)
-    return f"\n\n**All arguments:** {links}.\n" if links else ""
+    return f"\n\n**Reference:** {links}.\n" if links else ""
 
 
 def _nav(pages: dict[str, str], reference: list[Any]) -> list[Any]:
