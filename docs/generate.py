@@ -122,8 +122,9 @@ def errors_page() -> str:
     for code, name, status, text in codes():
         lines += [f"| `{name}` | [`{code}`](#{code}) | {status} |"] if name else []
         described += [f"\n### {code}\n", f"{f'`{name}`, exit' if name else 'Exit'} status {status}. {text}"]
-    lines += ["\n## Exit codes\n", "| status | meaning |", "|---|---|"]
-    lines += [f"| {status} | {what} |" for status, what in sorted(exit_codes())]
+    lines += ["\n## Exit codes\n", "Other than those of the classes above:\n", "| status | meaning |", "|---|---|"]
+    known = {status for _, name, status, _ in codes() if name}
+    lines += [f"| {status} | {what} |" for status, what in sorted(exit_codes()) if status not in known]
     lines += [
         "\n## Findings\n",
         "`verify` and `repair` report problems in data, each with a code. `<format>` is the format of the dataset. If "
