@@ -49,7 +49,16 @@ def test_readme_stays_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) < 200
 
 
-def test_aims_have_three_digits() -> None:
-    aims = re.findall(r"\| [≤≥] ([\d.,]+)", (ROOT / "README.md").read_text())
-    assert aims
-    assert [aim for aim in aims if "." in aim and len(aim.replace(".", "").lstrip("0")) > 3] == []
+def test_figures_have_three_digits() -> None:
+    table = (ROOT / "README.md").read_text().partition("<!-- measured: generated -->")[2].partition("<!-- /measured")[0]
+    figures = re.findall(r"(?<![\w.])\d[\d.,]*(?=[ ×])", table)
+    assert len(figures) > 15
+    assert [one for one in figures if "." in one and len(one.replace(".", "").lstrip("0")) > 3] == []
+
+
+def test_the_measured_table_has_a_peer_in_each_row_and_limits() -> None:
+    table = (ROOT / "README.md").read_text().partition("<!-- measured: generated -->")[2].partition("<!-- /measured")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == 6
+    assert all(len(row) == 5 and row[2].endswith(")") and row[3].endswith("×") for row in rows)
+    assert sum(" % of " in row[4] for row in rows) >= 5
