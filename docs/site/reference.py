@@ -87,8 +87,8 @@ def names_of(module: str, undocumented: list[str]) -> Iterator[Name]:
     """The public names of a module, in byte order."""
     try:
         found = importlib.import_module(module)
-    except MissingExtra:  # read from its source alone
-        yield Name(module, "", module, "")
+    except MissingExtra:
+        yield from (_name_in_source(module, name, module, name) for name in _public_in(_tree_of(module)))
         return
     own = (name for name, value in vars(found).items() if _made_in(value, module) and not name.startswith("_"))
     for name in sorted(getattr(found, "__all__", None) or own):
@@ -107,9 +107,7 @@ def names_of(module: str, undocumented: list[str]) -> Iterator[Name]:
 
 def _name_in_source(module: str, name: str, made_in: str, attribute: str) -> Name:
     """Return a name whose module needs a package that isn't installed, from the source of that module."""
-    spec = importlib.util.find_spec(made_in)
-    tree = ast.parse(Path(str(spec and spec.origin)).read_text())
-    for node in tree.body:
+    for node in _tree_of(made_in).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == attribute:
             return Name(module, name, f"{made_in}.{attribute}", _first_paragraph(ast.get_docstring(node) or ""))
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -117,6 +115,20 @@ def _name_in_source(module: str, name: str, made_in: str, attribute: str) -> Nam
                 if (alias.asname or alias.name) == attribute:
                     return _name_in_source(module, name, node.module, alias.name)
     raise SystemExit(f"{made_in} doesn't define {attribute}")
+
+
+def _tree_of(module: str) -> ast.Module:
+    spec = importlib.util.find_spec(module)
+    return ast.parse(Path(str(spec and spec.origin)).read_text())
+
+
+def _public_in(tree: ast.Module) -> list[str]:
+    """Return the names in `__all__`, or else all definitions without an underscore."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name) and target.id == "__all__":
+            return sorted(ast.literal_eval(node.value))
+    made = (node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef))
+    return sorted(name for name in made if not name.startswith("_"))
 
 
 def _made_in(value: Any, module: str) -> bool:
@@ -155,10 +167,9 @@ def _directive(one: Name, *, level: int = 2) -> str:
 
 
 def _page(module: str, names: list[Name], file: str, seen: dict[str, str]) -> str:
-    """A module: what its docstring says, names that stand elsewhere as links, and the others in full."""
+    """Return the page of a module: its docstring, links to names on other pages, and all other names."""
     parts = [f"# {module}\n"]
-    if names and names[0].name:
-        parts.append(inspect.getdoc(importlib.import_module(module)) or "")
+    parts.append(ast.get_docstring(_tree_of(module)) or "")
     elsewhere = [one for one in names if not seen[one.made_at].startswith(f"{file}#")]
     if elsewhere:
         parts.append("\nAlso here: " + ", ".join(f"[`{one.name}`]({seen[one.made_at]})" for one in elsewhere) + ".\n")
