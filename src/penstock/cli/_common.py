@@ -13,6 +13,7 @@ from penstock._printable import shortened_part
 from penstock._secrets import logger, redact
 from penstock._settings import setting
 from penstock.cli._commands import EXAMPLES, INNER_EXAMPLES
+from penstock.cli._headings import group_options
 from penstock.cli._hints import plain_numbers, usage_hint
 
 Progress = Literal["auto", "plain", "json", "none"]
@@ -60,14 +61,20 @@ def add_common(command: click.Command, path: str = "") -> click.Command:
         return command
     taken = {name for one in command.params for name in _names(one)}
     command.params += [one for one in common_options(hidden=True) if not _names(one) & taken]
-    return command
+    return group_options(command, path)
 
 
 def with_example(command: click.Command, path: str) -> click.Command:
     """The command, whose help ends with the example that there is of it."""
     example = EXAMPLES.get(path) or INNER_EXAMPLES.get(path)
-    if example and not command.epilog:
-        command.epilog = f"\b\nExample:\n  {example}"
+    if not example or command.epilog:
+        return command
+    command.epilog = f"Example:\n  {example}"
+
+    def format_epilog(context: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write(f"\n{command.epilog}\n")  # a command to copy is not wrapped
+
+    vars(command)["format_epilog"] = format_epilog
     return command
 
 
