@@ -20,7 +20,9 @@ def visible_options(command: click.Command) -> list[click.Option]:
 
 
 def help_of(name: str, command: click.Command) -> str:
-    context = click.Context(command, info_name=f"penstock {name}", terminal_width=78, help_option_names=["-h", "--help"])
+    context = click.Context(
+        command, info_name=f"penstock {name}", terminal_width=78, help_option_names=["-h", "--help"]
+    )
     return command.get_help(context)
 
 

@@ -27,23 +27,25 @@ def common_options(*, hidden: bool) -> list[click.Option]:
     """The options; hidden they stand in the help of `penstock` alone."""
     kept: dict[str, Any] = {"expose_value": False, "callback": _keep, "hidden": hidden}
     return [
-        click.Option(["-q", "--quiet"], is_flag=True, help="Results and errors alone.", **kept),
-        click.Option(["-v", "--verbose"], is_flag=True, help="Also what the library logs.", **kept),
+        click.Option(["-q", "--quiet"], is_flag=True, help="Print only results and errors.", **kept),
+        click.Option(["-v", "--verbose"], is_flag=True, help="Also print the library's log messages.", **kept),
         progress_option_of(hidden=hidden),
-        click.Option(["--json"], is_flag=True, help="One JSON document on standard output, of an error too.", **kept),
-        click.Option(["--no-color"], is_flag=True, help="No colours.", **kept),
+        click.Option(
+            ["--json"], is_flag=True, help="Print one JSON document to standard output, for errors too.", **kept
+        ),
+        click.Option(["--no-color"], is_flag=True, help="Don't use colors.", **kept),
         click.Option(["--debug"], is_flag=True, help="Show tracebacks.", **kept),
     ]
 
 
 def progress_option_of(**more: Any) -> click.Option:
     """`--progress MODE`."""
-    what = (
-        "A bar on a terminal, else a line every 30 s (auto); lines; JSON, an object a line, messages too; or nothing."
+    text = (
+        "How to report progress. auto: a bar on a terminal, otherwise a line every 30 seconds; plain: always lines; "
+        "json: one JSON object per line, for messages too; none: nothing."
     )
-    return click.Option(
-        ["--progress"], type=click.Choice(PROGRESS), help=what, expose_value=False, callback=_keep, **more
-    )
+    shown: dict[str, Any] = {"type": click.Choice(PROGRESS), "show_default": "auto", "help": text}
+    return click.Option(["--progress"], expose_value=False, callback=_keep, **shown, **more)
 
 
 def add_common(command: click.Command, path: str = "") -> click.Command:
@@ -119,7 +121,7 @@ def in_plain_words(error: click.ClickException) -> str:
     # Cut first: the patterns below look at each place of a text, as far as it goes.
     told = error.format_message() if isinstance(error, click.BadParameter) else error.message
     text = shortened_part(redact(told))
-    text = _NO_NUMBER.sub(lambda found: f"is no {'whole ' if found[1] == 'integer' else ''}number.", text)
+    text = _NO_NUMBER.sub(lambda found: f"is not a {'whole ' if found[1] == 'integer' else ''}number.", text)
     text = plain_numbers(text)
     if not isinstance(error, click.UsageError):
         return text

@@ -15,8 +15,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 def dry_run_option(command: Command) -> Command:
     """`--dry-run`."""
-    what = "Write nothing: say what would be read, written and replaced, and refuse what would be refused."
-    return click.option("--dry-run", is_flag=True, help=what)(command)
+    text = "Check everything and print the plan without writing."
+    return click.option("--dry-run", is_flag=True, help=text)(command)
 
 
 def emit_written(

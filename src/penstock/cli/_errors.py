@@ -1,4 +1,4 @@
-"""What each code of an error means and what to do: `penstock --errors`, and the page of errors."""
+"""Meanings and remedies of error codes, for `penstock --errors` and the errors page of the documentation."""
 
 from __future__ import annotations
 
@@ -12,50 +12,50 @@ from penstock import errors
 SYSTEM, OUR_FAULT, INTERRUPTED = 18, 70, 130
 
 REMEDIES = {
-    "penstock": "Every error of Penstock is one: `except PenstockError` takes them all.",
-    "format": "`penstock verify --depth full` lists all there is, each with its place and what to do.",
-    "truncated": "Copy or fetch the file again; what a killed run left is finished by the same command.",
-    "corrupt": "Copy the file again, or `penstock repair`, which says first what it would do.",
-    "unsupported": "The hint names what reads it: often `penstock convert`, or a verb for data of this kind.",
-    "too-large": "Data that claim more than they hold are refused; `docs/guide/limits.md` lists the limits.",
-    "cook": "The message names the sample; `on_error` of the loader says what becomes of it in a run.",
-    "not-found": "Check the path, key or name; nearby names are in the hint.",
-    "excluded": "`penstock exclude TARGET --show` lists them with their reasons; `--undo` takes one off the list.",
-    "config": "The message says which option, and what it takes.",
-    "resume-mismatch": "The message names what differs; `accept=[…]` takes it and records it.",
-    "unsafe-data": "If the data are yours, pass what the hint names: `trust=` (`--trust`) or `--follow-links`.",
-    "missing-extra": "Run the `pip install` command of the message. `penstock doctor` lists all extras.",
-    "prepare": "Run the same command again: it goes on where it stopped. `penstock status OUT` says what is missing.",
-    "unreachable": "Look at the network and the endpoint (`penstock doctor` shows it), and run it again.",
-    "denied": "Look at the credentials: the message says which service refused them, and never shows them.",
+    "penstock": "`except PenstockError` catches all errors below.",
+    "format": "`penstock verify --depth full` lists every problem with its location and what to do.",
+    "truncated": "Copy or download the file again. If a run was killed, re-run the same command to finish it.",
+    "corrupt": "Copy the file again, or run `penstock repair`, which lists its changes before it makes any.",
+    "unsupported": "The hint names a way to read the data: often `penstock convert`, or another command.",
+    "too-large": "Data that claims more than its file can hold is rejected. `docs/guide/limits.md` lists the limits.",
+    "cook": "The message names the sample. The loader's `on_error` option decides how a run handles it.",
+    "not-found": "Check the path, key or name. The hint suggests similar names.",
+    "excluded": "`penstock exclude TARGET --show` lists excluded samples and the reasons; `--undo` restores them.",
+    "config": "The message names the option and the values that it accepts.",
+    "resume-mismatch": "The message names the difference. `accept=[…]` accepts it and records it in the state.",
+    "unsafe-data": "If you trust the data, pass the option in the hint: `trust=` (`--trust`) or `--follow-links`.",
+    "missing-extra": "Run the `pip install` command in the message. `penstock doctor` lists all extras.",
+    "prepare": "Re-run the same command to resume. `penstock status OUT` lists missing work.",
+    "unreachable": "Check the network and the endpoint (`penstock doctor` shows it), then re-run the command.",
+    "denied": "Check the credentials. The message names the service that rejected them, never the credentials.",
 }
 """Code → what to do."""
 
 OTHERS = {
-    "usage": (2, "wrong usage", "`penstock VERB --help` has all options and an example."),
+    "usage": (2, "wrong usage", "`penstock VERB --help` shows all options and an example."),
     "system": (
         SYSTEM,
-        "the system refused: rights, disk full, memory, input or output",
-        "The message names the file, but where memory ends: look at rights, room and limits (`penstock doctor`), "
-        "and run it again.",
+        "the operating system reported an error: permissions, a full disk, memory, or I/O",
+        "The message names the file, unless memory ran out. Check permissions, free space and limits "
+        "(`penstock doctor`), then re-run the command.",
     ),
     "fault": (
         OUR_FAULT,
-        "a fault of Penstock: an unexpected error",
-        "Please report it, with what `penstock --debug …` prints for the same command.",
+        "unexpected error: a bug in Penstock",
+        "Please report it with the output of `penstock --debug …` for the same command.",
     ),
-    "interrupted": (INTERRUPTED, "interrupted", "The message says what is kept, and how to go on."),
+    "interrupted": (INTERRUPTED, "interrupted", "The message explains how to resume and which work is kept."),
 }
-"""Code of what is no error of Penstock's own → exit status, meaning, what to do."""
+"""Code of an error that isn't a `PenstockError` → exit status, meaning, what to do."""
 
 _GOOD = {
-    0: "done, or clean",
-    1: "verify or lint found an error, repair left one, find found nothing, diff a difference",
+    0: "success",
+    1: "verify found errors, repair left errors, find found nothing, or diff found differences",
 }
 
 
 def kinds() -> Iterator[type[errors.PenstockError]]:
-    """Every kind of error, each before those that it takes in."""
+    """Yield every error class, each before its subclasses."""
     left = [errors.PenstockError]
     while left:
         kind = left.pop(0)
@@ -64,7 +64,7 @@ def kinds() -> Iterator[type[errors.PenstockError]]:
 
 
 def exit_codes() -> Iterator[tuple[int, str]]:
-    """Every exit status with its meaning."""
+    """Yield every exit status with its meaning."""
     yield from _GOOD.items()
     yield OTHERS["usage"][:2]
     for kind in kinds():
@@ -73,7 +73,7 @@ def exit_codes() -> Iterator[tuple[int, str]]:
 
 
 def codes() -> Iterator[tuple[str, str, int, str]]:
-    """Each code, the name of its class where it has one, its exit status, and what it means and what to do."""
+    """Yield the code, class name (empty if none), exit status, and meaning with remedy of each error."""
     for kind in kinds():
         said = " ".join((kind.__doc__ or "").strip().partition("\n\n")[0].split())
         yield kind.code, kind.__name__, kind.exit_status, f"{said} {REMEDIES[kind.code]}"
@@ -82,19 +82,19 @@ def codes() -> Iterator[tuple[str, str, int, str]]:
 
 
 def errors_option() -> click.Option:
-    """`--errors`."""
+    """Return the option `--errors`."""
 
     def show(context: click.Context, option: click.Parameter, given: bool) -> None:
         if given:
             click.echo(page())
             context.exit()
 
-    what = "Explain the codes that end messages, such as [corrupt], and exit codes."
-    return click.Option(["--errors"], is_flag=True, is_eager=True, expose_value=False, callback=show, help=what)
+    text = "Explain error codes such as [corrupt], and exit statuses."
+    return click.Option(["--errors"], is_flag=True, is_eager=True, expose_value=False, callback=show, help=text)
 
 
 def page() -> str:
-    """All codes, each with its exit status, what it means and what to do."""
+    """Return the text of `penstock --errors`: each code with its exit status, meaning and remedy."""
     told = [f"[{code}] exit {status}: {text}" for code, _, status, text in codes()]
     told += [f"exit {status}: {what}" for status, what in _GOOD.items()]
     return "\n".join(textwrap.fill(one, 100, subsequent_indent="    ") for one in told)

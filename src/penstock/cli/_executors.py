@@ -11,28 +11,30 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def executor_options(command: Command) -> Command:
-    """`--executor --workers`; the executor is `processes` where none is named."""
-    return _options(command, "processes", "Tasks that run at once; by default one a core, or a CPU of the cluster.")
+    """Add `--executor` and `--workers`, with `processes` as the default executor."""
+    return _options(command, "processes", "Number of parallel tasks.", "one per core, or per CPU of the cluster")
 
 
 def modest_executor_options(command: Command) -> Command:
-    """The same, of commands that choose by the size of the data how many processes they take."""
-    return _options(command, "processes", "Tasks that run at once; by default chosen by the size of the data.")
+    """Add the same options to a command that chooses the number of processes by the size of the data."""
+    return _options(command, "processes", "Number of parallel tasks.", "depends on the size of the data")
 
 
 def optional_executor_options(command: Command) -> Command:
-    """The same, of commands that work in this process where neither is given."""
-    return _options(command, None, "Tasks that run at once; without it and --executor this process works alone.")
+    """Add the same options to a command that works in this process if neither is given."""
+    text = "Number of parallel tasks. Without --workers and --executor, one process does all the work."
+    return _options(command, None, text, None)
 
 
-def _options(command: Command, default: str | None, workers: str) -> Command:
+def _options(command: Command, default: str | None, workers: str, default_workers: str | None) -> Command:
     shown: dict[str, Any] = {"default": default, "show_default": True} if default else {}
+    workers_shown: dict[str, Any] = {"help": workers, "show_default": default_workers or False}
     return click.option(
         "--executor",
         metavar="NAME",
-        help="Where tasks run: inline, processes, ray, ray:HOST:PORT, or one of a package of its own, by its name.",
+        help="Where tasks run: inline, processes, ray, ray:HOST:PORT, or an executor plug-in by name.",
         **shown,
     )(
         # Energon calls it --num-workers.
-        click.option(*("--workers", "--num-workers", "workers"), type=click.IntRange(min=1), help=workers)(command)
+        click.option(*("--workers", "--num-workers", "workers"), type=click.IntRange(min=1), **workers_shown)(command)
     )

@@ -30,6 +30,11 @@ HEADINGS: dict[str, tuple[str, ...]] = {
         "Media metadata": """
             --media-metadata --media-by-extension --media-by-glob --media-by-header --exact --headers-only
         """,
+        "Run": "--hosts --host --global-batch --world --step --steps --seed --lanes --state",
+        "Display": """
+            --show --start --index --key --examples --depth --tokenizer --all --pictures --no-pictures --sample-folders
+        """,
+        "Server": "--host --port --no-open --detach",
         "Input": """
             --input-format --field --text-per --join --jq --format --split --source-split --mode --layout --eos-id
             --separator --encoding --planes --excludes --excludes-a --excludes-b --list --flavor --on-error
@@ -40,11 +45,6 @@ HEADINGS: dict[str, tuple[str, ...]] = {
         """,
         "Conversations": "--chat --chat-format --chat-eos --chat-date --keep-control-tokens",
         "Fill in the middle": "--fim-rate --fim-spm-rate --fim-seed --fim-tokens",
-        "Run": "--hosts --host --global-batch --world --step --steps --seed --lanes --state",
-        "Display": """
-            --show --start --index --key --examples --depth --tokenizer --all --pictures --no-pictures --sample-folders
-        """,
-        "Server": "--host --port --no-open --detach",
         "Output": """
             -o --output --to --index-path --overwrite --dry-run --write --write-manifest --replace-manifest --shuffle
             --file-tokens --eos --token-bytes --dtype --vocab-size --keep-map --keep-excluded --drop-planes --no-copy
@@ -54,11 +54,13 @@ HEADINGS: dict[str, tuple[str, ...]] = {
         "Workers and distributed jobs": "--workers --executor --parallel --part --finish --no-work --restart --work",
         "Profile": "--profile --workers",
         "Other": """
-            --trim --clear --sweep --look-in --max-mb --allow-slow --new-world-size --progress --no-progress --json --help
+            --trim --clear --sweep --look-in --max-mb --allow-slow --new-world-size
+            --progress --no-progress --json --help
         """,
     }.items()
 }
 """Heading → its options, common ones first. An option that several headings list is shown under the first of them."""
+
 
 def _under(**headings: str) -> dict[str, str]:
     """Return option → heading."""
@@ -80,7 +82,8 @@ VERB_HEADINGS: dict[str, dict[str, str]] = {
         Run="--state --seed",
         Display="--show --start --index --key --tokenizer",
     ),
-    "stage": _under(Run="--seed"),
+    "stage": _under(Run="--hosts --host --global-batch --world --steps --seed"),
+    "exclude": _under(Exclude_list="--reason --undo --show --list --also --dry-run"),
     "purge": _under(Input="--list"),
     "lint": _under(Input="--split-parts"),
 }

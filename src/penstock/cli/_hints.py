@@ -1,4 +1,4 @@
-"""What may have been meant: by wrong usage, and by a path that leads nowhere."""
+"""Suggestions for wrong usage and for paths that don't exist."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from penstock._naming import nearest
 _INSTEAD: dict[tuple[str, str], str] = {
     ("convert", "-o"): "The output is the second argument: penstock convert SOURCE TARGET.",
     ("convert", "--output"): "The output is the second argument: penstock convert SOURCE TARGET.",
-    ("index", "-o"): "--index-path says where the index goes.",
-    ("repair", "--fix"): "--write makes the repairs.",
-    ("verify", "--fix"): "`penstock repair` mends what it can.",
-    ("filter", "--regex"): "--match PATTERN, with --field NAME.",
-    ("mount", "-o"): "The folder is the second argument: penstock mount PATH MOUNTPOINT.",
+    ("index", "-o"): "Use --index-path to choose the index file.",
+    ("repair", "--fix"): "Use --write to make the repairs.",
+    ("verify", "--fix"): "Use `penstock repair`.",
+    ("filter", "--regex"): "Use --match PATTERN with --field NAME.",
+    ("mount", "-o"): "The mount point is the second argument: penstock mount PATH MOUNTPOINT.",
     ("diff", "-o"): "Both datasets are arguments: penstock diff A B.",
 }
 """Command and an option that it lacks → what it has."""
 
 _ONE: dict[str, str] = {
-    "repair": "It mends one dataset: call it for each.",
-    "purge": "TARGET is one: a folder, or a pattern in quotes, '{a,b}.jsonl'.",
-    "stage": "It takes one: a folder, or a pattern in quotes, '{a,b}.jsonl'.",
-    "prepare": "It prepares one folder of tars or one JSONL: call it for each.",
-    "prepare-media": "It prepares one dataset: call it for each.",
-    "mount": "It mounts one folder of tars: penstock mount PATH MOUNTPOINT.",
-    "trace": "It traces one file: call it for each.",
-    "diff": "A and B are one each: a folder, or a pattern in quotes, '{a,b}.jsonl'.",
-    "plan": "It takes one recipe, which may blend or join many datasets.",
-    "explain": "It takes one recipe, which may blend or join many datasets.",
-    "status": "It tells of one output: call it for each.",
+    "repair": "Repair one dataset at a time.",
+    "purge": "Give one dataset: a directory, or a quoted pattern such as '{a,b}.jsonl'.",
+    "stage": "Give one dataset: a directory, or a quoted pattern such as '{a,b}.jsonl'.",
+    "prepare": "Prepare one directory of tars or one JSONL file at a time.",
+    "prepare-media": "Prepare one dataset at a time.",
+    "mount": "Mount one directory of tars at a time: penstock mount PATH MOUNTPOINT.",
+    "trace": "Give one file at a time.",
+    "diff": "A and B are one dataset each: a directory, or a quoted pattern such as '{a,b}.jsonl'.",
+    "plan": "Give one recipe. A recipe can blend or join many datasets.",
+    "explain": "Give one recipe. A recipe can blend or join many datasets.",
+    "status": "Give one output at a time.",
 }
 """Command that takes one dataset → what to do with several; a list of files needs no quotes where it is taken."""
 
 _MISSING: dict[str, str] = {
-    "output": "Say where the output goes: -o OUT.",
-    "tokenizer": "Name a tokenizer.json, its folder, or a name in the Hub's local cache.",
-    "seed": "Any number; the same one gives the same order.",
+    "output": "Name the output with -o OUT.",
+    "tokenizer": "Give a tokenizer.json, its directory, or a name in the Hub's local cache.",
+    "seed": "Give any integer; the same seed gives the same order.",
     "host": "Hosts count from 0.",
 }
 """Parameter that is missing → how to give it."""
 
 _QUOTES = "'\""
 _UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_AMOUNT = re.compile(r"'(\d+)\s*([kKmMgGtT])[bB]?' is no whole number\.")
+_AMOUNT = re.compile(r"'(\d+)\s*([kKmMgGtT])[bB]?' is not a whole number\.")
 _RANGE = re.compile(r"(\S+) is not in the range (?:(-?\d+)<=)?x(?:>=(-?\d+)|<=(-?\d+))\.")
 _VALUE = r"""(?:'[^']*'|"[^"]*"|[^\s,;:.()]*)"""
 _ARGUMENT = rf"[a-z_]+={_VALUE}"
@@ -60,7 +60,7 @@ _CLICKS_GUESS = re.compile(r" Did you mean [^?]*\?$")
 
 
 def usage_hint(error: click.UsageError) -> str:
-    """A sentence to go behind what click says, or nothing."""
+    """Return a sentence to append to click's message, or an empty string."""
     command = error.ctx.command if error.ctx else None
     name = (error.ctx.info_name if error.ctx else None) or ""
     if isinstance(error, click.NoSuchOption) and command is not None:
@@ -110,7 +110,7 @@ def with_options(hint: str, command: click.Command) -> str:
 
 
 def plain_numbers(text: str) -> str:
-    """What click says of numbers, in words for people."""
+    """Reword click's messages about numbers."""
     text = _AMOUNT.sub(lambda one: f"{one[0]} Write it out: {int(one[1]) * _UNITS[one[2].lower()]}.", text)
     return _RANGE.sub(_range_in_words, text)
 
@@ -118,24 +118,24 @@ def plain_numbers(text: str) -> str:
 def _range_in_words(found: re.Match[str]) -> str:
     least, most = found[2] or found[3], found[4]
     expected = f"{least} to {most}" if least and most else f"{least} or more" if least else f"at most {most}"
-    return f"{found[1]} is not {expected}."
+    return f"{found[1]} is out of range, expected {expected}."
 
 
 def path_hint(path: str) -> str:
-    """What to do about a path that leads nowhere."""
+    """Return what to do about a path that doesn't exist."""
     if not path:
-        return "The path is empty: was it a variable that is not set?"
+        return "The path is empty. Was it an unset variable?"
     if path.startswith("~"):
-        return "In quotes no shell replaces ~: leave them out, or write the path out"
+        return "Shells don't expand ~ in quotes. Remove the quotes, or write the full path"
     if "$" in path:
-        return "No shell has replaced the variable: use double quotes, or none"
+        return "The shell didn't expand the variable. Use double quotes, or none"
     if re.match(r"[A-Za-z]:[\\/]", path):
-        return "This is a path of Windows: under WSL it is /mnt/c/…"
+        return "This is a Windows path. Under WSL it is /mnt/c/…"
     if re.match(r"(s3|gs|az|https?)/{1,2}", path):
-        return "A URL begins with its scheme and ://"
+        return "A URL starts with a scheme and ://"
     if any(one in path for one in "*?[") and "://" not in path:
         fits = next(glob.iglob(path), None) is not None
-        return "Files fit this pattern; name one path here" if fits else "No file fits this pattern"
+        return "Files match this pattern, but a single path is needed" if fits else "No file matches this pattern"
     return _near_path(path) or "Check the path"
 
 
@@ -148,5 +148,5 @@ def _near_path(path: str) -> str:
         above = folder
         while above and not os.path.isdir(above):
             above = os.path.dirname(above)
-        return f"{above} is there, what follows is not" if above else ""
+        return f"{above} exists, but not the rest of the path" if above else ""
     return f"Did you mean {os.path.join(folder, close)!r}?" if close and close != name else ""

@@ -1,4 +1,4 @@
-"""What `penstock doctor` looks at. Nothing large is imported for its version."""
+"""Facts that `penstock doctor` reports. Large packages are not imported to learn their versions."""
 
 from __future__ import annotations
 
@@ -81,17 +81,17 @@ def faults() -> list[str]:
     for variable in sorted(os.environ):
         if variable.startswith("PENSTOCK_") and variable not in known:
             close = nearest(variable, known)
-            found.append(f"{variable} is read by nobody" + (f". Did you mean {close}?" if close else ""))
+            found.append(f"{variable} is not a known setting" + (f". Did you mean {close}?" if close else ""))
     return found
 
 
 def _require_cache() -> None:
     path = cache_folder()
-    above, hint = _existing(path), "Set PENSTOCK_CACHE to a folder of your own"
+    above, hint = _existing(path), "Set PENSTOCK_CACHE to a directory that you can write to"
     if not LocalStore().is_folder(above):
-        raise ConfigError("the cache folder is no folder", path=path, found=above, hint=hint)
+        raise ConfigError("the cache path is not a directory", path=path, found=above, hint=hint)
     if not os.access(above, os.W_OK | os.X_OK):
-        raise ConfigError("the cache folder can't be written to", path=path, found=above, hint=hint)
+        raise ConfigError("the cache directory is not writable", path=path, found=above, hint=hint)
 
 
 def _set(variable: str) -> tuple[str | None, str | None]:
@@ -109,7 +109,7 @@ def plug_ins() -> list[dict[str, str | None]]:
     found: list[dict[str, str | None]] = []
     for kind, group, own, load in kinds:
         for point in metadata.entry_points(group=group):
-            fault = "not used: this is a name of Penstock's own" if point.name in own else None
+            fault = "ignored: Penstock has a built-in of this name" if point.name in own else None
             try:
                 load(point)
             except PenstockError as error:

@@ -28,8 +28,9 @@ def no_list(context: click.Context, param: click.Parameter, given: str | None) -
 
 def excludes_option_of(name: str, whose: str) -> Callable[[Command], Command]:
     """Return the option that names the exclude list of a dataset."""
-    text = f"Exclude list of {whose}, or none to read all samples; by default the list next to it, on this machine."
-    return click.option(name, metavar="FILE|none", callback=no_list, help=text)
+    text = f"Exclude list of {whose}, or none to read all samples."
+    default = "the list next to the dataset, if local"
+    return click.option(name, metavar="FILE|none", callback=no_list, help=text, show_default=default)
 
 
 excludes_option = excludes_option_of("--excludes", "the dataset")
@@ -39,32 +40,38 @@ planes_option = click.option(
     type=click.Choice(["auto", "none"]),
     default="auto",
     show_default=True,
-    help="Read the planes of tokens, such as loss masks, or only the tokens.",
+    help="Read planes such as loss masks (auto), or only the tokens (none).",
 )
 
 
 flavor_option = click.option(
     "--flavor",
     type=click.Choice(["modalities", "energon"]),
-    help="Whose rules hold for a JSONL; modalities by default.",
+    show_default="modalities",
+    help="Index rules of JSONL files.",
+)
+
+
+eos_id_option = click.option(
+    "--eos-id", metavar="ID", type=int, help="ID of the token that ends each document, if the data doesn't record it."
 )
 
 
 def opening_options(whose: str) -> Callable[[Command], Command]:
-    """`--format --split --layout --eos-id --planes` of a dataset; what its format can't follow is refused.
+    """Add `--format --split --layout --eos-id --planes` of a dataset.
 
     Args:
-        whose: what the help calls it, such as "the source".
+        whose: name of the dataset in help, such as "the source".
     """
 
     def add(command: Command) -> Command:
-        layout = f"Historical layout of {whose}, where it is ambiguous; the width of raw tokens, such as uint16."
+        layout = f"Layout of {whose}, if ambiguous: an older layout, or the width of raw tokens, such as uint16."
         for option in (
             planes_option,
-            click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say."),
-            click.option("--layout", help=layout),
-            click.option("--split", help=f"Split of {whose}, for formats that have splits."),
-            click.option("--format", help=f"Format of {whose}, instead of finding it out."),
+            eos_id_option,
+            click.option("--layout", metavar="NAME", help=layout),
+            click.option("--split", metavar="NAME", help=f"Split of {whose}, for formats with splits."),
+            click.option("--format", metavar="NAME", show_default="detected", help=f"Format of {whose}."),
         ):
             command = option(command)
         return command

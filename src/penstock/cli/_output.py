@@ -33,16 +33,16 @@ def _json_said(context: click.Context, option: click.Parameter, given: bool) -> 
 
 
 json_option = click.option(
-    "--json", "as_json", is_flag=True, callback=_json_said, help="One JSON document on standard output."
+    "--json", "as_json", is_flag=True, callback=_json_said, help="Print one JSON document to standard output."
 )
 
 follow_links_option = click.option(
-    "--follow-links", is_flag=True, help="Read files through links that lead out of a dataset's folder."
+    "--follow-links", is_flag=True, help="Follow symbolic links that lead outside the dataset's directory."
 )
 
 
 class LocalPath(click.Path):
-    """A path of this machine, `file://` too; passed on as a `pathlib.Path`."""
+    """A local path or `file://` URL, converted to a `pathlib.Path`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path; raises `ConfigError` for a URL of another store."""
@@ -68,7 +68,7 @@ def emit(data: Any, *, as_json: bool, text: str | Callable[[], str]) -> None:
 
 
 def emit_line(data: Any, *, as_json: bool, text: str) -> None:
-    """`data` as JSON in one line, or `text`, at once: of commands that go on serving."""
+    """Print `data` as one line of JSON, or `text`, immediately, for commands that keep running."""
     click.echo(redact(printable_json(json.dumps(data, ensure_ascii=False))) if as_json else text)
 
 
@@ -78,7 +78,7 @@ def say(text: str) -> None:
 
 
 def note(message: str) -> None:
-    """A line for people, on standard error, or an object with `--progress json`; not where they want quiet."""
+    """Print a line to standard error, or an object with `--progress json`; nothing with `--quiet`."""
     if is_quiet():
         return
     if progress_mode() == "json":
@@ -277,7 +277,7 @@ def reporting(label: str) -> Generator[None]:
         mode = progress_mode(known)
         if mode != "none" and not known.get(REPORTS):
             line = _Lines(label, "bytes", None, 0.0, time.monotonic, as_json=mode == "json", began=began)
-            line.advance(read_bytes() - before, f"{_duration(time.monotonic() - began)} so far")
+            line.advance(read_bytes() - before, f"{_duration(time.monotonic() - began)} elapsed")
 
     with ticking(tick):
         yield

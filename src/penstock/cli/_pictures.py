@@ -38,15 +38,17 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 def pictures_option(command: Command) -> Command:
     """`--pictures WAY`, `--no-pictures`."""
-    text = "How pictures are shown; auto, on a terminal: its own protocol, else half blocks. Without a value: blocks."
+    text = "How to show images. auto: on a terminal, by its image protocol, or as half blocks. Without a value: blocks."
     ways: dict[str, Any] = {"type": click.Choice(WAYS), "is_flag": False, "flag_value": "blocks", "is_eager": True}
-    none = click.option("--no-pictures", is_flag=True, expose_value=False, callback=_none, help="--pictures none.")
+    none = click.option(
+        "--no-pictures", is_flag=True, expose_value=False, callback=_none, help="Same as --pictures none."
+    )
     return click.option("--pictures", help=text, **ways)(none(command))
 
 
 def _none(context: click.Context, _option: click.Parameter, given: bool) -> None:
     if given:
-        refuse_given(context, ("pictures",), "--no-pictures shows none")
+        refuse_given(context, ("pictures",), "--no-pictures disables images")
         context.params["pictures"] = "none"
 
 
@@ -60,7 +62,7 @@ def way_of(asked: str | None, *, as_json: bool) -> Ask | None:
     """
     if as_json:
         if asked not in (None, "none"):
-            refuse_given(click.get_current_context(), ("pictures",), "--json has values, and no pictures")
+            refuse_given(click.get_current_context(), ("pictures",), "--json prints values, not images")
         return None
     if asked not in (None, "auto"):
         # Half blocks are made of colours; a protocol that is asked for by its name is not.

@@ -1,6 +1,6 @@
-"""The assistant of `penstock prepare`: shows what is there, asks questions, and checks each answer against the data.
+"""The assistant of `penstock prepare`: shows the shards, asks questions, and checks each answer against the data.
 
-It asks in Energon's order, so answers that are piped in are understood. Nothing is written before the last answer.
+Questions have Energon's order, so answers can be piped in. Nothing is written before the last answer.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def ask_all(path: str, options: dict[str, Any], *, confirm: bool) -> Answers:
     _show_samples(samples)
     answers = Answers(overwrite=options["overwrite"])
     if plan.is_prepared and not answers.overwrite:
-        if not _yes("This dataset is prepared already. Prepare it again?", default=False):
+        if not _yes("This dataset is already prepared. Prepare it again?", default=False):
             raise click.exceptions.Exit(0) if as_energon() else click.Abort
         answers.overwrite = True
     _ask_splits(plan, options, answers)
@@ -113,7 +113,7 @@ def _ask_splits(plan: EnergonPlan, options: dict[str, Any], answers: Answers) ->
         found = None, pairs, by_patterns(plan.shards, pairs)
     else:
         say(
-            "\nSplits: shares of train, val and test, such as 8,1,1; or regular expressions for names of shards,\n"
+            "\nSplits: the ratio of train, val and test, such as 8,1,1; or regular expressions for shard names,\n"
             "such as: train:shards/train_.* val:shards/val_.*"
         )
         found = _ask("Splits", understand)
@@ -127,7 +127,7 @@ def _show_assignment(plan: EnergonPlan, assignment: Assignment) -> None:
         say(f"  {split}: {len(shards):,} shards{': ' if shards else ''}{names}")
     left = len(plan.shards) - len({name for shards in assignment.parts.values() for name in shards})
     if left:
-        say(f"  in no split: {left:,} shards")
+        say(f"  not in any split: {left:,} shards")
 
 
 # --- samples -----------------------------------------------------------------------------------------------------
@@ -138,20 +138,20 @@ def _ask_dataset(plan: EnergonPlan, samples: list[PeekedSample], options: dict[s
 
     if options["sample_type"] is not None or options["skip_dataset_yaml"]:
         return
-    there = " in place of the one that is there" if plan.has_dataset else ""
-    if not _yes(f"\nMake a dataset.yaml{there}, which says what samples are?", default=not plan.has_dataset):
+    verb = "Replace the dataset.yaml" if plan.has_dataset else "Write a dataset.yaml"
+    if not _yes(f"\n{verb} that describes the samples?", default=not plan.has_dataset):
         return
     answers.overwrite = answers.overwrite or plan.has_dataset
     guessed = guess(samples)
     for number, name in enumerate(MENU):
-        mark = "  <- seems to fit: " + guessed.reason if name == guessed.sample_type else ""
+        mark = "  <- likely: " + guessed.reason if name == guessed.sample_type else ""
         say(f"  {number:2d}  {name}{mark}")
     chosen = _ask("Sample type, by number or name", sample_type_named, default=guessed.sample_type)
     parts = list(dict.fromkeys(part for one in samples for part in one.parts))
     fields: dict[str, str] | None = None
     if chosen == CRUDE:
-        say("  Samples have their parts as they are.")
-    elif _yes("Say where each field comes from? (no: a sample_loader.py to fill in is written)", default=True):
+        say("  Samples keep their parts unchanged.")
+    elif _yes("Choose the source of each field? (no: write a sample_loader.py to fill in)", default=True):
         fields = guessed.field_map if chosen == guessed.sample_type else guess_fields(chosen, samples)
         fields = _ask_fields(chosen, fields, parts, samples)
     answers.dataset = dataset_options(chosen, fields, parts, name=options["dataset_yaml_name"])
@@ -162,7 +162,7 @@ def _ask_fields(chosen: str, proposed: dict[str, str], parts: list[str], samples
     from penstock.formats.samples.webdataset.sample_types import TYPES
     from penstock.prepare.energon.guess import try_field
 
-    say(f"  Parts are: {', '.join(parts)}. Into JSON: json[caption]. First of several: jpg,png")
+    say(f"  Parts: {', '.join(parts)}. Inside JSON: json[caption]. The first that exists: jpg,png")
     fields: dict[str, str] = {}
     one = TYPES[chosen]
     for name in one.fields:

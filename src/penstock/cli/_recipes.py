@@ -17,18 +17,18 @@ def recipe_options(command: Command) -> Command:
     """`RECIPE --split --mode --global-batch --seed --world --lanes --trust --follow-links`."""
     for option in (
         follow_links_option,
-        click.option("--trust", is_flag=True, help="Import the functions that the recipe names."),
-        click.option("--lanes", type=click.IntRange(1), help="Lanes of the order, where the recipe has none."),
-        click.option("--world", type=click.IntRange(1), help="Data-parallel ranks."),
-        click.option("--seed", type=int, help="Seed of the order, where the recipe has none; 0 by default."),
-        click.option("--global-batch", type=click.IntRange(1), help="Samples of a step, all ranks together."),
+        click.option("--trust", is_flag=True, help="Import functions that the recipe names, which runs their code."),
+        click.option("--lanes", type=click.IntRange(1), help="Number of lanes, if the recipe doesn't set it."),
+        click.option("--world", type=click.IntRange(1), help="Number of data-parallel ranks."),
+        click.option("--seed", type=int, show_default="0", help="Seed of the order, if the recipe doesn't set it."),
+        click.option("--global-batch", type=click.IntRange(1), help="Samples per step, over all ranks."),
         click.option(
             "--mode",
             type=click.Choice(["train", "val"]),
-            help="Of a metadataset: shuffled without end, or one pass in order. By default val for a split whose "
-            "name begins with val or test.",
+            show_default="val for splits named val… or test…, otherwise train",
+            help="How to read a metadataset: shuffled and endless (train), or one pass in order (val).",
         ),
-        click.option("--split", default="train", show_default=True, help="Split of a metadataset."),
+        click.option("--split", metavar="NAME", default="train", show_default=True, help="Split of a metadataset."),
         click.argument("recipe"),
     ):
         command = option(command)
@@ -49,19 +49,21 @@ def open_run(recipe: str, options: Mapping[str, Any]) -> tuple[Any, dict[str, An
 
 
 def open_dataset_or_run(target: str, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """As `open_run`; what no recipe's name has is a dataset."""
+    """Open a recipe as `open_run` does, or a dataset if `target` isn't named like a recipe."""
     from penstock.formats import open_source
     from penstock.view.facts.opening import is_recipe, ordered
 
     if is_recipe(target):
         return open_run(target, options)
     if options["mode"] is not None:
-        raise click.UsageError("--mode is of metadatasets; a dataset is shuffled with --seed, else read once in order")
+        raise click.UsageError(
+            "--mode is for metadatasets; a dataset is shuffled with --seed, otherwise read once in order"
+        )
     context = click.get_current_context()
     said = context.get_parameter_source("split") is not click.core.ParameterSource.DEFAULT
     given = {"split": options["split"]} if said else {}
     data = open_source(target, trust=options["trust"], follow_links=options["follow_links"], **given)
     if options["lanes"] is not None and options["seed"] is None:
-        raise click.UsageError("--lanes of a dataset needs --seed: without it, it is read once in order")
+        raise click.UsageError("--lanes needs --seed: without a seed, a dataset is read once in order")
     data = ordered(data, shuffled=options["seed"] is not None, seed=options["seed"], lanes=options["lanes"])
     return data, {key: options[key] for key in ("global_batch", "world") if options[key] is not None}

@@ -21,15 +21,22 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 Decode = Callable[[Sequence[int]], str]
 
 
+tokenizer_option = click.option(
+    "--tokenizer",
+    metavar="NAME",
+    help="Show token IDs as text: a tokenizer.json, its directory, or a name in the Hub's local cache.",
+)
+
+
 def sample_options(command: Command) -> Command:
     """`--start --index --key --tokenizer --all`."""
-    tokenizer = "tokenizer.json or its folder, or a name in the Hub's local cache: show documents as text."
+
     for option in (
-        click.option("--all", "show_all", is_flag=True, help="Also fields that begin with __."),
-        click.option("--tokenizer", help=tokenizer),
-        click.option("--key", help="The sample with this key."),
-        click.option("--index", type=click.IntRange(min=0), help="The sample of this index, from 0."),
-        click.option("--start", type=click.IntRange(min=0), help="Begin at the sample of this index."),
+        click.option("--all", "show_all", is_flag=True, help="Also show fields that start with __."),
+        tokenizer_option,
+        click.option("--key", metavar="KEY", help="Show the sample with this key."),
+        click.option("--index", type=click.IntRange(min=0), help="Show the sample at this index, from 0."),
+        click.option("--start", type=click.IntRange(min=0), help="Start at this index, from 0."),
     ):
         command = option(command)
     return command
@@ -47,7 +54,7 @@ def require_one() -> None:
     context = click.get_current_context()
     for name, others in (("key", ("index", "start")), ("index", ("start",))):
         if context.params.get(name) is not None:
-            refuse_given(context, others, f"--{name} says which sample")
+            refuse_given(context, others, f"--{name} selects one sample")
 
 
 def warn_of(what: str | None) -> None:
@@ -77,7 +84,7 @@ def first_of(source: Any, start: int | None, index: int | None, key: str | None)
         raise NotFound(f"no sample with the key {key!r}", hint=hint)
     chosen = index if index is not None else start or 0
     if index is not None and index >= len(source):
-        raise ConfigError("no such sample", found=f"--index {index}", expected=f"0 to {len(source) - 1}")
+        raise ConfigError("index out of range", found=f"--index {index}", expected=f"0 to {len(source) - 1}")
     return chosen
 
 

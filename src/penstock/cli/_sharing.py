@@ -19,31 +19,31 @@ Command = Callable[..., Any]
 
 def sharing_options(command: Command) -> Command:
     """`--part`, `--finish` and `--no-work`."""
-    no_work = "With --finish: commit where nothing is missing, else print the missing shares and end with 14."
+    no_work = "With --finish: don't run missing parts; list them and exit with 14."
     for option in (
         click.option("--no-work", is_flag=True, help=no_work),
-        click.option("--finish", is_flag=True, help="Do what is missing of shared work, and commit."),
-        part_option("Do the I-th (from 0) of N shares of the work, and commit nothing"),
+        click.option("--finish", is_flag=True, help="Run the missing parts of a distributed job, then commit."),
+        part_option("Process part I (from 0) of N, without committing"),
     ):
         command = option(command)
     return command
 
 
 def part_option(does: str) -> Callable[[Command], Command]:
-    """`--part`, and what it does."""
-    auto = "auto/N: I is $SLURM_ARRAY_TASK_ID or $JOB_COMPLETION_INDEX."
-    return click.option("--part", metavar="I/N", callback=_part, help=f"{does}; {auto}")
+    """Return `--part`, whose help starts with `does`."""
+    auto = "auto/N takes I from $SLURM_ARRAY_TASK_ID or $JOB_COMPLETION_INDEX."
+    return click.option("--part", metavar="I/N", callback=_part, help=f"{does}. {auto}")
 
 
-restart_option = click.option("--restart", is_flag=True, help="Discard the work of an unfinished run, and start over.")
+restart_option = click.option("--restart", is_flag=True, help="Discard an unfinished run and start over.")
 
 
 def missing_text(output: str, missing: Sequence[int]) -> str:
-    """The shares that are to be started again; what to do instead where nobody divided the work into shares.
+    """Return the missing parts as an array expression, or what to do if the work isn't divided into parts.
 
     Args:
-        output: where the work lies: what it makes, or the folder of marks.
-        missing: shares.
+        output: the output of the job, or its work directory.
+        missing: indices of missing parts.
     """
     from penstock.errors import NotFound, PenstockError
     from penstock.store.place import place_of
@@ -59,18 +59,18 @@ def missing_text(output: str, missing: Sequence[int]) -> str:
         pass
     except (PenstockError, OSError):
         return f"--array={array_expression(missing)}"
-    return f"{output}: {what}, and nobody divided them into shares: do them by --finish, or by an array of --part I/N"
+    return f"{output}: {what}. Run with --finish to complete them, or distribute them with --part I/N"
 
 
 def end_unfinished(missing: Sequence[Any]) -> None:
-    """End the command with 14 where shares are missing."""
+    """Exit with status 14 if parts are missing."""
     if missing:
         raise SystemExit(PrepareError.exit_status)
 
 
 @contextlib.contextmanager
 def keeping(output: str) -> Generator[None]:
-    """Say at an interrupt what the work on an output keeps, and how to go on."""
+    """Report at an interrupt how much work on an output is kept, and how to resume."""
     try:
         yield
     except KeyboardInterrupt:
@@ -81,12 +81,12 @@ def _kept(output: str) -> str:
     from penstock.store.place import place_of
     from penstock.work.status import status_of
 
-    go_on = "Run the same command to go on, or --restart"
+    resume = "Re-run the same command to resume, or add --restart to start over"
     try:
         found = status_of(place_of(output))
     except Exception:  # whatever it is, the interrupt is what counts
-        return f"stopped. {go_on}"
-    return f"stopped; {found.done:,} of {found.tasks:,} tasks kept. {go_on}" if found.tasks else f"stopped. {go_on}"
+        return f"stopped. {resume}"
+    return f"stopped: {found.done:,} of {found.tasks:,} tasks kept. {resume}" if found.tasks else f"stopped. {resume}"
 
 
 def _part(context: click.Context, option: click.Parameter, given: str | None) -> tuple[int, int] | None:
@@ -97,8 +97,8 @@ def parse_part(given: str) -> tuple[int, int]:
     """`(i, n)` of `"i/n"` or `"auto/n"`.
 
     Raises:
-        click.BadParameter: it is neither, or I is no share of N.
-        ConfigError: `auto` without a variable that says which share.
+        click.BadParameter: it is neither, or I is out of range.
+        ConfigError: `auto` without an index in the environment.
     """
     index, _, count = given.partition("/")
     shown = repr(given)
@@ -106,20 +106,22 @@ def parse_part(given: str) -> tuple[int, int]:
         name = next((name for name in _INDEX_VARIABLES if os.environ.get(name)), None)
         if name is None:
             raise ConfigError(
-                "auto knows no share here", expected=" or ".join(_INDEX_VARIABLES), hint="Say which: --part I/N"
+                "--part auto/N needs an array index",
+                expected=f"{' or '.join(_INDEX_VARIABLES)} in the environment",
+                hint="Name the part instead: --part I/N",
             )
         index = os.environ[name]
         shown = f"{given!r} with {name}={index}"
     number, shares = count_in(index), count_in(count)
     if number is None or not shares:
-        raise click.BadParameter(f"{shown} is not I/N or auto/N, N 1 or more")
+        raise click.BadParameter(f"{shown} is not I/N or auto/N with N of at least 1")
     if number >= shares:
-        raise click.BadParameter(f"{shown}: shares of {count} count from 0 to {shares - 1}")
+        raise click.BadParameter(f"{shown}: I is out of range, expected 0 to {shares - 1}")
     return number, shares
 
 
 def array_expression(shares: Sequence[int]) -> str:
-    """Shares as an array's index list: `3,17,90-95`."""
+    """Return parts as the index list of a job array: `3,17,90-95`."""
     runs: list[list[int]] = []
     for share in sorted(shares):
         if runs and share == runs[-1][1] + 1:

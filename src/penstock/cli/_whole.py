@@ -21,15 +21,25 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 keep_excluded_option = click.option(
-    "--keep-excluded", is_flag=True, help="Copy what is excluded too, with its entries: it is excluded in the output."
+    "--keep-excluded", is_flag=True, help="Copy excluded samples too; they stay excluded in the output."
 )
 drop_planes_option = click.option(
-    "--drop-planes", is_flag=True, default=None, help="Leave the planes of tokens, such as loss masks, behind."
+    "--drop-planes", is_flag=True, default=None, help="Don't copy planes such as loss masks."
 )
 keep_map_option = click.option(
-    "--keep-map", is_flag=True, help="Write beside the output from which row of which source each is: 8 bytes each."
+    "--keep-map",
+    is_flag=True,
+    help="Write a row map next to the output: the source and row of each sample, 8 bytes each.",
 )
 going_along = (keep_map_option, keep_excluded_option)
+
+
+to_option = click.option(
+    "--to",
+    metavar="FORMAT",
+    show_default="from the output's suffix, otherwise the source's format",
+    help="Format of the output.",
+)
 
 
 def whole_options(command: Command) -> Command:
@@ -37,12 +47,12 @@ def whole_options(command: Command) -> Command:
     for option in (
         json_option,
         follow_links_option,
-        click.option("--overwrite", is_flag=True, help="Replace the output."),
+        click.option("--overwrite", is_flag=True, help="Replace an existing output."),
         *going_along,
         drop_planes_option,
         excludes_option_of("--excludes", "the source"),
         opening_options("the source"),
-        click.option("--to", help="Format of the output; by default as its suffix or the source has it."),
+        to_option,
     ):
         command = option(command)
     return command
@@ -52,7 +62,7 @@ prefix_keys_option = click.option(
     "--prefix-keys",
     is_flag=True,
     default=None,
-    help="Put the name of the shard before the keys of samples in tars, for shards with the same keys.",
+    help="Prefix sample keys with the name of their shard, for tar shards that share keys.",
 )
 
 
@@ -61,10 +71,8 @@ def tar_options(command: Command) -> Command:
     for option in (
         prefix_keys_option,
         click.option("--pattern", help="Names of new tars, such as shard_%06d.tar."),
-        click.option(
-            "--maxsize", type=click.IntRange(min=1), help="A new tar of this size in bytes gets no more samples."
-        ),
-        click.option("--maxcount", type=click.IntRange(min=1), help="Most samples of a new tar."),
+        click.option("--maxsize", type=click.IntRange(min=1), help="Start a new tar at this size in bytes."),
+        click.option("--maxcount", type=click.IntRange(min=1), help="Maximum number of samples per new tar."),
     ):
         command = option(command)
     return command
@@ -73,7 +81,7 @@ def tar_options(command: Command) -> Command:
 token_bytes_option = click.option(
     "--token-bytes",
     type=click.Choice(["1", "2", "4"]),
-    help="Widen the ids to this width; they are never made narrower.",
+    help="Width of the output's token IDs in bytes; IDs are widened, never narrowed.",
 )
 
 
@@ -85,7 +93,7 @@ def shares_options(command: Command) -> Command:
 
 @contextlib.contextmanager
 def kept(output: str, options: dict[str, Any]) -> Generator[None]:
-    """Say at an interrupt what shared work keeps."""
+    """Report at an interrupt how much work of a distributed job is kept."""
     is_shared = options["part"] is not None or options["finish"] or options.get("executor") is not None
     with keeping(output) if is_shared else contextlib.nullcontext():
         yield
@@ -102,18 +110,18 @@ def known(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def left_out(excluded: int) -> str:
-    """`; 3 excluded ones left out`, where there are some."""
-    return f"; {excluded:,} excluded left out" if excluded else ""
+    """Return `; 3 excluded samples not copied`, or nothing."""
+    return f"; {counted(excluded, 'excluded sample')} not copied" if excluded else ""
 
 
 def emit_shared(
     data: dict[str, Any], written: Sequence[Written], lines: list[str], reads: Sequence[str], options: dict[str, Any],
     *, as_json: bool, work: str | None = None,
 ) -> None:  # fmt: skip
-    """`emit_written`, or what there is to say of a share; ends with 14 where shares are missing.
+    """Call `emit_written`, or report one part of a distributed job; exit with 14 if parts are missing.
 
     Args:
-        work: what the status of the work is asked by, where that is not the one output.
+        work: path to pass to `penstock status`, if not the output.
     """
     first = written[0]
     if first.missing:
@@ -126,9 +134,9 @@ def emit_shared(
 
 
 def describe(written: Written) -> str:
-    """`out.pbin: 69 documents, 7,123 tokens, 14.3 kB`; of a share `out.pbin: part 1 of 8: …`."""
+    """Return `out.pbin: 69 documents, 7,123 tokens, 14.3 kB`, or `out.pbin: part 1 of 8: …` for a part."""
     if written.was_complete:
-        return "complete already: " + describe(dataclasses.replace(written, was_complete=False, part=None))
+        return "already complete: " + describe(dataclasses.replace(written, was_complete=False, part=None))
     if written.part is not None:
         index, count = written.part
         whole = describe(dataclasses.replace(written, part=None))

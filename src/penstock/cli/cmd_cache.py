@@ -13,21 +13,22 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
 @click.command()
-@click.option("--trim", metavar="BYTES", help="Remove what was least recently used until so much is left: 50GB.")
-@click.option("--clear", is_flag=True, help="Remove all that nobody is about to write.")
+@click.option("--trim", metavar="SIZE", help="Remove least recently used entries down to this size, such as 50GB.")
+@click.option("--clear", is_flag=True, help="Remove everything, except entries that are being written.")
 @json_option
 def command(trim: str | None, clear: bool, as_json: bool) -> None:
-    """What lies in the cache folder: copies of remote files, and what was computed from data.
+    """Show, trim or clear the cache directory.
 
-    Both options are safe beside running processes: what they have open stays theirs, the rest is made again when it is
-    needed. $PENSTOCK_CACHE is the folder, else penstock in the user's cache directory.
+    The cache holds copies of remote files and results computed from data. It is $PENSTOCK_CACHE, or penstock in the
+    user's cache directory. --trim and --clear are safe while other processes run: open files stay usable, and removed
+    entries are recreated when needed.
     """
     from penstock.errors import ConfigError
     from penstock.store.derived import cache_folder
     from penstock.store.tidy import cache_use, trim_cache
 
     if trim is not None and clear:
-        raise ConfigError("--clear removes all, --trim a part", hint="Give one of the two")
+        raise ConfigError("--clear and --trim can't be combined", hint="Give one of the two")
     removed = 0 if trim is None and not clear else trim_cache(0 if trim is None else _bytes(trim))
     folder, found = cache_folder(), cache_use()
     total = sum(one.size_bytes for one in found)
@@ -47,5 +48,5 @@ def _bytes(given: str) -> int:
     """`50GB` in bytes, in powers of ten."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)b?", given.strip().lower())
     if found is None:
-        raise click.BadParameter(f"{given!r} is no size such as 50GB", param_hint="--trim")
+        raise click.BadParameter(f"{given!r} is not a size such as 50GB", param_hint="--trim")
     return int(min(float(found[1]) * _UNITS[found[2]], sys.maxsize))

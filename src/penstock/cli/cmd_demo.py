@@ -21,7 +21,7 @@ EOS = "<|endoftext|>"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step with its figures: what it made, in how many seconds, and the rate."""
+    """A finished step: its summary, duration and rate."""
 
     name: str
     made: str
@@ -31,22 +31,23 @@ class Step:
 
 @click.command()
 @click.argument("folder", default="penstock-demo")
-@click.option("--overwrite", is_flag=True, help="Replace what an earlier demo left in the folder.")
-@click.option("--max-mb", type=click.FloatRange(min=0.1), help="Use at most so many MB of text.")
+@click.option("--overwrite", is_flag=True, help="Replace the files of an earlier demo.")
+@click.option("--max-mb", type=click.FloatRange(min=0.1), help="Use at most this many MB of text.")
 @json_option
 def command(folder: str, overwrite: bool, max_mb: float | None, as_json: bool) -> None:
-    """Run the whole token pipeline on real input that every machine has.
+    """Run the full pipeline on the Python standard library.
 
-    JSONL → index → tokenizer trained → packed → verified → shuffled windows → batches → stopped and resumed.
+    Writes its source files as JSONL to FOLDER, then indexes them, trains a tokenizer, packs and verifies the tokens,
+    streams shuffled batches, and stops and resumes the stream. FOLDER is penstock-demo if omitted.
     """
     from penstock.errors import ConfigError
     from penstock.store.resolve import local_path
 
-    folder = local_path(folder, "the folder of the demo")
+    folder = local_path(folder, "the demo directory")
     if os.path.exists(folder) and not os.path.isdir(folder):
-        raise ConfigError("a file, where a folder is wanted", path=folder, hint="Name a new folder")
+        raise ConfigError("a file, not a directory", path=folder, hint="Name a new directory")
     if os.path.isdir(folder) and os.listdir(folder) and not overwrite:
-        raise ConfigError("the folder is not empty", path=folder, hint="Name another one, or pass --overwrite")
+        raise ConfigError("the directory is not empty", path=folder, hint="Name another one, or pass --overwrite")
     text_path, tokenizer_path, packed_path = (
         os.path.join(folder, name) for name in ("stdlib.jsonl", "tokenizer.json", "stdlib.pbin")
     )
@@ -68,7 +69,7 @@ class _Runner:
     steps: list[Step]
 
     def __call__(self, name: str, work: Callable[[], tuple[str, float, str]]) -> None:
-        """Time a step: `work` gives what it made, an amount, and the unit of its rate."""
+        """Time a step: `work` returns a summary, an amount, and the unit of its rate."""
         note(f"{name} …")
         started = time.perf_counter()
         made, amount, unit = work()
@@ -98,7 +99,7 @@ def _gather(text_path: str, max_mb: float | None) -> tuple[str, float, str]:
             files += 1
     size_bytes = staged.tell()
     staged.commit()
-    return f"{files:,} source files, {human_bytes(size_bytes)} of JSONL", size_bytes, "bytes"
+    return f"{files:,} source files as JSONL, {human_bytes(size_bytes)}", size_bytes, "bytes"
 
 
 def _index(text_path: str) -> tuple[str, float, str]:
@@ -146,8 +147,8 @@ def _verify(packed_path: str) -> tuple[str, float, str]:
 
     findings = verify(packed_path, depth="full")
     if findings:
-        raise Corrupt("the packed file has findings", path=packed_path, found=findings[0].code)
-    return "every byte and digest, no finding", os.path.getsize(packed_path), "bytes"
+        raise Corrupt("verification failed", path=packed_path, found=findings[0].code)
+    return "every byte and digest, no problems found", os.path.getsize(packed_path), "bytes"
 
 
 def _windows(packed_path: str) -> Any:
@@ -195,8 +196,8 @@ def _resume(packed_path: str) -> tuple[str, float, str]:
     for step in range(n_steps):
         merged = np.stack([ranks[rank][step] for rank in range(world)], axis=1).reshape(GLOBAL_BATCH, -1)
         if not np.array_equal(merged, expected[step]):
-            raise ResumeMismatch("the resumed run gave other batches", found=f"step {step}")
-    made = f"same {n_steps} batches on {world} ranks after a stop, from {len(state)} bytes of state"
+            raise ResumeMismatch("the resumed run returned different batches", found=f"step {step}")
+    made = f"same {n_steps} batches on {world} ranks after resuming from {len(state)} bytes of state"
     return made, n_steps * GLOBAL_BATCH * world, "windows"
 
 
@@ -204,11 +205,11 @@ def _report(steps: list[Step], tokenizer_path: str) -> str:
     rows = [(step.name, step.made, f"{step.seconds:.2f} s", step.rate) for step in steps]
     return (
         table(rows, header=("step", "what", "time", "rate"))
-        + "\n\nThe same on your own data:\n"
+        + "\n\nRun the same on your own data:\n"
         + "  penstock index corpus.jsonl\n"
         + f"  penstock pack corpus.jsonl -o corpus.pbin --tokenizer {tokenizer_path} --eos '{EOS}'\n"
         + "  penstock verify corpus.pbin --depth full\n"
-        + "and in Python:\n"
+        + "Then in Python:\n"
         + "  import penstock as ps\n"
         + f'  windows = ps.Chunk({WINDOW_TOKENS}, overlap=1)(ps.open("corpus.pbin"))\n'
         + f"  for batch in ps.Loader(ps.Shuffle(windows, seed=7), global_batch={GLOBAL_BATCH}): ..."

@@ -20,17 +20,20 @@ from penstock.cli._output import emit, follow_links_option, json_option, progres
     type=click.Choice(["sequence", "set"]),
     default="sequence",
     show_default=True,
-    help="sequence: the order counts; set: it does not. A sample that is there twice counts twice.",
+    help="Compare in order (sequence), or in any order (set). Duplicates count.",
 )
-@opening_options("both")
+@opening_options("both datasets")
 @excludes_option_of("--excludes-a", "A")
 @excludes_option_of("--excludes-b", "B")
-@click.option("--trust", is_flag=True, help="Run code that comes with the data.")
+@click.option("--trust", is_flag=True, help="Run code stored with the data.")
 @optional_executor_options
 @follow_links_option
 @json_option
 def command(a: str, b: str, as_json: bool, **options: Any) -> int:
-    """Compare two datasets sample by sample, whatever their formats. Exits with 1 where they differ."""
+    """Compare two datasets sample by sample, in any formats.
+
+    Exits with 1 if they differ.
+    """
     import msgspec
 
     from penstock.look.diff import diff
@@ -43,8 +46,8 @@ def command(a: str, b: str, as_json: bool, **options: Any) -> int:
 
 def _text(report: Any) -> str:
     if report.equal:
-        how = "by the digests in their side files; no sample was read"
-        return f"equal: {report.num_a:,} samples{', ' + how if report.by == 'side files' else ''}"
+        how = ", by the digests in their side files; no samples were read" if report.by == "side files" else ""
+        return f"equal: {report.num_a:,} samples{how}"
     lines: list[str] = []
     if report.num_reordered:
         lines.append(f"same samples, different order: {report.num_reordered:,} of {report.num_a:,} positions differ")
@@ -58,7 +61,7 @@ def _text(report: Any) -> str:
     for side, planes in (("A", report.planes_only_in_a), ("B", report.planes_only_in_b)):
         if planes:
             names = ", ".join(planes)
-            lines.append(f"planes only in {side}: {names}; --planes none compares the ids alone")
+            lines.append(f"planes only in {side}: {names}; --planes none compares only the token IDs")
     for side, other in ((report.schema.a, report.schema.b), (report.schema.b, report.schema.a)):
         only = ", ".join(sorted(side.keys() - other.keys()))
         lines += [f"fields only in {'A' if side is report.schema.a else 'B'}: {only}"] if only else []
@@ -77,7 +80,5 @@ def _of_parts(a: set[str], b: set[str]) -> list[str]:
         as_part = next((part for part in sorted(parts) if part.rpartition(".")[0] in whole), None)
         if as_part is not None:
             name = as_part.rpartition(".")[0]
-            return [
-                f"  {name} is the part {as_part} of tars: `penstock convert TARS NEW --to mds` gives it its name back"
-            ]
+            return [f"  {name} is the part {as_part} in tars: `penstock convert TARS NEW --to mds` restores the name"]
     return []

@@ -12,7 +12,7 @@ from penstock.cli._output import emit, human_bytes, json_option
 @click.command()
 @json_option
 def command(as_json: bool) -> None:
-    """What this machine has: versions, extras, plug-ins, cores, memory, file systems, limits, cache and settings."""
+    """Show versions, extras, plug-ins, limits, the cache and settings of this machine."""
     from penstock.cli._machine import facts
 
     found = facts()
@@ -24,17 +24,17 @@ def _text(found: dict[str, Any]) -> str:
     rows = [(name, version or "not installed") for name, version in found["versions"].items()]
     missing = [f"{extra} ({', '.join(lacks)})" for extra, lacks in found["extras"].items() if lacks]
     rows += [("extras", ", ".join(extra for extra, lacks in found["extras"].items() if not lacks) or "none")]
-    rows += [("extras that lack", ", ".join(missing) or "none"), ("engines", ", ".join(found["engines"]) or "none")]
+    rows += [("missing extras", ", ".join(missing) or "none"), ("engines", ", ".join(found["engines"]) or "none")]
     rows += [("plug-ins", ", ".join(map(_plug_in, found["plug_ins"])) or "none")]
     rows += [("cores", str(found["cores"])), ("open files", _limit(found["limits"]["open_files"]))]
-    rows += [("memory a process", _limit(found["limits"]["memory_bytes"], human_bytes))]
-    rows += [("this folder", f"{found['folder']['path']} on {found['folder']['file_system']}")]
+    rows += [("memory limit", _limit(found["limits"]["memory_bytes"], human_bytes))]
+    rows += [("this directory", f"{found['folder']['path']} on {found['folder']['file_system']}")]
     if cache["path"] is not None:
         rows += [("cache", f"{cache['path']} on {cache['file_system']}, {human_bytes(cache['size_bytes'])}")]
-        rows += [("free there", human_bytes(cache["free_bytes"]))]
-    rows += [("to mend", fault) for fault in found["faults"]]
+        rows += [("free for the cache", human_bytes(cache["free_bytes"]))]
+    rows += [("problem", fault) for fault in found["faults"]]
     file = found["settings_file"]
-    rows += [("settings file", f"{file['path'] or 'none'}{'' if file['is_there'] else ', which is not there'}")]
+    rows += [("settings file", f"{file['path'] or 'none'}{'' if file['is_there'] else ' (missing)'}")]
     told = found["settings_from"]
     settings = [(name, _said(value, told.get(name))) for name, value in found["settings"].items()]
     width = max(len(name) for name, _ in [*rows, *settings])
@@ -47,7 +47,7 @@ def _said(value: str | None, where: str | None) -> str:
 
 def _plug_in(found: dict[str, str | None]) -> str:
     fault = f": {found['fault']}" if found["fault"] else ""
-    return f"{found['kind']} {found['name']} of {found['package'] or 'no package'}{fault}"
+    return f"{found['kind']} {found['name']} from {found['package'] or 'an unknown package'}{fault}"
 
 
 def _limit(value: int | None, shown: Any = "{:,}".format) -> str:

@@ -7,34 +7,47 @@ from typing import Any
 import click
 
 from penstock.cli._dry import dry_run_option, emit_written
-from penstock.cli._opening import dataset_argument, planes_option
+from penstock.cli._opening import dataset_argument, opening_options
 from penstock.cli._output import counted, emit, follow_links_option, json_option, table
 
 
 @click.command()
 @dataset_argument("target")
-@click.option("--key", "keys", multiple=True, help="Key of a sample; several times for several.")
-@click.option("--indices", help="File with the indices, from 0: one a line, or .npy.")
-@click.option("--where", help="Expression on the fields of a sample, such as: url == 'https://ex.org/17'")
-@click.option("--reason", help="Why: stands in the list, beside who and when.")
-@click.option("--list", "list_path", help="File of the list, instead of the one beside the data.")
-@click.option("--undo", is_flag=True, help="Take them, or all, off the list.")
-@click.option("--show", is_flag=True, help="What is excluded, and why.")
-@click.option("--also", multiple=True, metavar="MADE", help="Also in what was made of TARGET, in one step or several.")
-@click.option("--key-field", help="Field that holds the key, where it is not __key__, key, id, doc_id or url.")
-@click.option("--format", help="Format of the target, instead of finding it out.")
-@click.option("--split", help="Split of the target, for formats that have splits.")
-@click.option("--layout", help="Historical layout, where it is ambiguous.")
-@click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say.")
-@click.option("--trust", is_flag=True, help="Run code that comes with the data.")
+@click.option("--key", "keys", metavar="KEY", multiple=True, help="Sample with this key; can be given several times.")
+@click.option("--indices", metavar="FILE", help="Samples at the indices (from 0) in this file: one per line, or .npy.")
+@click.option("--where", metavar="EXPR", help="Samples that match an expression, such as: url == 'https://ex.org/17'")
+@click.option("--reason", metavar="TEXT", help="Reason to record, along with the user and time.")
+@click.option(
+    "--list",
+    "list_path",
+    metavar="FILE",
+    show_default="next to the dataset",
+    help="The exclude list to change or show.",
+)
+@click.option("--undo", is_flag=True, help="Remove the selected samples, or all, from the exclude list.")
+@click.option("--show", is_flag=True, help="List excluded samples and the reasons.")
+@click.option(
+    "--also",
+    multiple=True,
+    metavar="DERIVED",
+    help="Also exclude them in a dataset made from TARGET, directly or in several steps; can be given several times.",
+)
+@click.option(
+    "--key-field", metavar="NAME", show_default="__key__, key, id, doc_id or url", help="Field that holds the key."
+)
+@opening_options("the target")
+@click.option("--trust", is_flag=True, help="Run code stored with the data.")
 @dry_run_option
-@planes_option
 @follow_links_option
 @json_option
 def command(
     target: str, keys: tuple[str, ...], list_path: str | None, show: bool, as_json: bool, **options: Any
 ) -> None:
-    """Exclude samples by a list next to a dataset, for whoever opens it from then on; restart running jobs."""
+    """Exclude samples from a dataset without rewriting it.
+
+    Excluded samples are recorded in a list next to the dataset and skipped whenever it is opened. Running jobs have to
+    be restarted. To delete the samples, run `penstock purge`.
+    """
     import msgspec
 
     if show:
@@ -60,7 +73,7 @@ def _show(target: str, keys: tuple[str, ...], list_path: str | None, options: di
         name for name in ("indices", "where", "reason", "undo", "also", "key_field", "dry_run") if options.pop(name)
     ]
     if keys or given:
-        raise click.UsageError("--show stands without what excludes or undoes")
+        raise click.UsageError("--show can't be combined with options that select or change samples")
     found = excluded_samples(target, list=list_path, **options)
     rows = [(str(one.index), one.key or "-", one.reason, one.time, one.who) for one in found.entries]
 
@@ -73,9 +86,9 @@ def _show(target: str, keys: tuple[str, ...], list_path: str | None, options: di
 
 
 def _line(report: Any) -> str:
-    done = f"{report.removed:,} taken off" if report.removed else f"{report.added:,} added"
-    already = f", {report.already:,} as asked for already" if report.already else ""
+    done = f"{report.removed:,} removed from the list" if report.removed else f"{report.added:,} added"
+    already = f", {report.already:,} unchanged" if report.already else ""
     return f"{report.path}: {done}{already}; {counted(report.entries, 'sample')} excluded"
 
 
-_RESTART = "Jobs that have the data open don't read the list: restart them, and they resume exactly."
+_RESTART = "Running jobs don't see the change: restart them, and they resume exactly."

@@ -9,23 +9,34 @@ import click
 
 from penstock.cli._common import has_color
 from penstock.cli._energon import refuse_given
-from penstock.cli._output import emit, json_option, say, table
+from penstock.cli._output import counted, emit, json_option, say, table
 from penstock.cli._pictures import decoded_pictures, pictures_option, way_of
 from penstock.cli._recipes import open_run, recipe_options
 from penstock.cli._samples import require_one, sample_options, warn_of
 
-_DOCUMENT = "The inverse: where the sample of this key, or document of this number or FILE[INDEX] (--keep-map), came."
+_DOCUMENT = (
+    "List the steps that read a document instead: the key of a sample, the number of a document, or FILE[INDEX] of "
+    "data made with --keep-map."
+)
 
 
 @click.command()
 @recipe_options
-@click.option("--step", type=click.IntRange(0), help="Step to explain, from 0; with --document, the last one searched.")
-@click.option("--rank", type=click.IntRange(0), help="Only this rank's samples: positions p with p mod world = rank.")
-@click.option("--state", help="State of the run (JSON): its shapes, held against RECIPE.")
-@click.option("--document", help=_DOCUMENT)
-@click.option("--excluded", is_flag=True, help="The steps before --state that had read what is excluded now.")
-@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="At most so many positions.")
-@click.option("--show", is_flag=True, help="The samples too; of those, the ones that --start, --index or --key name.")
+@click.option("--step", type=click.IntRange(0), help="Step to explain, from 0. With --document: last step to search.")
+@click.option("--rank", type=click.IntRange(0), help="Only list the samples of this rank, from 0.")
+@click.option(
+    "--state", metavar="FILE", help="Saved state (JSON) of the run, which records the batch size of each step."
+)
+@click.option("--document", metavar="KEY", help=_DOCUMENT)
+@click.option(
+    "--excluded", is_flag=True, help="List the steps before --state that read samples which are excluded now."
+)
+@click.option(
+    "--limit", type=click.IntRange(1), default=1000, show_default=True, help="Maximum number of rows to list."
+)
+@click.option(
+    "--show", is_flag=True, help="Show the samples too: all, or those that --start, --index or --key selects."
+)
 @sample_options
 @pictures_option
 @json_option
@@ -34,17 +45,23 @@ def command(
     limit: int, show: bool, start: int | None, index: int | None, key: str | None, tokenizer: str | None,
     show_all: bool, pictures: str | None, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """What a step of a run read: from the recipe and the state's history, exact, without logs."""
+    """Show which samples a step read, or which steps read a document.
+
+    The answer is computed from the recipe, the seed and the state, so it is exact and needs no logs. Steps count
+    from 0.
+    """
     from penstock.load.excluded import explain_excluded
     from penstock.load.explain import explain_document, explain_step, run_of
     from penstock.view.facts.opening import OpenedRun, read_state
 
     require_one()
     if not show:
-        why = "it says what to --show"
+        why = "these options need --show"
         refuse_given(click.get_current_context(), ("start", "index", "key", "tokenizer", "show_all", "pictures"), why)
     if excluded and (step is not None or document is not None or rank is not None or show or state is None):
-        raise click.UsageError("--excluded goes with --state FILE, and without --step, --rank, --document and --show")
+        raise click.UsageError(
+            "--excluded needs --state FILE and can't be combined with --step, --rank, --document or --show"
+        )
     if step is None and document is None and not excluded:
         raise click.UsageError("give --step K, --document KEY, or --excluded")
     data, batch = open_run(recipe, options)
@@ -99,15 +116,15 @@ def _chosen(rows: list[dict[str, Any]], asked: dict[str, Any]) -> list[dict[str,
     from penstock.errors import ConfigError, NotFound
 
     if any("inputs" in row for row in rows):
-        raise ConfigError("windows that are packed on the fly are not shown", hint="Leave out --show")
+        raise ConfigError("--show doesn't support windows that are packed on the fly", hint="Leave out --show")
     start, index, key = asked["start"] or 0, asked["index"], asked["key"]
     chosen = [
         one for one in rows if start <= one["index"] and index in (None, one["index"]) and key in (None, one["key"])
     ]
     given = [f"--{name} {value}" for name, value in asked.items() if value is not None]
     if given and not chosen:
-        hint = "The table without --show has the index and the key of each"
-        raise NotFound("none of these samples is the one to show", found=", ".join(given), hint=hint)
+        hint = "Run without --show to list the index and key of each sample"
+        raise NotFound("none of these samples matches", found=", ".join(given), hint=hint)
     return chosen
 
 
@@ -163,7 +180,7 @@ def _stop_step(run: Any, step: int | None) -> int:
     if step is not None:
         return step + 1
     if is_lane_stream(run.data) and run.consumed is None:
-        raise click.UsageError("how far to look for it in a stream that packs on the fly: give --step, or --state")
+        raise click.UsageError("a stream that packs on the fly has no end to search to: give --step or --state")
     consumed = once(run.data) if run.consumed is None else run.consumed
     last = run.history[-1]
     if consumed < last.consumed:
@@ -173,7 +190,7 @@ def _stop_step(run: Any, step: int | None) -> int:
 
 def _text(found: dict[str, Any]) -> str:
     if not found["samples"]:
-        return f"{found.get('document', 'nothing')}: at no position in the first {found.get('steps', 0):,} steps"
+        return f"{found.get('document', 'nothing')}: not read in the first {found.get('steps', 0):,} steps"
     by_document = "document" in found
     packed = "inputs" in found["samples"][0]
     head = ("position", "lane", "window", "made of") if packed else ("position", "epoch", "index", "from", "key")
@@ -185,12 +202,13 @@ def _text(found: dict[str, Any]) -> str:
         )
         for one in found["samples"]
     ]
-    title = f"{found['document']}: {len(rows):,} times" if by_document else _title(found)
+    title = f"{found['document']}: read {counted(len(rows), 'time')}" if by_document else _title(found)
     return f"{title}\n{table(rows, header=(*(('step', 'rank') if by_document else ()), *head))}"
 
 
 def _of_excluded(found: dict[str, Any]) -> str:
-    title = f"{len(found['steps']):,} steps had read what is excluded now, of {found['consumed']:,} samples consumed"
+    count = len(found["steps"])
+    title = f"{counted(count, 'step')} read samples that are excluded now; {found['consumed']:,} samples consumed"
     rows = [
         (str(one["step"]), str(one["rank"]), one["source"], f"{one['index']:,}", one["key"] or "-", one["reason"])
         for one in found["samples"]
@@ -209,7 +227,7 @@ def _packed(row: dict[str, Any]) -> tuple[str, ...]:
 
 def _title(found: dict[str, Any]) -> str:
     whose = "all ranks" if found["rank"] is None else f"rank {found['rank']} of {found['world']}"
-    first = f", the first {len(found['samples']):,} of them" if found.get("of", 0) > len(found["samples"]) else ""
+    first = f"; the first {len(found['samples']):,} are listed" if found.get("of", 0) > len(found["samples"]) else ""
     return f"step {found['step']:,}: {found.get('of', len(found['samples'])):,} samples, {whose}{first}"
 
 

@@ -15,23 +15,30 @@ from penstock.cli._whole import describe, emit_shared, kept, known, shares_optio
 
 @click.command()
 @dataset_argument("source")
-@click.option("-o", "--output", required=True, help="Where the filtered dataset goes.")
-@click.option("--min-tokens", type=int, help="Least length of a document, its EOS token counted.")
-@click.option("--max-tokens", type=int, help="Greatest length of a document.")
-@click.option("--match", help="Regular expression that is searched in a field of each line.")
-@click.option("--field", default="text", show_default=True, help="The field that --match reads; dots lead inside.")
-@click.option("--where", help="Expression on the fields of a line, such as: lang == 'en' and len(text) > 200")
-@click.option("--indices", help="File with the indices to keep, from 0: one a line, or .npy.")
-@click.option("--invert", is_flag=True, help="Keep those that don't fit instead.")
+@click.option("-o", "--output", required=True, help="Path of the filtered dataset.")
+@click.option("--min-tokens", type=int, help="Minimum document length in tokens, including EOS.")
+@click.option("--max-tokens", type=int, help="Maximum document length in tokens, including EOS.")
+@click.option("--match", metavar="REGEX", help="Regular expression to search for in --field.")
+@click.option(
+    "--field",
+    metavar="NAME",
+    default="text",
+    show_default=True,
+    help="Field that --match searches, such as meta.title.",
+)
+@click.option("--where", metavar="EXPR", help="Expression on fields, such as: lang == 'en' and len(text) > 200")
+@click.option("--indices", metavar="FILE", help="File of indices (from 0) to keep: one per line, or .npy.")
+@click.option("--invert", is_flag=True, help="Keep what doesn't match instead.")
 @token_bytes_option
 @optional_executor_options
 @shares_options
 @dry_run_option
 @whole_options
 def command(source: str, output: str, as_json: bool, **options: Any) -> None:
-    """Keep the documents, lines or samples that fit all conditions, in their order.
+    """Keep the documents, lines or samples that meet all conditions.
 
-    Many machines share the work by --part, with OUT where all of them see it; --finish commits it.
+    Their order doesn't change. To distribute the work, run it with --part on each machine, with OUTPUT on shared
+    storage, then once with --finish.
     """
     import msgspec
 
@@ -41,8 +48,8 @@ def command(source: str, output: str, as_json: bool, **options: Any) -> None:
         report = filter(source, output, progress=advance, **known(options))
     if options["part"] is None and not report.output.missing:
         if not report.output.samples:
-            note("warning: nothing fits, so the output holds no sample")
+            note("warning: no samples match, so the output is empty")
         elif not report.dropped and not report.output.was_complete:
-            note("warning: everything fits, and nothing is left out")
-    text, data = f"{describe(report.output)}; {report.dropped:,} left out", msgspec.to_builtins(report)
+            note("warning: all samples match, so nothing was removed")
+    text, data = f"{describe(report.output)}; {report.dropped:,} removed", msgspec.to_builtins(report)
     emit_shared(data, [report.output], [text], (source,), options, as_json=as_json)

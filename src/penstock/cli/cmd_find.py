@@ -14,20 +14,29 @@ from penstock.cli._samples import warn_of
 
 @click.command()
 @click.argument("target", nargs=-1, required=True)
-@click.option("--key", help="Key of the sample that is looked for.")
-@click.option("--text", help="Text that stands in a text of the sample.")
-@click.option("--where", help="Expression on the fields of a sample, such as: lang == 'en' and len(text) > 200")
-@click.option("--limit", type=click.IntRange(min=1), help="No more than so many, the first ones.")
-@click.option("--key-field", help="Field that holds the key, where it is not __key__, key, id, doc_id or url.")
-@click.option("--tokenizer", help="tokenizer.json or its folder: what --text means in documents of tokens.")
+@click.option("--key", metavar="KEY", help="Find the sample with this key.")
+@click.option("--text", metavar="TEXT", help="Find samples that contain this text in any field.")
+@click.option(
+    "--where", metavar="EXPR", help="Find samples that match an expression, such as: lang == 'en' and len(text) > 200"
+)
+@click.option("--limit", type=click.IntRange(min=1), help="Stop after this many matches.")
+@click.option(
+    "--key-field", metavar="NAME", show_default="__key__, key, id, doc_id or url", help="Field that holds the key."
+)
+@click.option(
+    "--tokenizer", metavar="NAME", help="A tokenizer.json or its directory, to search tokenized documents with --text."
+)
 @opening_options("the target")
 @excludes_option
-@click.option("--trust", is_flag=True, help="Run code that comes with the data.")
+@click.option("--trust", is_flag=True, help="Run code stored with the data.")
 @optional_executor_options
 @follow_links_option
 @json_option
 def command(target: tuple[str, ...], as_json: bool, **options: Any) -> int:
-    """Find samples by key, text or expression: their indices, keys and places. Exits with 1 where there is none."""
+    """Find samples by key, text or expression.
+
+    Prints the index, key and location of each match. Exits with 1 if there is none.
+    """
     import msgspec
 
     from penstock.look.find import find
@@ -42,7 +51,7 @@ def command(target: tuple[str, ...], as_json: bool, **options: Any) -> int:
             (str(one.index), one.key or "-", one.path, (one.place or "-") + ", excluded" * one.excluded)
             for one in report.found
         ]
-        read = f"read {report.looked_at:,} of {report.of:,}" if report.looked_at else "by the index of keys"
+        read = f"read {report.looked_at:,} of {report.of:,} samples" if report.looked_at else "from the key index"
         return "\n".join([*([table(rows, header=("index", "key", "path", "place"))] * bool(rows)),
                           f"{len(rows):,} found; {read}"])  # fmt: skip
 

@@ -20,29 +20,32 @@ _SHOWN = 10
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="INPUT...")
-@click.option("--flavor", default="modalities", show_default=True, help="Whose index to make: also energon.")
-@click.option("--index-path", help="Where it goes, instead of beside the file; of one file alone.")
+@click.option("--flavor", default="modalities", show_default=True, help="Index format: modalities or energon.")
+@click.option(
+    "--index-path", metavar="FILE", show_default="next to the file", help="Path of the index, for a single input file."
+)
 @click.option(
     "--on-error",
     type=click.Choice(["raise", "skip"]),
     default="raise",
     show_default=True,
-    help="At a line that is no JSON: stop, or leave it out and count it.",
+    help="What to do with invalid lines: fail (raise), or skip and count.",
 )
-@click.option("--no-validate", is_flag=True, help="Look for line ends only.")
-@click.option("--overwrite", is_flag=True, help="Replace an index that is there.")
+@click.option("--no-validate", is_flag=True, help="Don't check that lines are valid JSON.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing index.")
 @modest_executor_options
-@click.option("--no-work", is_flag=True, help="With --finish: only say which files have no index, and end with 14.")
-@click.option("--finish", is_flag=True, help="Check each index that is there, and make what is missing.")
-@part_option("Do the I-th (from 0) of N shares of the files")
+@click.option("--no-work", is_flag=True, help="With --finish: list files without an index and exit with 14.")
+@click.option("--finish", is_flag=True, help="Check existing indexes and create missing ones.")
+@part_option("Index part I (from 0) of N of the files")
 @dry_run_option
 @follow_links_option
 @json_option
 def command(paths: tuple[str, ...], no_validate: bool, as_json: bool, **options: Any) -> None:
-    """Make the raw index of JSONL files: where each line begins, and how long it is.
+    """Create the index of JSONL files: the offset and length of each line.
 
-    An INPUT is a file, a folder, which is searched for .jsonl and .ndjson, or a glob. Of several files, an index that
-    is there and fits is done, and what fails keeps none of the others from its index: the first error comes at the end.
+    An INPUT is a file, a glob, or a directory, which is searched for .jsonl and .ndjson files. With several files,
+    valid existing indexes are kept, and an error in one file doesn't stop the others; the first error is reported at
+    the end.
     """
     import msgspec
 
@@ -66,7 +69,7 @@ def command(paths: tuple[str, ...], no_validate: bool, as_json: bool, **options:
 
 def _list_dropped(report: IndexReport) -> None:
     for one in report.dropped[:_SHOWN]:
-        note(f"left out: line {one.line} at byte {one.offset_bytes}: {one.reason}")
+        note(f"skipped: line {one.line} at byte {one.offset_bytes}: {one.reason}")
     if report.num_dropped > _SHOWN:
         note(f"… and {report.num_dropped - _SHOWN:,} more; --json lists the first 100")
 
@@ -74,15 +77,15 @@ def _list_dropped(report: IndexReport) -> None:
 def _text(made: IndexReport | IndexSummary) -> str:
     from penstock.prepare.raw import IndexReport
 
-    lines = f"{counted(made.num_lines, 'line')} of {human_bytes(made.size_bytes)}"
-    dropped = f", {made.num_dropped:,} faulty ones left out" if made.num_dropped else ""
+    lines = f"{counted(made.num_lines, 'line')}, {human_bytes(made.size_bytes)}"
+    dropped = f"; {counted(made.num_dropped, 'invalid line')} skipped" if made.num_dropped else ""
     if isinstance(made, IndexReport):
         return f"{made.index_path}: {lines}{dropped}"
-    reused = f"; {made.num_reused:,} were there already" if made.num_reused else ""
+    reused = f"; {made.num_reused:,} existed already" if made.num_reused else ""
     if made.missing:
         names = [f"no index: {path}" for path in made.missing[:_SHOWN]]
         count = len(made.missing) + len(made.indexes)
-        return "\n".join([*names, f"{len(made.missing):,} of {count:,} files have no index: make them by --finish"])
+        return "\n".join([*names, f"{len(made.missing):,} of {count:,} files have no index: run with --finish"])
     part = "" if made.part is None else f"part {made.part[0]} of {made.part[1]}: "
     indexes = f"{len(made.indexes):,} index{'' if len(made.indexes) == 1 else 'es'}"
     return f"{part}{indexes}: {lines}{dropped}{reused}"

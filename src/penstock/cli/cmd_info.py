@@ -22,7 +22,7 @@ _MOST_SHOWN = 40
 @follow_links_option
 @json_option
 def command(path: str, as_json: bool, **options: Any) -> None:
-    """What a dataset is: counts, sizes, schema, lengths of documents, and what its side file says."""
+    """Show the format, counts, sizes, schema and document lengths of a dataset."""
     from penstock.check import summarise
     from penstock.formats.jsonl.build import skipping_invalid_lines
 
@@ -53,15 +53,15 @@ def _of_samples(path: str, found: dict[str, Any], options: dict[str, Any]) -> di
 def _text(found: dict[str, Any]) -> str:
     rows = [("format", found["format"]), ("size", human_bytes(found["size_bytes"]))]
     is_tokens = "tokens" in found
-    samples = "not marked in the data" if found["samples"] is None else f"{found['samples']:,}"
+    samples = "unknown: the data doesn't mark them" if found["samples"] is None else f"{found['samples']:,}"
     rows += [("documents" if is_tokens else "samples", samples)]
     if "excluded" in found:
-        rows += [("excluded", f"{found['excluded']:,}, by {found['exclude_list']}")]
+        rows += [("excluded", f"{found['excluded']:,}, in {found['exclude_list']}")]
     if is_tokens:
         largest = found["max_token_id"]
         recorded = "not recorded" if largest is None else f"{largest:,}"
         rows += [("tokens", f"{found['tokens']:,}"), ("token width", f"{found['token_bytes']} bytes")]
-        rows += [("largest id", recorded), ("EOS", found["eos_rule"])]
+        rows += [("largest ID", recorded), ("EOS", found["eos_rule"])]
         rows += _unknown_text(found)
     rows += _details(found.get("details", {}))
     if "columns" not in found.get("details", {}):
@@ -70,7 +70,7 @@ def _text(found: dict[str, Any]) -> str:
         if first["samples"]:
             shares = [f"{name} ({share:.0%})" for name, share in first["fields"].items()]
             fields = f"{_few(shares, first.get('more_fields', 0))} of the first {first['samples']:,}"
-        rows += [("fields", fields or "as each line")]
+        rows += [("fields", fields or "vary by line")]
     rows += [("fingerprint", found["fingerprint"])]
     for name in ("tokenizer", "digest", "tool"):
         value = (found["manifest"] or {}).get(name)
@@ -97,7 +97,7 @@ def _of_parts(parts: dict[str, Any]) -> list[str]:
 
     looked_at = parts["estimated_from"]
     how = f"from {looked_at:,} of {parts['of']:,} samples" if looked_at else f"of all {parts['of']:,} samples"
-    head = table(rows, header=("part", "in samples", "mean size", "of contents")).splitlines()
+    head = table(rows, header=("part", "samples", "mean size", "of all bytes")).splitlines()
     more = len(parts["parts"]) - len(rows)
     cut = [f"  and {'at least ' if len(parts['parts']) >= MOST_KINDS else ''}{more:,} more parts"] if more else []
     return [f"  parts, {how}", *(f"  {line}" for line in head), *cut]
@@ -109,7 +109,7 @@ def _sample_lengths(found: dict[str, Any]) -> list[str]:
     how = f"from {looked_at:,} of {found['of']:,} samples" if looked_at else f"of all {found['of']:,} samples"
     quantiles = {f"{share:g}": value for share, value in found["quantiles"]}
     bins = [(one["start"], one["stop"], one["count"]) for one in found["bins"]]
-    title = f"  sample lengths in stored bytes, {how}, by the {found['how']}"
+    title = f"  sample lengths in stored bytes, {how}, from the {found['how']}"
     return [title, *_lengths({"quantiles": quantiles, "mean": found["mean"], "histogram": bins})]
 
 
@@ -119,7 +119,7 @@ def _unknown_text(found: dict[str, Any]) -> list[tuple[str, str]]:
     unknown, dropped = counts.get("unknown_tokens"), counts.get("dropped_characters")
     share = f" ({unknown / found['tokens']:.2%} of all)" if unknown and found["tokens"] else ""
     rows = [("unknown text", f"{counted(unknown, 'token')}{share}")] if unknown else []
-    return [*rows, ("dropped text", f"{counted(dropped, 'character')} without a token")] if dropped else rows
+    return [*rows, ("dropped text", f"{counted(dropped, 'character')} with no token")] if dropped else rows
 
 
 def _few(words: list[str], more: int = 0) -> str:

@@ -13,11 +13,9 @@ from penstock.cli._output import emit_line, follow_links_option, json_option
 @click.command()
 @click.argument("path")
 @click.argument("mountpoint")
-@click.option(
-    "-s", "--sample-folders", is_flag=True, help="A folder for each sample, in place of one file for each part."
-)
-@click.option("-d", "--detach", is_flag=True, help="Go to the background.")
-@click.option("-w", "--allow-slow", is_flag=True, help="Taken from Energon: old indexes need no permission here.")
+@click.option("-s", "--sample-folders", is_flag=True, help="Show a directory per sample instead of one file per part.")
+@click.option("-d", "--detach", is_flag=True, help="Run in the background.")
+@click.option("-w", "--allow-slow", is_flag=True, help="Accepted for Energon; has no effect.")
 @excludes_option
 @follow_links_option
 @json_option
@@ -30,7 +28,10 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Show the parts of a WebDataset's samples as files, read-only, until Ctrl-C or `fusermount -u MOUNTPOINT`."""
+    """Mount a WebDataset as a read-only file system.
+
+    Each part of a sample is a file. Unmount with Ctrl-C or `fusermount -u MOUNTPOINT`.
+    """
     from penstock.cli._output import note
     from penstock.view.mount import mount
 

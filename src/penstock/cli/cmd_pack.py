@@ -22,74 +22,109 @@ _UNKNOWN_SHARE = 0.01
 
 @click.command()
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@click.option("-o", "--output", required=True, help="Where it goes: a file, or with a slash a folder of token files.")
+@click.option(
+    "-o", "--output", required=True, metavar="PATH", help="Output file, or a directory of token files if it ends in /."
+)
 @click.option(
     "--tokenizer",
     required=True,
-    help="A tokenizer.json, a Hugging Face folder or a name in the Hub's local cache, a .model, or a .tiktoken file.",
+    metavar="NAME",
+    help="A tokenizer.json, .model or .tiktoken file, a Hugging Face directory, or a name in the Hub's local cache.",
 )
-@click.option("--chat", is_flag=True, help="Lines are conversations: messages, by the tokenizer's own chat template.")
+@click.option("--chat", is_flag=True, help="Pack conversations with the tokenizer's chat template and a loss mask.")
 @click.option(
     "--chat-eos",
     type=click.Choice(["auto", "always", "never"]),
-    help="Append EOS to a conversation that doesn't end in it (auto, the default), always, or never (with --eos none).",
+    show_default="auto, or never with --eos none",
+    help="When to append EOS to a conversation: if it doesn't end in EOS (auto), always, or never.",
 )
 @click.option(
     "--chat-format",
     type=click.Choice(["auto", "messages", "sharegpt", "alpaca", "prompt-completion"]),
-    help="Shape of the conversations; by default auto, the only one that a row can have.",
+    show_default="auto",
+    help="Layout of a conversation; auto detects it from the fields of each row.",
 )
-@click.option("--chat-date", metavar="YYYY-MM-DD", help="The day that a chat template may ask for.")
-@click.option("--keep-control-tokens", is_flag=True, help="Messages may hold special tokens, which then are such.")
-@click.option("--shuffle", type=int, metavar="SEED", help="Documents in the order of `penstock shuffle --seed SEED`.")
-@click.option("--fim-rate", type=click.FloatRange(0, 1), help="Share of documents cut to fill in the middle.")
+@click.option("--chat-date", metavar="YYYY-MM-DD", help="Date for chat templates that use the current date.")
 @click.option(
-    "--fim-spm-rate", type=click.FloatRange(0, 1), help="Share of these with the suffix first, by default 0.5."
+    "--keep-control-tokens",
+    is_flag=True,
+    help="Encode special tokens that messages contain, instead of treating the line as invalid.",
 )
-@click.option("--fim-seed", type=int, help="Which documents, and where; by default 0.")
+@click.option("--shuffle", type=int, metavar="SEED", help="Shuffle documents, as `penstock shuffle --seed SEED` does.")
 @click.option(
-    "--fim-tokens", nargs=3, metavar="PRE MID SUF", help="The tokens; by default known ones of the tokenizer."
+    "--fim-rate",
+    type=click.FloatRange(0, 1),
+    show_default="0",
+    help="Fraction of documents rearranged to fill in the middle.",
 )
-@click.option("--to", help="Format of the output; by default that of its suffix, and pbin for a folder.")
+@click.option(
+    "--fim-spm-rate",
+    type=click.FloatRange(0, 1),
+    show_default="0.5",
+    help="Fraction of these that start with the suffix.",
+)
+@click.option("--fim-seed", type=int, show_default="0", help="Seed that selects the documents and the cuts.")
+@click.option(
+    "--fim-tokens",
+    nargs=3,
+    metavar="PRE MID SUF",
+    show_default="those of a known tokenizer",
+    help="Tokens that mark prefix, middle and suffix.",
+)
+@click.option(
+    "--to", metavar="FORMAT", show_default="from the suffix, or pbin for a directory", help="Format of the output."
+)
 @click.option(
     "--file-tokens",
     type=click.IntRange(min=1),
-    help="Cut a folder's token files at the first border at or after each multiple of it, by default 4,000,000,000.",
+    show_default="4,000,000,000",
+    help="Tokens per file of a directory; a file ends at the first document border at or after this size.",
 )
 @click.option(
     "--field",
+    metavar="NAME",
     multiple=True,
-    help="Key of the text, by default text; dots lead into objects. Given several times: joined in this order.",
+    show_default="text",
+    help="Field with the text, such as text or meta.title. Given several times, fields are joined in this order.",
 )
-@click.option("--join", metavar="TEXT", help=r"Text between several fields, by default \n\n; \n and \t are understood.")
-@click.option("--jq", metavar="PROGRAM", help="A jq program instead, of which the first output counts.")
+@click.option(
+    "--join",
+    metavar="TEXT",
+    show_default=r"\n\n",
+    help=r"Text between several fields; \n and \t mean newline and tab.",
+)
+@click.option("--jq", metavar="PROGRAM", help="Extract the text with a jq program instead; its first output is used.")
 @click.option(
     "--input-format",
     type=click.Choice(["auto", "jsonl", "parquet", "text"]),
     default="auto",
     show_default=True,
-    help="Format of the inputs; auto detects JSONL, Parquet and Arrow.",
+    help="Format of the inputs. auto detects JSONL, Parquet and Arrow.",
 )
 @click.option(
     "--text-per",
     type=click.Choice(["file", "line"]),
     default="file",
     show_default=True,
-    help="The unit of plain text that is a document.",
+    help="With --input-format text: whether a file or a line is a document.",
 )
 @click.option(
-    "--eos", help="Token that ends each document, or none; by default the tokenizer's own, and none for flat-tokens."
+    "--eos",
+    metavar="TOKEN",
+    show_default="the tokenizer's EOS, or none for flat-tokens",
+    help="Token to append to each document, or none.",
 )
 @click.option(
     "--special-tokens",
     type=click.Choice(["default", "none"]),
     default="default",
     show_default=True,
-    help="What the tokenizer's post-processor adds: as it says, or nothing.",
+    help="Special tokens from the tokenizer's post-processor: add them (default), or none.",
 )
 @click.option(
     "--pretokenizer",
-    help="How a tiktoken file's text is split, where its name does not say: gpt2, cl100k, o200k or qwen2.",
+    metavar="NAME",
+    help="Pre-tokenizer of a .tiktoken file with an unknown name: gpt2, cl100k, o200k or qwen2.",
 )
 @executor_options
 @click.option(
@@ -97,19 +132,23 @@ _UNKNOWN_SHARE = 0.01
     type=click.Choice(["raise", "skip"]),
     default="raise",
     show_default=True,
-    help="At a line without a document: stop, or leave it out and list it.",
+    help="What to do with invalid lines: fail (raise), or skip and list.",
 )
 @click.option(
     "--engine",
     type=click.Choice(["auto", "gigatoken", "tokenizers"]),
     default="auto",
     show_default=True,
-    help="What encodes: gigatoken, or the tokenizer's own library; auto is gigatoken where that library confirms it.",
+    help="Encoder: gigatoken, or the tokenizer's own library (tokenizers). auto: gigatoken if both give equal results.",
 )
-@click.option("--keep-map", is_flag=True, help="Write beside the output which line each document is: 8 bytes each.")
+@click.option(
+    "--keep-map",
+    is_flag=True,
+    help="Write a row map next to the output: the file and line of each document, 8 bytes each.",
+)
 @keep_excluded_option
 @excludes_option_of("--excludes", "the one input")
-@click.option("--overwrite", is_flag=True, help="Replace the output.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing output.")
 @dry_run_option
 @restart_option
 @sharing_options
@@ -118,16 +157,14 @@ _UNKNOWN_SHARE = 0.01
 def command(
     inputs: tuple[str, ...], output: str, field: tuple[str, ...], join: str | None, as_json: bool, **options: Any
 ) -> None:
-    """Tokenise JSONL, Parquet or plain text and pack it.
+    """Tokenize and pack JSONL, Parquet or plain text.
 
-    An INPUT is a file, a folder or a glob, also .gz and .zst; - is standard input.
+    An INPUT is a file, a directory or a glob, optionally compressed (.gz, .zst); - is standard input.
 
-    With --chat the plane loss_mask beside the tokens tells what an assistant says.
+    If a run is killed, re-run the same command to resume; the output is identical. Only --workers, --executor,
+    --on-error and --json may differ.
 
-    Killed anywhere and run again with the same options, it resumes and ends in the same bytes. Only --workers,
-    --executor, --on-error and --json may differ then.
-
-    Many machines share the work by --part, with OUT where all of them see it; --finish commits it.
+    To distribute the work, run it with --part on each machine, with OUTPUT on shared storage, then once with --finish.
     """
     import time
 
@@ -167,19 +204,19 @@ def command(
 
 def _note_no_eos(chat: bool) -> None:
     other = "--eos TOKEN or --chat-eos auto" if chat else "--eos TOKEN"
-    note(f"no EOS token is appended to documents, as the format flat-tokens specifies; {other} appends it")
+    note(f"no EOS token is appended, as usual for the format flat-tokens; {other} appends it")
 
 
 def _list_dropped(report: PackReport) -> None:
     for one in report.dropped[:_SHOWN]:
-        note(f"left out: {one.file} line {one.line}: {one.reason}")
+        note(f"skipped: {one.file} line {one.line}: {one.reason}")
     if report.num_dropped > _SHOWN:
         note(f"… and {report.num_dropped - _SHOWN:,} more; --json lists the first 100")
 
 
 def _list_unmasked(report: PackReport) -> None:
     for one in report.unmasked:
-        note(f"loss mask all 0: {one.file} line {one.line}: {one.reason}")
+        note(f"loss mask is all 0: {one.file} line {one.line}: {one.reason}")
     if report.num_unmasked > len(report.unmasked):
         note(f"… and {report.num_unmasked - len(report.unmasked):,} more")
 
@@ -189,9 +226,9 @@ def _list_endless(report: PackReport) -> None:
         first = ", ".join(f"{one.file} line {one.line}" for one in report.endless)
         more = ", …" if report.num_endless > len(report.endless) else ""
         note(
-            f"no trained token ends the last answer of {counted(report.num_endless, 'conversation')}, so a model "
-            f"doesn't learn from them to stop: {first}{more}. Let the template mark its end token as generated, "
-            "or see --chat-eos"
+            f"the last answer of {counted(report.num_endless, 'conversation')} has no end token in the loss mask, so "
+            f"a model doesn't learn to stop there: {first}{more}. Mark the end token as generated in the chat "
+            "template, or use --chat-eos"
         )
 
 
@@ -199,8 +236,8 @@ def _list_null_fields(report: PackReport) -> None:
     if report.null_fields:
         names = ", ".join(report.null_fields[:_SHOWN]) + (", …" if len(report.null_fields) > _SHOWN else "")
         note(
-            f"null fields of structs were dropped: {names}. A table gives every row the fields of all rows: "
-            "if a null is meant, store the arguments and schemas as JSON text"
+            f"null fields of structs were dropped: {names}. In a table, every row has the fields of all rows. "
+            "To keep a null, store arguments and schemas as JSON text"
         )
 
 
@@ -209,7 +246,7 @@ def _warn_unknown(report: PackReport) -> None:
     share = report.unknown_tokens / max(1, report.tokens or 0)
     if share > _UNKNOWN_SHARE:
         note(
-            f"warning: the tokenizer doesn't know the text: {report.unknown_tokens:,} tokens ({share:.1%}) are unknown"
+            f"warning: {report.unknown_tokens:,} tokens ({share:.1%}) are unknown: the tokenizer doesn't cover the text"
         )
     dropped = counted(report.dropped_characters, "character")
     share = report.dropped_characters / max(1, report.dropped_characters + (report.tokens or 0))
@@ -218,23 +255,23 @@ def _warn_unknown(report: PackReport) -> None:
 
 
 def _summary(report: PackReport, seconds: float) -> str:
-    left_out = f", {counted(report.num_dropped, 'line')} left out" if report.num_dropped else ""
-    left_out += f", {report.excluded:,} excluded left out" if report.excluded else ""
+    skipped = f"; {counted(report.num_dropped, 'invalid line')} skipped" if report.num_dropped else ""
+    skipped += f"; {counted(report.excluded, 'excluded sample')} not packed" if report.excluded else ""
     tokens = "" if report.tokens is None else f"{counted(report.tokens, 'token')}, "
     documents = counted(report.documents, "document")
     if report.was_complete:
         size = human_bytes(report.manifest.size_bytes if report.manifest else 0)
-        return f"{report.output}: complete already: {documents}, {tokens}{size}"
+        return f"{report.output}: already complete: {documents}, {tokens}{size}"
     size = "" if report.manifest is None else human_bytes(report.manifest.size_bytes)
     if report.missing:
         return missing_text(report.output, report.missing)
-    reused = f", {report.reused_tasks} of {report.tasks} tasks were finished before" if report.reused_tasks else ""
+    reused = f", {report.reused_tasks} of {report.tasks} tasks kept from an earlier run" if report.reused_tasks else ""
     if report.part is not None:
         index, count = report.part
         size = f"part {index} of {count}"
-    # What was read before has no rate now.
+    # An earlier run read part of the input, so there is no rate.
     rate = "" if report.reused_tasks else f", {human_bytes(report.input_bytes / seconds)}/s"
     return (
-        f"{report.output}: {documents}, {tokens}{size}{left_out}\n"
+        f"{report.output}: {documents}, {tokens}{size}{skipped}\n"
         f"  {human_bytes(report.input_bytes)} in {seconds:.2f} s{rate}, by {report.engine}{reused}"
     )

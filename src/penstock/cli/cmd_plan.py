@@ -20,12 +20,27 @@ if TYPE_CHECKING:
 
 @click.command()
 @recipe_options
-@click.option("--steps", type=click.IntRange(1), help="Steps of the run; by default until every source was read once.")
-@click.option("--profile", type=click.IntRange(1), help="Read so many steps as rank 0 and say which stage starves.")
-@click.option("--workers", type=click.IntRange(0), default=2, show_default=True, help="Threads, of --profile.")
+@click.option(
+    "--steps",
+    type=click.IntRange(1),
+    show_default="until every source was read once",
+    help="Number of steps of the run.",
+)
+@click.option(
+    "--profile",
+    type=click.IntRange(1),
+    help="Read this many steps as rank 0, and report which stage is the bottleneck.",
+)
+@click.option(
+    "--workers", type=click.IntRange(0), default=2, show_default=True, help="Number of loader threads for --profile."
+)
 @json_option
 def command(recipe: str, steps: int | None, profile: int | None, workers: int, as_json: bool, **options: Any) -> None:
-    """What a run will read: epochs and tokens of each source, repeats, padding, bytes, requests, warnings."""
+    """Show what a run will read.
+
+    For each source: samples, epochs, tokens, padding, bytes and requests. Also prints warnings, for example about
+    repeated data.
+    """
     # What importing takes is no part of the plan.
     import penstock.recipe  # noqa: F401  # pyright: ignore[reportUnusedImport]
     from penstock.load.plan import plan
@@ -41,7 +56,7 @@ def command(recipe: str, steps: int | None, profile: int | None, workers: int, a
         opened_seconds=opened,
     )
     if profile is None:
-        refuse_given(click.get_current_context(), ("workers",), "Threads are those of --profile")
+        refuse_given(click.get_current_context(), ("workers",), "This option needs --profile")
     measured = None if profile is None else _measured(data, batch, profile, workers)
     profiled = {} if measured is None else {"profile": dataclasses.asdict(measured)}
     table = "" if measured is None else f"\n\n{measured.profile()}"
@@ -58,7 +73,7 @@ def _measured(data: Any, batch: dict[str, Any], steps: int, workers: int) -> Met
 
     if batch.get("global_batch") is None:
         raise ConfigError(
-            "a profile needs the batch size", hint="Pass --global-batch, or say it in the recipe's `batch`"
+            "--profile needs the batch size", hint="Pass --global-batch, or set it in the recipe's `batch`"
         )
     tail = None if is_stream(data) or is_lane_stream(data) else batch.get("tail", "pad")
     world = batch.get("world") or 1

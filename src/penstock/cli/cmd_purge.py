@@ -8,27 +8,27 @@ import click
 
 from penstock.cli._dry import dry_run_option, emit_written
 from penstock.cli._executors import optional_executor_options
-from penstock.cli._opening import planes_option
+from penstock.cli._opening import opening_options
 from penstock.cli._output import counted, follow_links_option, json_option, progress
+from penstock.cli._whole import to_option
 
 
 @click.command()
 @click.argument("target")
-@click.option("-o", "--output", required=True, help="The new dataset.")
-@click.option("--list", "list_path", help="The exclude list, instead of the one beside the data.")
-@click.option("--to", help="Format of the output; by default as its suffix or the target has it.")
-@click.option("--overwrite", is_flag=True, help="Replace the output.")
-@click.option("--format", help="Format of the target, instead of finding it out.")
-@click.option("--split", help="Split of the target, for formats that have splits.")
-@click.option("--layout", help="Historical layout, where it is ambiguous.")
-@click.option("--eos-id", type=int, help="Id that ends each document, where the data do not say.")
+@click.option("-o", "--output", required=True, help="Path of the new dataset.")
+@click.option("--list", "list_path", metavar="FILE", show_default="next to the dataset", help="The exclude list.")
+@to_option
+@click.option("--overwrite", is_flag=True, help="Replace an existing output.")
+@opening_options("the target")
 @optional_executor_options
 @dry_run_option
-@planes_option
 @follow_links_option
 @json_option
 def command(target: str, output: str, list_path: str | None, as_json: bool, **options: Any) -> None:
-    """Rewrite a dataset without excluded samples, and list those removed in OUTPUT.certificate.json."""
+    """Rewrite a dataset without excluded samples and issue a removal certificate.
+
+    The certificate, OUTPUT.certificate.json, lists the removed samples. TARGET is not changed.
+    """
     import msgspec
 
     from penstock.look.purge import purge

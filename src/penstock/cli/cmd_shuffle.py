@@ -27,11 +27,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @dataset_argument("source")
-@click.option("-o", "--output", required=True, help="Where the shuffled dataset goes.")
-@click.option("--seed", type=int, required=True, help="Decides the order: that of penstock.Shuffle in its first epoch.")
+@click.option("-o", "--output", required=True, help="Path of the shuffled dataset.")
+@click.option("--seed", type=int, required=True, help="Seed of the order: the first epoch of penstock.Shuffle.")
 @token_bytes_option
 @click.option(
-    "--memory-mb", type=click.IntRange(min=1), help="For documents held at once; more is faster beyond memory's size."
+    "--memory-mb",
+    type=click.IntRange(min=1),
+    show_default="48 to 112",
+    help="Memory for documents in MiB; more is faster if the data doesn't fit in memory.",
 )
 @tar_options
 @optional_executor_options
@@ -39,11 +42,12 @@ if TYPE_CHECKING:
 @dry_run_option
 @whole_options
 def command(source: str, output: str, memory_mb: int | None, as_json: bool, **options: Any) -> None:
-    """Write documents, lines or samples in a random order, in bounded memory; data may be larger than memory.
+    """Write documents, lines or samples in random order.
 
-    What will be read is said first, on standard error, or as `cost` with --json.
+    Memory is bounded, so the data may be larger than memory. The amount to read is printed first (with --json:
+    `cost`).
 
-    Many machines share the work by --part, each a range of the new order; --finish commits it.
+    To distribute the work, run it with --part on each machine, with OUTPUT on shared storage, then once with --finish.
     """
     import msgspec
 
@@ -65,7 +69,7 @@ def command(source: str, output: str, memory_mb: int | None, as_json: bool, **op
 
 def _said(cost: ShuffleCost) -> str:
     """The cost in a line."""
-    where = "requests" if cost.is_remote else "reads in random places"
+    where = "requests" if cost.is_remote else "random reads"
     text = f"reads {human_bytes(cost.read_bytes)} in at most {cost.reads:,} {where}"
-    text += f", and writes and reads {human_bytes(cost.scratch_bytes)} of scratch" if cost.scratch_bytes else ""
+    text += f", and uses {human_bytes(cost.scratch_bytes)} of scratch space" if cost.scratch_bytes else ""
     return text + (f"; cheaper: {cost.cheaper}" if cost.cheaper else "")

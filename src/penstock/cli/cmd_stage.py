@@ -13,14 +13,19 @@ from penstock.cli._recipes import open_dataset_or_run, recipe_options
 @click.command()
 @recipe_options
 @click.option("--hosts", type=click.IntRange(1), required=True, help="Number of hosts of the run.")
-@click.option("--host", type=click.IntRange(0), required=True, help="This host, from 0.")
-@click.option("--steps", type=click.IntRange(1), help="Steps of the run; by default until every source was read once.")
+@click.option("--host", type=click.IntRange(0), required=True, help="Number of this host, from 0.")
+@click.option(
+    "--steps",
+    type=click.IntRange(1),
+    show_default="until every source was read once",
+    help="Number of steps of the run.",
+)
 @json_option
 def command(recipe: str, hosts: int, host: int, steps: int | None, as_json: bool, **options: Any) -> None:
-    """Copy to this host's cache what its ranks will read.
+    """Pre-download the remote files that this host will read to its cache.
 
-    RECIPE may be a dataset: with --seed and --lanes in a shuffled order, else once in its own. Ranks are --world,
-    by default one a host; host h of H has the h-th of H equal runs of them.
+    RECIPE can also be a dataset, which is read once in order, or shuffled with --seed. The --world ranks (one per host
+    if omitted) are divided among hosts in consecutive blocks of equal size.
     """
     from penstock.load.stage import stage
 
@@ -29,7 +34,7 @@ def command(recipe: str, hosts: int, host: int, steps: int | None, as_json: bool
     found = stage(data, hosts=hosts, host=host, world=world, global_batch=global_batch, steps=steps)
     text = (
         f"{recipe}: host {host} of {hosts} reads {found['files']:,} files, {human_bytes(found['bytes'])}; "
-        f"{human_bytes(found['fetched_bytes'])} were fetched, and all of it is in the cache now"
+        f"{human_bytes(found['fetched_bytes'])} downloaded now, all files are in the cache"
     )
-    nothing = f"{recipe}: nothing is remote, so there is nothing to stage"
+    nothing = f"{recipe}: all data is local, so there is nothing to stage"
     emit({"recipe": recipe, **found}, as_json=as_json, text=text if found["files"] else nothing)

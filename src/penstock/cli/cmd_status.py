@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("output")
-@click.option("--sweep", is_flag=True, help="Remove what is left over.")
+@click.option("--sweep", is_flag=True, help="Remove leftover files that are no longer needed.")
 @json_option
 def command(output: str, sweep: bool, as_json: bool) -> None:
-    """Show how far work on an output is, from any host that sees it.
+    """Show progress of an interrupted or distributed job, from any host that can read OUTPUT.
 
-    Ends with 0 where the output is complete, 14 where work is unfinished, 9 where nothing is.
+    Exits with 0 if the output is complete, 14 if work is unfinished, and 9 if there is neither.
     """
     import msgspec
 
@@ -41,17 +41,17 @@ def command(output: str, sweep: bool, as_json: bool) -> None:
 
 
 def _summary(found: WorkStatus) -> str:
-    left = "".join(f"\n  left over: {path}" for path in found.left_over)
+    left = "".join(f"\n  leftover: {path}" for path in found.left_over)
     if found.plan is None and found.tasks:
         told = f"{found.done:,} of {found.tasks:,} files have an index"
-        return f"{found.output}: {told}\n  next: `penstock index` with --finish; with --no-work it names the others"
+        return f"{found.output}: {told}\n  next: `penstock index --finish`; --no-work lists files without an index"
     if found.plan is None:
         return f"{found.output}: {'complete' if found.complete else 'unfinished, without a plan'}{left}"
-    rate = f", {found.rate:.2g} tasks a second" if found.rate else ""
+    rate = f", {found.rate:.2g} tasks per second" if found.rate else ""
     shares = ""
     if found.shares is not None:
         missing = array_expression(found.missing_shares) or "none"
-        shares = f"\n  {found.shares} shares; with missing tasks: {missing}"
+        shares = f"\n  {found.shares} parts; with missing tasks: {missing}"
     files = f", {found.files:,} {'file' if found.files == 1 else 'files'} assembled" if found.files else ""
     done = f"{found.done:,} of {found.tasks:,} tasks done" if found.tasks else "no tasks, and not committed yet"
     runs = "".join(map(_told, found.failed)) + "".join(map(_told, found.running))
@@ -59,18 +59,18 @@ def _summary(found: WorkStatus) -> str:
 
 
 def _next(found: WorkStatus) -> str:
-    """What an engineer does now. Files that a share did not assemble are not among its tasks: a finisher names them."""
+    """Return the next step. Files that a part didn't assemble aren't tasks; the finalize step lists them."""
     if found.shares is None:
-        return "the same command goes on where it stopped"
+        return "re-run the same command to resume"
     if found.missing_shares:
-        again = f"the same command with --part I/{found.shares} for {array_expression(found.missing_shares)}"
-        return f"{again}, unless they are at work; then with --finish, which does what is still missing"
-    return "the same command with --finish; with --no-work it lists shares whose files are not assembled"
+        again = f"re-run the same command with --part I/{found.shares} for {array_expression(found.missing_shares)}"
+        return f"{again}, unless they are running; then with --finish, which runs missing parts"
+    return "re-run the same command with --finish; --no-work lists parts with unassembled files"
 
 
 def _told(one: Entry) -> str:
-    what = "finish" if one.share == "finish" else f"share {one.share}"
+    what = "finish" if one.share == "finish" else f"part {one.share}"
     at = datetime.fromtimestamp(one.ended_s or one.began_s, UTC).isoformat(" ", "seconds")
     if one.ended_s is None:
-        return f"\n  {what} on {one.host}, process {one.process}: at work since {at}, or killed"
+        return f"\n  {what} on {one.host}, process {one.process}: running since {at}, or killed"
     return f"\n  {what} on {one.host}: failed at {at}: {' '.join((one.error or '').split())}"

@@ -8,20 +8,27 @@ import click
 
 from penstock.cli._opening import excludes_option, flavor_option, opening_options
 from penstock.cli._output import emit_line, follow_links_option, json_option, note
+from penstock.cli._samples import tokenizer_option
 
 
 @click.command()
 @click.argument("targets", nargs=-1, required=True)
-@opening_options("what is looked at")
+@opening_options("the dataset")
 @flavor_option
 @excludes_option
-@click.option("--global-batch", type=click.IntRange(1), help="Of runs: samples per step, over all ranks.")
-@click.option("--state", help="Of a run: saved state (JSON), which records the batch size of each step.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where it listens: by default this machine alone.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="By default one that is free.")
-@click.option("--no-open", is_flag=True, help="Open no browser.")
-@click.option("--tokenizer", help="tokenizer.json or its folder, or a name in the Hub's local cache: ids as text.")
-@click.option("--trust", is_flag=True, help="Import what recipes name, and decode pickles: both run code of others.")
+@click.option("--global-batch", type=click.IntRange(1), help="Samples per step, over all ranks.")
+@click.option(
+    "--state", metavar="FILE", help="Saved state (JSON) of the run, which records the batch size of each step."
+)
+@click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, show_default="any free port", help="Port to listen on."
+)
+@click.option("--no-open", is_flag=True, help="Don't open a browser.")
+@tokenizer_option
+@click.option(
+    "--trust", is_flag=True, help="Import functions named by recipes, and decode pickles; both run code of others."
+)
 @follow_links_option
 @json_option
 def command(
@@ -43,14 +50,13 @@ def command(
     follow_links: bool,
     as_json: bool,
 ) -> None:
-    """Look at datasets, recipes, or a folder of them, in a browser, until Ctrl-C.
+    """Browse datasets and runs in a web browser, until Ctrl-C.
 
-    Steps of runs are counted from 0. --global-batch and --state go with recipes. Without either, a recipe without a
-    batch size is shown without steps until the page is told one.
+    A TARGET is a dataset, a recipe, or a directory of them. Input options apply to a single dataset, run options to
+    recipes. If the batch size is unknown, set it on the page to see steps, which count from 0.
 
-    --format, --layout, --eos-id, --flavor, --planes and --excludes go with one dataset.
-
-    The first line is the address of the first page. There is a token in it: whoever has it may look.
+    The first line printed is the URL of the start page. It contains an access token: anyone with the URL can see
+    the data.
     """
     from penstock.view.pages.guard import is_loopback
     from penstock.view.pages.serve import view
@@ -59,7 +65,7 @@ def command(
     def ready(url: str) -> None:
         emit_line({"url": url}, as_json=as_json, text=url)
         if not is_loopback(host):
-            note(f"it listens on {host}: whoever has this address may look")
+            note(f"listening on {host}: anyone with this URL can see the data")
         if not no_open:
             _open(url)
 
