@@ -56,7 +56,7 @@ def test_options_of_each_format(packed: Path, golden: Path, tmp_path: Path) -> N
 def test_what_is_lost_is_noted_beside_the_result(golden: Path, tmp_path: Path) -> None:
     done = run(golden / "megatron" / "multimodal_int32", tmp_path / "a.pbin", "--json")
     assert json.loads(done.stdout)["lost"] == ["sequence borders inside documents", "modes"]
-    assert "no place for its modes" in done.stderr
+    assert "can't store its modes" in done.stderr
 
 
 def test_refusals(packed: Path, tmp_path: Path) -> None:
@@ -94,4 +94,4 @@ def test_samples(tmp_path: Path) -> None:
     assert done.returncode == 10
     assert "no column 'v'" in done.stderr
     done = run(tmp_path / "m", tmp_path / "c.jsonl", "--columns", "id=int")
-    assert "no place for its column 'text'" in done.stderr
+    assert "can't store its column 'text'" in done.stderr

@@ -36,9 +36,9 @@ def test_a_bad_line_is_refused_by_name(path: Path, tmp_path: Path, tokenizer: Pa
 def test_skipped_lines_are_listed(path: Path, tmp_path: Path, tokenizer: Path) -> None:
     done = run(path, "-o", tmp_path / "o.pbin", "--tokenizer", tokenizer, "--on-error", "skip")
     assert done.returncode == 0
-    assert done.stderr == "left out: a.jsonl line 2: a blank line\n"
+    assert done.stderr == "skipped: a.jsonl line 2: a blank line\n"
     assert "2 documents" in done.stdout
-    assert "1 line left out" in done.stdout
+    assert "1 invalid line skipped" in done.stdout
 
 
 def test_one_json_document(path: Path, tmp_path: Path, tokenizer: Path) -> None:

@@ -142,10 +142,10 @@ def test_doctor_names_a_foreign_package_of_the_same_import_name(
     [
         ("PENSTOCK_CACHE", "s3://b/x", "s3://b/x: the cache folder is a path of this machine. Set PENSTOCK_CACHE"),
         ("XDG_CACHE_HOME", "s3://b/x", "s3://b/x/penstock: the cache folder is a path of this machine"),
-        ("PENSTOCK_CACHE", "/dev/null", "/dev/null: the cache folder is no folder"),
+        ("PENSTOCK_CACHE", "/dev/null", "/dev/null: the cache path is not a directory"),
         ("PENSTOCK_REMOTE_TRIES", "x", "PENSTOCK_REMOTE_TRIES can't be this: found 'x'"),
         ("PENSTOCK_CACHE_BYTES", "-3", "PENSTOCK_CACHE_BYTES can't be this"),
-        ("PENSTOCK_CACHE_BYTE", "3", "PENSTOCK_CACHE_BYTE is read by nobody. Did you mean PENSTOCK_CACHE_BYTES?"),
+        ("PENSTOCK_CACHE_BYTE", "3", "PENSTOCK_CACHE_BYTE is not a known setting. Did you mean PENSTOCK_CACHE_BYTES?"),
     ],
 )
 def test_doctor_says_what_is_to_be_mended(
@@ -156,7 +156,7 @@ def test_doctor_says_what_is_to_be_mended(
     with pytest.raises(SystemExit) as ended:
         main(["doctor"])
     assert ended.value.code == 0
-    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("to mend"))
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("problem"))
     assert told in row
 
 

@@ -105,8 +105,8 @@ def test_quiet_says_nothing_and_none_shows_no_progress(capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("before", "said"),
     [
-        (0, "stopped. Run the same command to go on, or --restart"),
-        (1, "stopped; 1 of 3 tasks kept. Run the same command to go on, or --restart"),
+        (0, "stopped. Re-run the same command to resume, or add --restart to start over"),
+        (1, "stopped: 1 of 3 tasks kept. Re-run the same command to resume, or add --restart to start over"),
     ],
 )
 def test_an_interrupt_of_shared_work_says_what_is_kept(
@@ -187,7 +187,7 @@ def test_a_command_that_reports_nothing_says_what_it_has_read(
         assert json.loads(said[0])["label"] == "verify"
     else:
         assert said[0].startswith("verify: ")
-        assert said[0].endswith(" so far")
+        assert said[0].endswith(" elapsed")
 
 
 def test_info_of_samples_of_very_many_parts_stays_short(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -150,10 +150,10 @@ def test_all_questions(folder: Path, tmp_path: Path, kind: str) -> None:
         answer(one, "Splits: ", "train:train-*")
         answer(one, "Splits: ", "8,1", times=2)
         answer(one, "Splits: ", "2,1,1", times=3)
-        answer(one, "Make a dataset.yaml", "")
+        answer(one, "Write a dataset.yaml", "")
         answer(one, "Sample type", "77")
         answer(one, "Sample type", "0", times=2)
-        answer(one, "Say where each field comes from?", "y")
+        answer(one, "Choose the source of each field?", "y")
         answer(one, "  image [", "png")
         answer(one, "  image [", "jpg", times=2)
         answer(one, "  caption [", "json[nothing]")
@@ -163,7 +163,7 @@ def test_all_questions(folder: Path, tmp_path: Path, kind: str) -> None:
     assert "JPEG image, 8 x 6, RGB" in shown
     assert "matches no shard" in shown
     assert "three numbers" in shown
-    assert "seems to fit" in shown
+    assert "likely: " in shown
     assert "no such sample type" in shown
     assert "has no part 'png'" in shown
     assert "json[nothing] finds nothing" in shown

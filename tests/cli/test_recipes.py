@@ -94,7 +94,7 @@ def test_explain_our_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert "step 2: 4 samples, all ranks" in out
     assert "document " in out
     out, _ = run(capsys, "explain", "recipe.yaml", "--document", str(document), "--step", "0")
-    assert "at no position" in out
+    assert "not read in the first" in out
     _, err = run(capsys, "explain", "recipe.yaml", "--document", "77777", status=9)
     assert "no source of this run has such a document: found 77777" in err
     run(capsys, "explain", "recipe.yaml", status=2)

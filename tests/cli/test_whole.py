@@ -63,7 +63,7 @@ def test_split(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_filter(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = run(capsys, "filter", "a.pbin", "-o", "c.pbin", "--min-tokens", "4", "--max-tokens", "4")
-    assert out == f"c.pbin: 4 documents, 16 tokens, {Path('c.pbin').stat().st_size} B; 16 left out\n"
+    assert out == f"c.pbin: 4 documents, 16 tokens, {Path('c.pbin').stat().st_size} B; 16 removed\n"
     Path("some.txt").write_text("1\n3\n")
     found = report(capsys, "filter", "a.jsonl", "-o", "c.jsonl", "--where", "id > 1", "--indices", "some.txt")
     assert found["dropped"] == 9

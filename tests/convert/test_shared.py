@@ -400,7 +400,7 @@ def test_the_command(
     assert cli(*how, "--part", "3/3")[0] == 2
     assert cli("status", output)[0] == 9
     code, said = cli(*how, "--finish", "--no-work")
-    assert (code, "8 of 8 tasks are missing, and nobody divided them into shares" in said) == (14, True)
+    assert (code, "8 of 8 tasks are missing. Run with --finish" in said) == (14, True)
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "1")
     code, said = cli(*how, "--part", "auto/3")
     assert (code, "part 1 of 3: 50 samples" in said) == (0, True)
@@ -415,8 +415,8 @@ def test_the_command(
     assert cli("status", output, "--sweep")[0] == 14
     assert not stale.exists()
     code, said = cli(*how, "--finish")
-    assert (code, "3 of 8 groups were written before" in said) == (0, True)
-    assert "complete already: 150 samples" in cli(*how, "--part", "2/3")[1]
+    assert (code, "3 of 8 groups kept from an earlier run" in said) == (0, True)
+    assert "already complete: 150 samples" in cli(*how, "--part", "2/3")[1]
     assert files_in(tmp_path / "out") == whole
     assert cli("status", output)[0] == 0
     assert [name for name in os.listdir(tmp_path) if name.startswith(".")] == []

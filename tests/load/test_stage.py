@@ -155,7 +155,7 @@ def test_the_command(server: FileServer, tmp_path: Path) -> None:
     assert told["world"] == 4
     assert told["files"] == len(fetched(server)) > 0
     again = run(str(recipe), "--hosts", "2", "--host", "1", "--steps", "20")
-    assert "0 B were fetched" in again.output
+    assert "0 B downloaded now" in again.output
     assert run(str(recipe), "--hosts", "3", "--host", "0").exit_code != 0
 
 

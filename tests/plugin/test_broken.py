@@ -91,7 +91,7 @@ def test_doctor_names_each(install: Install) -> None:
         "[penstock.formats]\npbin = zz_broken:named\nzz = zz_gone:FORMAT\n[penstock.executors]\nmade = zz_broken:make\n"
     )
     told = {one["name"]: one["fault"] for one in plug_ins() if one["package"] == "zz-broken 1.5"}
-    assert told["pbin"] == "not used: this is a name of Penstock's own"
+    assert told["pbin"] == "ignored: Penstock has a built-in of this name"
     assert "can't be imported (ModuleNotFoundError" in told["zz"]
     assert told["made"] is None
 

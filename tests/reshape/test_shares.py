@@ -467,7 +467,7 @@ def test_what_nobody_divided_is_no_array(
         main([*words, "--finish", "--no-work"])
     said = capsys.readouterr().out
     assert ended.value.code == 14
-    assert "nobody divided them into shares: do them by --finish, or by an array of --part I/N" in said
+    assert "Run with --finish to complete them, or distribute them with --part I/N" in said
     assert "--array" not in said
 
 
@@ -484,8 +484,8 @@ def test_the_command_prints_what_is_missing(tmp_path: Path, capsys: pytest.Captu
     assert run("--finish", "--no-work") == (14, "--array=0,2")
     assert not status_of(place_of(output)).complete
     status, said = run("--finish")
-    assert (status, said.endswith("left out")) == (0, True)
-    assert run("--part", "0/3")[1].startswith("complete already: ")
+    assert (status, said.endswith("removed")) == (0, True)
+    assert run("--part", "0/3")[1].startswith("already complete: ")
 
 
 # --- growth, and the cut ---------------------------------------------------------------------------------------------

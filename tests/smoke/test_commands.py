@@ -59,7 +59,7 @@ USES: dict[str, Use] = {
     "merge": Use("tokens/a.pbin tokens/a.pbin -o new.pbin", makes="new.pbin", says="8 documents"),
     "shuffle": Use("tokens/a.pbin -o new.pbin --seed 1", makes="new.pbin", says="4 documents"),
     "split": Use("lines/a.jsonl -o new --ratio 1,1", makes="new", says="2 lines"),
-    "filter": Use("lines/a.jsonl -o new.jsonl --where id>2", makes="new.jsonl", says="3 left out"),
+    "filter": Use("lines/a.jsonl -o new.jsonl --where id>2", makes="new.jsonl", says="3 removed"),
     "chunk": Use("tokens/a.pbin -o new.pbin --chunk-id 0 --num-chunks 2", makes="new.pbin", says="2 documents"),
     "prepare": Use(
         "bare --non-interactive --split-ratio 2,1,1 --sample-type CrudeWebdataset",
@@ -72,7 +72,7 @@ USES: dict[str, Use] = {
     "mount": Use("tars/a point"),
     "view": Use("tars/a --no-open"),
     "plan": Use("recipe.yaml", says="2 samples"),
-    "stage": Use("recipe.yaml --hosts 1 --host 0", says="nothing is remote"),
+    "stage": Use("recipe.yaml --hosts 1 --host 0", says="nothing to stage"),
     "status": Use("lines/a.jsonl", says="complete"),
     "explain": Use("recipe.yaml --step 1", says="document 1"),
     "modalities data create_raw_index": Use("inputs/part0.jsonl --index_path new.idx", makes="new.idx"),

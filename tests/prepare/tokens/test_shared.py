@@ -824,7 +824,7 @@ def test_status(tmp_path: Path, share: Pack, cli: Any) -> None:
     assert found["done"] + found["missing"] == found["tasks"] > 5
     said = cli("status", output)[1]
     assert "with missing tasks: 1-2" in said
-    assert "next: the same command with --part I/3 for 1-2" in said
+    assert "next: re-run the same command with --part I/3 for 1-2" in said
     stale = tmp_path / "out/.work/0123456789abcdef"
     stale.mkdir()
     (stale / "plan-00000").write_text("{}")
@@ -842,7 +842,7 @@ def test_what_a_straggler_left_is_swept(tmp_path: Path, share: Pack, whole: dict
     (tmp_path / "out/.work/0123456789abcdef/parts/x").write_bytes(b"late")
     code, said = cli("status", str(tmp_path / "out"))
     assert code == 0
-    assert "left over" in said
+    assert "leftover" in said
     assert cli("status", str(tmp_path / "out"), "--sweep")[0] == 0
     assert files_in(tmp_path / "out") == whole
 
@@ -917,9 +917,9 @@ def test_the_command(tmp_path: Path, corpus: Path, bpe2: Path, cli: Any, monkeyp
     assert (code, "--array=0" in said) == (14, True)
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
     code, said = cli(*how, "--part", "auto/3")
-    assert (code, "with SLURM_ARRAY_TASK_ID=3: shares of 3 count from 0 to 2" in said) == (2, True)
+    assert (code, "with SLURM_ARRAY_TASK_ID=3: I is out of range, expected 0 to 2" in said) == (2, True)
     code, said = cli(*how, "--part", "0/0")
-    assert (code, "N 1 or more" in said) == (2, True)
+    assert (code, "with N of at least 1" in said) == (2, True)
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "0")
     assert cli(*how, "--part", "auto/3")[0] == 0
     code, said = cli(*how, "--finish")
