@@ -100,7 +100,7 @@ _BOUNDS = re.compile(r"(-?[\d.]+)<=x<=(-?[\d.]+)")
 
 
 def find_heading(option: click.Parameter, verb: str) -> str | None:
-    """Return the heading of an option of a command; None if there is none yet."""
+    """Return the heading of an option of a command, or None."""
     names = (*option.opts, *option.secondary_opts)
     chosen = [heading for name, heading in _exceptions(verb).items() if name in names]
     chosen += [heading for heading, known in HEADINGS.items() if {*names} & {*known}]
@@ -108,7 +108,7 @@ def find_heading(option: click.Parameter, verb: str) -> str | None:
 
 
 def group_options(command: click.Command, verb: str) -> click.Command:
-    """Return the command, whose help lists its options under headings if it has more than `MAX_UNGROUPED`."""
+    """List the options of `command` under headings in its help, if it has more than `MAX_UNGROUPED`."""
 
     def format_options(context: click.Context, formatter: click.HelpFormatter) -> None:
         shown = [

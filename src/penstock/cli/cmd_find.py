@@ -35,7 +35,7 @@ from penstock.cli._samples import warn_of
 def command(target: tuple[str, ...], as_json: bool, **options: Any) -> int:
     """Find samples by key, text or expression.
 
-    Prints the index, key and location of each match. Exits with 1 if there is none.
+    Prints the index, key and location of each match. Exits with 1 if nothing matches.
     """
     import msgspec
 

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 )
 @json_option
 def command(recipe: str, steps: int | None, profile: int | None, workers: int, as_json: bool, **options: Any) -> None:
-    """Show what a run will read.
+    """Show the samples, epochs, tokens and bytes that a run will read.
 
-    For each source: samples, epochs, tokens, padding, bytes and requests. Also prints warnings, for example about
+    Lists them for each source, with padding and requests, and prints warnings, for example about
     repeated data.
     """
     # What importing takes is no part of the plan.
