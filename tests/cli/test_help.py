@@ -42,4 +42,4 @@ def test_many_options_are_grouped_under_three_headings_or_more(name: str) -> Non
     assert set(headings) <= set(expected)
     assert len(headings) == len(set(headings)) >= (3 if count > MAX_UNGROUPED else 1)
     for one in visible_options(COMMANDS[name]):
-        assert max(one.opts, key=len) in shown
+        assert any(name in shown for name in one.opts)

@@ -214,7 +214,7 @@ def test_samples_of_a_step_that_are_not_there_are_an_error(capsys: pytest.Captur
     cut = report(capsys, *given, "--limit", "3")
     assert (len(cut["samples"]), cut["of"]) == (3, 4)
     out, _ = run(capsys, *given, "--limit", "3")
-    assert "4 samples, all ranks, the first 3" in out
+    assert "4 samples, all ranks; the first 3 are listed" in out
 
 
 def test_a_tokenizer_that_does_not_fit_is_said(capsys: pytest.CaptureFixture[str], place: Path) -> None:

@@ -17,7 +17,7 @@ HEADINGS: dict[str, tuple[str, ...]] = {
             -n --limit --start --index --key --text --where --match --field --min-tokens --max-tokens --indices --invert
             --columns --step --document --excluded --rank --state --key-field --tokenizer
         """,
-        "Parts": "--ratio --names --parts --only --by --seed",
+        "Parts": "--ratio --names --parts --only --by --seed --chunk-id --num-chunks",
         "Order": "--seed --memory-mb",
         "Comparison": "--as",
         "Checks": "--depth --vocab-size",
