@@ -104,7 +104,7 @@ MISTAKES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("pack corpus.jsonl o.pbin --tokenizer t.json", 2, ("Missing option '-o'", "-o OUT")),
     ("modalities create_raw_index corpus.jsonl", 2, ("Did you mean 'data create_raw_index'?",)),
     ("head corpus.jsonl -n 5k", 2, ("'-n': '5k' is not a whole number. Write it out: 5000.",)),
-    ("pack corpus.jsonl -o o/ --file-tokens 0 --tokenizer t.json", 2, ("'--file-tokens': 0 is out of range, expected 1 or more",)),
+    ("pack corpus.jsonl -o o/ --file-tokens 0 --tokenizer t.json", 2, ("0 is out of range, expected 1 or more",)),
     ("head corpus.jsonl --columns txt", 10, ("no sample has this field", "Did you mean 'text'?")),
     ("find corpus.jsonl k1", 10, ("--key", "--text", "--where")),
     ("filter corpus.jsonl -o o.jsonl --where \"id = 'k1'\"", 10, ("Two = compare",)),
