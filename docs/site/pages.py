@@ -29,13 +29,16 @@ from url_tables import tables  # noqa: E402
 LINK = re.compile(r"(\[[^\]\n]*(?:\n[^\]\n]*)?\])\(([^)\s]+)\)")
 PICTURE = re.compile(r"!\[[^]]*\]\(([^)]*\.svg)\)")
 NAME = re.compile(r"\bps\.[A-Za-z_]+")
+HIDDEN = re.compile(r"^<!--\n.*?^-->\n", re.MULTILINE | re.DOTALL)
+"""Comments of several lines: the setup of an example, which the tests run."""
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 PROJECT = ("ARCHITECTURE", "CONTRIBUTING", "SECURITY", "CHANGELOG")
-TUTORIALS = ("text-to-model", "images", "resume", "existing-data")
+TUTORIALS = ("text-to-model", "messy-data", "images", "resume", "existing-data")
 GUIDES: dict[str, tuple[str, ...]] = {
-    "Prepare": ("pack", "transform", "convert", "clusters"),
+    "Prepare": ("pack", "chat", "tokenized", "convert", "transform", "clusters"),
     "Train": ("loader", "frameworks", "mixing", "recipes", "remote"),
-    "Inspect and remove": ("view", "inspect", "reports", "remove-data", "takedown", "limits"),
+    "Inspect": ("inspect", "view", "reports"),
+    "Remove data": ("remove-data", "takedown"),
     "Other tools": ("modalities", "modalities-commands", "streaming", "energon", "energon-training"),
 }
 """Guides in the order of the navigation. Others come last, under More."""
@@ -120,7 +123,7 @@ def linked(text: str, source: Path, places: dict[Path, str]) -> str:
             raise SystemExit(f"{source.relative_to(ROOT)}: a link to nothing: {found[2]}")
         return found[1][1:-1]
 
-    parts = FENCE.split(text)
+    parts = FENCE.split(HIDDEN.sub("", text))
     return "".join(part if part.startswith("```") else LINK.sub(one, part) for part in parts)
 
 
@@ -134,7 +137,7 @@ def names_of_page(place: str, text: str, reference: Collection[str]) -> str:
 
 
 def _nav(pages: dict[str, str], reference: list[Any]) -> list[Any]:
-    known = {name for names in GUIDES.values() for name in names}
+    known = {"limits", *(name for names in GUIDES.values() for name in names)}
     rest = tuple(sorted(Path(one).stem for one in pages if one.startswith("guide/") and Path(one).stem not in known))
     guides = [
         {title: [f"guide/{name}.md" for name in names]}
@@ -148,9 +151,9 @@ def _nav(pages: dict[str, str], reference: list[Any]) -> list[Any]:
         {"Tutorials": [f"tutorial/{name}.md" for name in TUTORIALS]},
         {"Guides": guides},
         {"Formats": ["formats/index.md", *({Path(one).stem: one} for one in formats), {"Object stores": "urls.md"}]},
-        {"Commands": "cli.md"},
+        {"Commands": ["cheatsheet.md", "cli.md"]},
         {"Reference": reference},
-        {"Errors": "errors.md"},
+        {"Troubleshooting": ["troubleshooting.md", "errors.md", "guide/limits.md"]},
         {"Measured": ["measured.md", {"At scale": "scale.md"}]},
         {"Project": ["stability.md", *project]},
     ]
