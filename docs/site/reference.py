@@ -17,74 +17,125 @@ from penstock.errors import MissingExtra
 
 FACADE = "penstock"
 MODULES = {
-    "penstock.load.torch": "With torch",
-    "penstock.load.jax": "With jax",
     "penstock.load": "Loaders",
+    "penstock.load.torch": "PyTorch",
+    "penstock.load.jax": "JAX",
     "penstock.mix": "Mixing",
     "penstock.order": "Orders",
-    "penstock.pack": "Windows",
-    "penstock.cook": "Typed samples",
+    "penstock.pack": "Packers",
+    "penstock.cook": "Cook functions",
     "penstock.recipe": "Recipes",
-    "penstock.check": "Checking",
-    "penstock.convert": "Converting",
-    "penstock.prepare": "Preparing",
+    "penstock.check": "Checks",
+    "penstock.convert": "Conversion",
+    "penstock.prepare": "Preparation",
     "penstock.executors": "Executors",
     "penstock.store": "Stores",
-    "penstock.abc": "Interfaces for plug-ins",
+    "penstock.abc": "Extension points",
     "penstock.types": "Data types",
     "penstock.errors": "Errors",
-    "penstock.formats.kit": "Writing a format",
-    "penstock.testing": "Test suites",
-    "penstock.testing.strategies": "Test strategies",
-    "penstock.compat.modalities": "Modalities compatibility",
-    "penstock.compat.energon": "Energon compatibility",
-    "penstock.compat.streaming": "MosaicML Streaming compatibility",
+    "penstock.formats.kit": "Helpers for format plug-ins",
+    "penstock.testing": "Test suites for plug-ins",
+    "penstock.testing.strategies": "Hypothesis strategies",
+    "penstock.compat.modalities": "Modalities",
+    "penstock.compat.energon": "Megatron-Energon",
+    "penstock.compat.streaming": "MosaicML Streaming",
 }
-"""Module → title of its page."""
+"""Module → title of its page. The first module that exports a class or function documents it."""
+
+TASKS: dict[str, tuple[str, ...]] = {
+    "Open and read": ("open", "head", "info", "find", "diff", "lineage", "report", "penstock.types"),
+    "Order and mix": (
+        "Shuffle", "Sequential", "Take", "subset", "Skip", "Blend", "Concat", "Stages", "Epochs", "Join", "Map",
+        "WithAux", "Balance", "StreamingOrder", "penstock.order", "penstock.mix",
+    ),
+    "Pack": (
+        "Chunk", "BestFit", "Whole", "MegatronBlocks", "FillInTheMiddle", "PackByLength", "PackStream", "penstock.pack",
+    ),
+    "Load": (
+        "Loader", "merge_states", "plan", "explain", "stage", "cache", "penstock.load", "penstock.load.torch",
+        "penstock.load.jax",
+    ),
+    "Prepare and convert": (
+        "pack", "index", "prepare", "prepare_media", "status", "convert", "create", "merge", "shuffle", "split",
+        "filter", "penstock.prepare", "penstock.convert",
+    ),
+    "Check and repair": ("verify", "repair", "penstock.check"),
+    "Remove data": ("exclude", "purge"),
+    "Recipes": ("open_recipe", "open_metadataset", "penstock.recipe"),
+    "Extend": (
+        "register_sample_type", "penstock.cook", "penstock.abc", "penstock.formats.kit", "penstock.store",
+        "penstock.executors", "penstock.testing", "penstock.testing.strategies",
+    ),
+    "Errors": ("penstock.errors",),
+    "Compat": ("penstock.compat.modalities", "penstock.compat.energon", "penstock.compat.streaming"),
+}  # fmt: skip
+"""Task → names of the façade, and modules, in the order of the navigation. Names that don't exist are skipped."""
+
+INTRODUCTION = """# API reference
+
+Every public class and function, by task. `ps` is `import penstock as ps`.
+
+The examples run as they are shown, in a directory with these files:
+
+| file | contents |
+|---|---|
+| `docs.jsonl` | 6 lines with `id`, `lang` and `text` |
+| `tokenizer.json` | a small byte-level BPE tokenizer with an EOS token |
+| `corpus.pbin`, `code.pbin` | 6 and 4 token documents; document i has i + 5 tokens and ends with the EOS id 0 |
+| `chat-mds` | 12 MDS samples with `id` and `text`, in several shards |
+| `pictures` | 6 samples in 3 tar shards, prepared for Energon as `CaptioningSample` |
+| `tars` | the same shards without metadata |
+| `recipe.json`, `metadataset.yaml` | a blend of windows of the two token files; an Energon metadataset of `pictures` |
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A public name: where it is taken from, and where it is made."""
+    """A public name: the module that exports it, and the path of its definition."""
 
     module: str
     name: str
     made_at: str
-    what: str
+    summary: str
 
 
 def reference_pages() -> tuple[dict[str, str], list[Any]]:
-    """Path → Markdown, and the part of the navigation; raises `SystemExit` that lists names without a docstring."""
-    pages: dict[str, str] = {}
-    seen: dict[str, str] = {}
+    """Return path → Markdown, and the navigation; raise `SystemExit` with all names that lack a docstring or a task."""
     undocumented: list[str] = []
-    index = ["# API reference\n\n## `import penstock as ps`\n"]
-    facade = list(names_of(FACADE, undocumented))
-    index.append(_table(facade, lambda one: f"ps.{one.name}.md", "ps."))
-    for one in facade:
-        seen[one.made_at] = f"ps.{one.name}.md"
-        pages[f"reference/ps.{one.name}.md"] = f"---\nsearch: {{boost: 4}}\n---\n\n{_directive(one, level=1)}"
-    nav: list[Any] = [
-        "reference/index.md",
-        {"import penstock as ps": [{f"ps.{one.name}": f"reference/ps.{one.name}.md"} for one in facade]},
-    ]
-    for module, title in MODULES.items():
+    facade = {one.name: one for one in names_of(FACADE, undocumented)}
+    modules = {module: list(names_of(module, undocumented)) for module in MODULES}
+    if undocumented:
+        raise SystemExit("public names without a docstring:\n  " + "\n  ".join(sorted(undocumented)))
+    if missing := sorted({*facade, *modules} - {name for names in TASKS.values() for name in names}):
+        raise SystemExit("names without a task in docs/site/reference.py:\n  " + "\n  ".join(missing))
+    seen = {one.made_at: f"ps.{one.name}.md" for one in facade.values()}
+    pages = {
+        f"reference/{seen[one.made_at]}": f"---\nsearch: {{boost: 4}}\n---\n\n{_directive(one, level=1)}"
+        for one in facade.values()
+    }
+    for module, names in modules.items():
         file = f"{module.removeprefix('penstock.')}.md"
-        names = list(names_of(module, undocumented))
         for one in names:
             seen.setdefault(one.made_at, f"{file}#{one.made_at}")
         pages[f"reference/{file}"] = _page(module, names, file, seen)
-        nav.append({title: f"reference/{file}"})
-        index.append(f"## {title}\n\n[`{module}`]({file})\n")
-        index.append(_table(names, lambda one: seen[one.made_at], ""))
-    if undocumented:
-        raise SystemExit("public names without a docstring:\n  " + "\n  ".join(sorted(undocumented)))
+    index = [INTRODUCTION]
+    nav: list[Any] = ["reference/index.md"]
+    for task, members in TASKS.items():
+        own = [facade[name] for name in members if name in facade]
+        index += [f"## {task}\n", _table(own, lambda one: seen[one.made_at], "ps.")]
+        entries = [{f"ps.{one.name}": f"reference/ps.{one.name}.md"} for one in own]
+        for module in [name for name in members if name in modules]:
+            file = f"{module.removeprefix('penstock.')}.md"
+            index += [f"### {MODULES[module]}\n\n[`{module}`]({file})\n"]
+            index += [_table(modules[module], lambda one: seen[one.made_at], "")]
+            entries.append({MODULES[module]: f"reference/{file}"})
+        nav.append({task: entries})
     pages["reference/index.md"] = "\n".join(index)
     return pages, nav
 
 
 def names_of(module: str, undocumented: list[str]) -> Iterator[Name]:
-    """The public names of a module, in byte order."""
+    """Yield the public names of a module, in byte order."""
     try:
         found = importlib.import_module(module)
     except MissingExtra:
@@ -100,7 +151,7 @@ def names_of(module: str, undocumented: list[str]) -> Iterator[Name]:
         if not callable(value) and not inspect.isclass(value):
             continue
         undocumented += [f"{module}.{missing}" for missing in _without_docstring(name, value)]
-        made = name if "<locals>" in value.__qualname__ else value.__qualname__  # a decorator made it
+        made = name if "<locals>" in value.__qualname__ else value.__qualname__  # made by a decorator
         made_at = f"{value.__module__}.{made}"
         yield Name(module, name, made_at, _first_line(value))
 
@@ -140,7 +191,7 @@ def _without_docstring(name: str, value: Any) -> Iterator[str]:
         yield name
     for member, made in vars(value).items() if inspect.isclass(value) else ():
         plain = getattr(made, "fget", getattr(made, "__func__", made))
-        # The name of a test of a suite is the law that it holds.
+        # The name of a test in a suite describes it.
         if inspect.isfunction(plain) and not member.startswith(("_", "test_", "pytest_")):
             with contextlib.suppress(TypeError):
                 if not inspect.getdoc(getattr(value, member)):
@@ -156,7 +207,7 @@ def _first_paragraph(text: str) -> str:
 
 
 def _table(names: list[Name], target: Any, prefix: str) -> str:
-    rows = [f"| [`{prefix}{one.name}`]({target(one)}) | {one.what} |" for one in names if one.name]
+    rows = [f"| [`{prefix}{one.name}`]({target(one)}) | {one.summary} |" for one in names if one.name]
     return "\n".join(["| name | description |", "|---|---|", *rows, ""]) if rows else ""
 
 

@@ -32,7 +32,7 @@ class LaneStream(Protocol[T_co]):
 
     @property
     def schema(self) -> Schema:
-        """What the samples hold."""
+        """Fields of the samples."""
         ...
 
     @property
@@ -49,7 +49,7 @@ class LaneStream(Protocol[T_co]):
         ...
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which it can be made again."""
+        """Return a plain-JSON description from which this can be rebuilt."""
         ...
 
 

@@ -91,17 +91,17 @@ class Ahead:
         self.prefetch = prefetch_of(stream) if self._resolving else None
 
     def resolve(self, positions: IntArray) -> IntArray:
-        """int64[k]: what each position resolves to."""
+        """Return int64[k]: a number per position, for `get_resolved`."""
         stream: Any = self.stream
         return stream.resolve(positions) if self._resolving else positions
 
     def batch(self, resolved: IntArray) -> Batch:
-        """Columns of the samples at resolved positions."""
+        """Return the samples at resolved positions as columns."""
         stream: Any = self.stream
         return stream.get_resolved(resolved) if self._resolving else stream.get_batch(resolved)
 
     def samples(self, resolved: IntArray) -> list[Any]:
-        """The samples at resolved positions."""
+        """Return the samples at resolved positions."""
         stream: Any = self.stream
         if self._resolving:
             return stream.get_resolved_samples(resolved)

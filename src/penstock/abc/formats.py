@@ -35,7 +35,7 @@ class Writer(Protocol):
         ...
 
     def abort(self) -> None:
-        """Discard what was written; after `commit` it does nothing."""
+        """Discard everything written; after `commit` it does nothing."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -52,25 +52,25 @@ class Format(Protocol):
     traits: Traits
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
-        """Whether `path` looks like this format, from at most 64 KiB, and why; it does not where nothing is."""
+        """Return whether `path` looks like this format, from at most 64 KiB, and why."""
         ...
 
     def open(self, store: Store, path: str, options: OpenOptions, /) -> Source[Sample]:
-        """The dataset; raises a `FormatError` that says what is wrong, and `NotFound` where nothing is."""
+        """Return the dataset; raise a `FormatError` that describes the damage, or `NotFound`."""
         ...
 
     def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> Writer:
-        """A writer; unknown options are a `ConfigError` that lists the known ones."""
+        """Return a writer; unknown options raise a `ConfigError` that lists the known ones."""
         ...
 
     def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> Iterable[Finding]:
-        """Findings; never writes, never raises for bad data; raises `NotFound`."""
+        """Return findings. Never writes, never raises an error for bad data; raises `NotFound`."""
         ...
 
     def repair(
         self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
     ) -> list[Action]:
-        """List the repairs; make them when `write` is true, keeping a backup. Asked where `traits.repair` is true."""
+        """List the repairs; make them if `write` is true, keeping a backup. Called if `traits.repair` is true."""
         ...
 
 

@@ -23,7 +23,7 @@ class SupportsMmap(Protocol):
     """
 
     def mmap(self, path: str) -> NDArray[np.uint8]:
-        """uint8[size_bytes]: the file, mapped read-only; empty for an empty file."""
+        """Return the file as uint8[size_bytes], mapped read-only; empty for an empty file."""
         ...
 
 
@@ -35,11 +35,11 @@ class SupportsKeys(Protocol):
     """
 
     def index_of(self, key: str, /) -> int:
-        """Index of the sample with this key; raises `NotFound`."""
+        """Return the index of the sample with this key, or raise `NotFound`."""
         ...
 
     def key_of(self, index: int, /) -> str:
-        """Key of sample `index`."""
+        """Return the key of sample `index`."""
         ...
 
 
@@ -67,7 +67,7 @@ class SupportsBlocks(Protocol):
 
     @property
     def block_starts(self) -> IntArray:
-        """int64[n_blocks + 1]: first sample of each storage block (shard, tar, chunk), and `len` at the end."""
+        """First sample of each storage block (shard, tar, chunk), and `len`: int64[n_blocks + 1]."""
         ...
 
 
@@ -79,11 +79,11 @@ class SupportsFiles(Protocol):
     """
 
     def get(self, name: str, /) -> bytes:
-        """The stored bytes of one file, by its full name; raises `NotFound`."""
+        """Return the stored bytes of one file by its full name, or raise `NotFound`."""
         ...
 
     def get_media_metadata(self, name: str, /) -> MediaMetadata:
-        """What the media index knows of one file; raises `NotFound`."""
+        """Return the indexed metadata of one media file, or raise `NotFound`."""
         ...
 
 
@@ -95,7 +95,7 @@ class SupportsDocumentFlags(Protocol):
     """
 
     def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
-        """bool[len(starts), length]: whether each token of each window is the first of a document."""
+        """Return bool[len(starts), length]: whether each token of the windows starts a document."""
         ...
 
 
@@ -123,15 +123,15 @@ class SupportsPrefetch(Protocol):
         ...
 
     def resolve(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: what to read each position by, such as its index in the source; reads no data."""
+        """Return int64[k]: what to read each position by, such as its index in the source. Reads no data."""
         ...
 
     def get_resolved(self, resolved: IntArray, /) -> Batch:
-        """Columns of the samples at what `resolve` gave, in that order."""
+        """Return the samples at the numbers from `resolve` as columns, in that order."""
         ...
 
     def get_resolved_samples(self, resolved: IntArray, /) -> list[Any]:
-        """The samples at what `resolve` gave, in that order; each equals `self[position]`."""
+        """Return the samples at the numbers from `resolve`, in that order; each equals `self[position]`."""
         ...
 
 
@@ -143,7 +143,7 @@ class SupportsSubstitutes(Protocol):
     """
 
     def substitute(self, position: int, attempt: int, /) -> int:
-        """Another position of the same child: a permutation keyed by (seed, position), at place `attempt`."""
+        """Return another position of the same child: place `attempt` of a permutation keyed by (seed, position)."""
         ...
 
 

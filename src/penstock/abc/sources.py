@@ -21,12 +21,12 @@ class Source(Protocol[T_co]):
 
     @property
     def schema(self) -> Schema:
-        """What the samples hold."""
+        """Fields of the samples."""
         ...
 
     @property
     def fingerprint(self) -> str:
-        """Hex digest of the content; a copy elsewhere has the same one. Computed at first use, in at most 64 reads."""
+        """Hex digest of the content, equal for copies. Computed at first use, in at most 64 reads."""
         ...
 
     def __len__(self) -> int: ...
@@ -34,15 +34,15 @@ class Source(Protocol[T_co]):
     def __getitem__(self, index: int, /) -> T_co: ...
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `indices`: int64[k] (negative ones refused), in that order."""
+        """Return the samples at `indices` (int64[k], not negative) as columns, in that order."""
         ...
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """Sources that this one is made of, by name; empty for data on disk."""
+        """Return the sources that this one is made of, by name; empty for data on disk."""
         ...
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON by which this source is made again: of a dataset `{"kind": "open", "format", "path", …}`."""
+        """Return a plain-JSON description; for datasets `{"kind": "open", "format", "path", …}`."""
         ...
 
 
@@ -54,7 +54,7 @@ class TokenSource(Source[Sample], Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Native unsigned dtype of the ids: uint8, uint16 or uint32."""
+        """Native unsigned dtype of the token ids: uint8, uint16 or uint32."""
         ...
 
     @property
@@ -64,7 +64,7 @@ class TokenSource(Source[Sample], Protocol):
 
     @property
     def doc_starts(self) -> IntArray:
-        """int64[n_docs + 1]: token position of each document's first token, and `num_tokens` at the end.
+        """First token of each document, and `num_tokens`: int64[n_docs + 1].
 
         May be computed at first use; windows and their labels never need it.
         """
@@ -72,15 +72,15 @@ class TokenSource(Source[Sample], Protocol):
 
     @property
     def eos_id(self) -> int | None:
-        """Id that ends every document in the data; None where there is none or it is not known."""
+        """Id that ends every document; None if there is none or it is unknown."""
         ...
 
     def tokens(self, start: int, stop: int) -> TokenArray:
-        """uint[stop - start]: tokens in `[start, stop)`; zero-copy and read-only where the format allows."""
+        """Return the tokens `[start, stop)`, uint[stop - start]; a read-only view if the format allows."""
         ...
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
-        """uint[len(starts), length]: one window a row, as one vectorised copy; into `out` where given."""
+        """Return one window per row, uint[len(starts), length], as one vectorized copy, into `out` if given."""
         ...
 
 

@@ -20,7 +20,7 @@ class Staged(Protocol):
     """The final path."""
 
     def write(self, data: Buffer) -> int:
-        """Append; returns bytes written (always all of them)."""
+        """Append, and return the number of bytes written (always all)."""
         ...
 
     def write_at(self, offset_bytes: int, data: Buffer) -> None:
@@ -28,19 +28,19 @@ class Staged(Protocol):
         ...
 
     def read_at(self, offset_bytes: int, length_bytes: int) -> bytes:
-        """Bytes already written; fewer only at their end."""
+        """Return bytes already written, fewer only at their end."""
         ...
 
     def append_file(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> int:
-        """Append a range of a local file, copied by the kernel where it can; returns bytes appended."""
+        """Append a range of a local file, copied by the kernel if possible; return the bytes appended."""
         ...
 
     def tell(self) -> int:
-        """Bytes appended so far."""
+        """Return the number of bytes appended so far."""
         ...
 
     def sync(self) -> None:
-        """Make the bytes durable, still invisible."""
+        """Make the bytes durable, but not yet visible."""
         ...
 
     def commit(self) -> None:
@@ -48,7 +48,7 @@ class Staged(Protocol):
         ...
 
     def abort(self) -> None:
-        """Drop it. A second call, or a call after `commit`, does nothing."""
+        """Discard the file. A second call, or a call after `commit`, does nothing."""
         ...
 
 
@@ -60,7 +60,7 @@ class Store(Protocol):
     """
 
     def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
-        """Bytes `[start, start + length)`; fewer only at the end of the file.
+        """Return the bytes `[start, start + length)`, fewer only at the end of the file.
 
         Raises:
             NotFound: no such file.
@@ -68,23 +68,23 @@ class Store(Protocol):
         ...
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """One bytes object for each `(start_bytes, stop_bytes)`; raises `Truncated` where the file is shorter."""
+        """Return one bytes object per `(start_bytes, stop_bytes)`, or raise `Truncated` if the file is shorter."""
         ...
 
     def size(self, path: str) -> int:
-        """Size in bytes; raises `NotFound`."""
+        """Return the size in bytes, or raise `NotFound`."""
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether a file or a folder of this name is there."""
+        """Return whether there is a file or directory of this name."""
         ...
 
     def is_folder(self, path: str) -> bool:
-        """Whether a folder of this name is there."""
+        """Return whether there is a directory of this name."""
         ...
 
     def list(self, prefix: str) -> Iterator[str]:
-        """All files under the folder `prefix`, in byte order of their paths, staged ones left out.
+        """Yield all files below the directory `prefix`, in byte order of their paths, except staged ones.
 
         Raises:
             NotFound: no such folder.
@@ -100,9 +100,9 @@ class Store(Protocol):
         ...
 
     def commit(self, staged: Sequence[Staged]) -> None:
-        """Sync all, then make visible in the given order; the last is the one that makes a dataset visible."""
+        """Sync all files, then make them visible in this order; the last one makes a dataset visible."""
         ...
 
     def delete(self, path: str) -> None:
-        """Remove one file; raises `NotFound`."""
+        """Remove one file, or raise `NotFound`."""
         ...

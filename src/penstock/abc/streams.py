@@ -21,35 +21,35 @@ class Stream(Protocol[T_co]):
 
     @property
     def lanes(self) -> int:
-        """Number of lanes: sub-streams that positions are assigned to in turn."""
+        """Number of lanes: sub-streams to which positions are assigned in turn."""
         ...
 
     @property
     def schema(self) -> Schema:
-        """What the samples hold."""
+        """Fields of the samples."""
         ...
 
     @property
     def fingerprint(self) -> str:
-        """Hex digest of everything that decides what each position holds: data, order, seed, lanes."""
+        """Hex digest of everything that determines the samples: data, order, seed, lanes."""
         ...
 
     def __getitem__(self, position: int, /) -> T_co: ...
 
     def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `positions`: int64[k], in that order."""
+        """Return the samples at `positions` (int64[k]) as columns, in that order."""
         ...
 
     def locate(self, position: int, /) -> Location:
-        """Where position comes from; reads no data, only indexes."""
+        """Return where the sample at `position` comes from. Reads only indexes, no data."""
         ...
 
     def children(self) -> Mapping[str, Source[Any] | Stream[Any]]:
-        """What the stream draws from, by name."""
+        """Return what the stream draws from, by name."""
         ...
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which the stream can be rebuilt.
+        """Return a plain-JSON description from which the stream can be rebuilt.
 
         `kind` names what it is, `version` the arithmetic of its order, which a loader's state records. A kind of your
         own can't stand in a recipe file: build the stream in Python.
@@ -71,13 +71,13 @@ class Order(Protocol):
         ...
 
     def order(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: index in `[0, n)` of each position."""
+        """Return int64[k]: the index in `[0, n)` at each position."""
         ...
 
     def order_one(self, position: int, /) -> int:
-        """The same for one position, without arrays."""
+        """Return the index of one position, without arrays."""
         ...
 
     def inverse(self, indices: IntArray, epoch: int, /) -> IntArray:
-        """int64[k]: the positions in that epoch at which `indices` come."""
+        """Return int64[k]: the positions of `indices` in that epoch."""
         ...

@@ -25,19 +25,29 @@ def repair(
     depth: Depth = "quick",
     **options: Unpack[Opening],
 ) -> list[Action]:
-    """List the repairs that are possible; make them when `write` is true, with a backup beside the original.
+    """List the possible repairs of a dataset, or make them.
+
+    A repair keeps a backup next to the original.
 
     Args:
-        path: file, folder or URL.
+        path: file, directory or URL.
         write: make the changes.
-        format: format name; found by sniffing where it is None.
-        depth: how far it looks for damage, as of `verify`: by default at indexes, headers and sizes alone.
-        options: what `penstock.open` takes; `eos_id=` lets a lost index be rebuilt.
+        format: format name; detected by default.
+        depth: how thoroughly to look for damage, as in `verify`. By default only indexes, headers and sizes.
+        options: options of `penstock.open`. `eos_id=` allows a lost index to be rebuilt.
+
+    Returns:
+        One action per repair, with `code`, `path`, `what`, `done` and `possible`.
 
     Raises:
-        NotFound: nothing is at `path`.
+        NotFound: there is nothing at `path`.
         Unsupported: the format has no repair.
         PrepareError: another writer holds this dataset.
+
+    Examples:
+        >>> import penstock as ps
+        >>> ps.repair("corpus.pbin")
+        []
     """
     if depth not in get_args(Depth):
         raise ConfigError(f"unknown depth {depth!r}", expected=" | ".join(get_args(Depth)))

@@ -46,21 +46,31 @@ class _TellsDetails(Protocol):
 
 @skipping_invalid_lines()
 def summarise(path: str | os.PathLike[str], *, format: str | None = None, **options: Any) -> dict[str, Any]:
-    """Describe a dataset, as plain JSON values.
+    """Describe a dataset as plain JSON values.
 
     Keys: `path, format, size_bytes, samples, schema, fingerprint`; `manifest`, that of the side file, or None; and
-    `details`, where the format has some. For tokens also `tokens, token_bytes, max_token_id, eos_id, eos_rule` and
-    `lengths`, see `length_summary`. `samples` and `lengths` are None where nothing says where documents begin. Memory:
-    16 bytes a document.
+    `details`, if the format has any. Token datasets also have `tokens, token_bytes, max_token_id, eos_id, eos_rule`,
+    `lengths` (see `length_summary`), and `planes` (name → dtype) if there are any. `samples` and `lengths` are None if
+    document boundaries are unknown. Datasets with excluded samples have `excluded` and `exclude_list`.
 
-    Of tokens with planes also `planes`, name → dtype. Where samples are excluded also `excluded, exclude_list`. Where
-    each sample has fields of its own also
-    `first_samples`: how many of the first 100 were read, and the share of them that has each field, of the 1,000 fields
-    that most have; how many others there are is `more_fields`.
+    If each sample has its own fields, `first_samples` contains how many of the first 100 samples were read, and the
+    fraction that has each field, for the 1,000 most frequent fields; `more_fields` is the number of others. Memory: 16
+    bytes per document.
+
+    Args:
+        path: file, directory or URL.
+        format: format name; detected by default.
+        options: options of `penstock.open`.
 
     Raises:
-        NotFound: nothing is at `path`.
-        FormatError: it can't be opened.
+        NotFound: there is nothing at `path`.
+        FormatError: the dataset can't be opened.
+
+    Examples:
+        >>> from penstock.check import summarise
+        >>> summary = summarise("corpus.pbin")
+        >>> summary["format"], summary["samples"], summary["tokens"], summary["eos_id"]
+        ('pbin', 6, 45, 0)
     """
     given = open_options(options)
     place = dataset_at(path, follow_links=given.follow_links)

@@ -44,26 +44,34 @@ def verify(
     executor: AnyExecutor | None = None,
     **options: Unpack[Opening],
 ) -> list[Finding]:
-    """Check a dataset; never writes, and bad data never raise.
+    """Check a dataset. Never writes to it, and never raises an error because of bad data.
 
     Args:
-        path: file, folder or URL.
-        depth: `"quick"` reads header, sizes and the index's structure; `"sample"` also some content; `"full"` every
-            byte and digest; `"decode"` also decodes each sample, but not its sound or video, and checks typed fields
-            against their types.
-        format: format name; found by sniffing where it is None.
-        workers: how many check at once; this process alone where neither this nor `executor` is given.
-        executor: `"processes"` where `workers` is given, `"inline"`, `"ray"`, another name, or an executor; see
-            `penstock.executors`. Shards are checked one by one, and the digests of files by blocks of 64 MiB.
-        options: what `penstock.open` takes, such as `vocab_size=` and `eos_id=`.
+        path: file, directory or URL.
+        depth: `"quick"` reads the header, sizes and the structure of the index; `"sample"` also some content; `"full"`
+            every byte and digest; `"decode"` also decodes each sample (except audio and video) and checks typed fields.
+        format: format name; detected by default.
+        workers: number of workers. By default this process.
+        executor: `"processes"` (if `workers` is given), `"inline"`, `"ray"`, another name, or an executor; see
+            `penstock.executors`. Shards are checked one by one, and digests of files in blocks of 64 MiB.
+        options: options of `penstock.open`, such as `vocab_size=` and `eos_id=`.
 
     Returns:
-        The findings, in the order of their places; none for a sound dataset.
+        The findings, ordered by place; an empty list if there are none.
 
     Raises:
-        NotFound: nothing is at `path`, or `excludes`.
-        Unsupported: no format recognises it, or the format has no check.
-        ConfigError: the check has no tasks for the executor that was asked for.
+        NotFound: there is nothing at `path` or `excludes`.
+        Unsupported: no format recognizes the data, or the format has no check.
+        ConfigError: the check can't be divided for the executor.
+
+    Examples:
+        >>> import os
+        >>> import penstock as ps
+        >>> ps.verify("corpus.pbin", depth="full")
+        []
+        >>> os.truncate("corpus.pbin", 60)
+        >>> [(finding.code, finding.severity) for finding in ps.verify("corpus.pbin")]
+        [('pbin.truncated', 'error')]
     """
     if depth == "decode":
         found = verify(path, depth="full", format=format, workers=workers, executor=executor, **options)

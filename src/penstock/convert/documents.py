@@ -28,7 +28,23 @@ RUN_TOKENS = 1 << 22
 
 
 def token_digest(source: TokenSource, rule: EosRule | None = None, path: str = "") -> str:
-    """The document digest of a token source after an EOS rule: 32 hex digits, the same in every format."""
+    """Return the document digest of a token source, which is the same in every format.
+
+    Args:
+        source: token source.
+        rule: EOS rule to apply first.
+        path: name of the source in errors.
+
+    Returns:
+        32 hex digits.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.convert import token_digest
+        >>> report = ps.convert("corpus.pbin", "corpus.bin", to="megatron")
+        >>> token_digest(ps.open("corpus.bin")) == token_digest(ps.open("corpus.pbin")) == report.digest
+        True
+    """
     digest = DocumentDigest()
     for tokens, doc_lengths in runs_of(source, rule or EosRule(), path):
         digest.update(tokens, doc_lengths)

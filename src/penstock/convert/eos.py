@@ -17,14 +17,19 @@ STAY = "Keep documents as they are, without --eos"
 
 @dataclass(frozen=True, slots=True)
 class EosRule:
-    """What becomes of the end of every document.
+    """Rule for the end of every document.
 
     Attributes:
-        action: `"keep"` documents as they are; `"add"` an id to each; `"strip"` it from each.
-        eos_id: the id; None where documents are kept.
-        promised: the id that the caller says each document ends in; it is recorded, so documents that are kept are
-            looked at.
-        only_recorded: the id to be stripped is the recorded EOS, which not every document ends in; others stay.
+        action: `"keep"` documents unchanged, `"add"` an id to each, or `"strip"` it from each.
+        eos_id: the id; None if documents are kept.
+        promised: id that, according to the caller, ends each document. It is recorded, so documents are checked for it.
+        only_recorded: the id to strip is the recorded EOS id, which not every document ends with; other documents stay.
+
+    Examples:
+        >>> from penstock.convert import EosRule
+        >>> rule = EosRule.of(("add", 0))
+        >>> rule.action, rule.eos_id
+        ('add', 0)
     """
 
     action: Literal["keep", "add", "strip"] = "keep"
@@ -34,7 +39,7 @@ class EosRule:
 
     @classmethod
     def of(cls, given: Sequence[Any] | None) -> EosRule:
-        """From `("add", 0)`, `("strip", 0)` or None; raises `ConfigError`."""
+        """Make a rule from `("add", id)`, `("strip", id)` or None, or raise `ConfigError`."""
         if given is None:
             return cls()
         match tuple(given):
@@ -44,18 +49,19 @@ class EosRule:
                 raise ConfigError("no such rule for EOS", found=repr(given), expected='("add", id) or ("strip", id)')
 
     def known_after(self, before: int | None) -> int | None:
-        """The id that ends every document afterwards, as far as it is known, from that before."""
+        """Return the id that ends every document afterwards, if known, from the one before."""
         return {"keep": before, "add": self.eos_id, "strip": None}[self.action]
 
     def require_sense(self, shown: str, before: int | None) -> None:
-        """Refuse what contradicts the data.
+        """Raise `ConfigError` if the rule contradicts the data.
 
         Args:
-            shown: the source as errors name it.
-            before: id that is known to end every document there.
+            shown: name of the source in errors.
+            before: id that is known to end every document of the source.
 
         Raises:
-            ConfigError: an EOS is to be added to documents that have one, or another than theirs is to go.
+            ConfigError: an EOS id is to be added to documents that have one, or another one than theirs is to be
+                removed.
         """
         if before is None or self.action == "keep" or (self.action == "strip" and self.eos_id == before):
             return
@@ -70,17 +76,20 @@ class EosRule:
     def apply(
         self, tokens: NDArray[Any], doc_lengths: IntArray, first_doc: int, shown: str
     ) -> tuple[NDArray[Any], IntArray]:
-        """A run of documents after the rule, and their lengths.
+        """Apply the rule to a run of documents.
 
         Args:
             tokens: uint[n_tokens].
             doc_lengths: int64[n_docs].
             first_doc: number of the first document, for errors.
-            shown: the source as errors name it.
+            shown: name of the source in errors.
+
+        Returns:
+            The tokens and lengths of the documents.
 
         Raises:
-            ConfigError: a document ends already in the id to be added, or does not end in the one that is to go, or
-                was promised.
+            ConfigError: a document already ends with the id to be added, or doesn't end with the one that is to be
+                removed or was promised.
         """
         if self.action == "keep" and self.promised is None:
             return tokens, doc_lengths

@@ -33,24 +33,35 @@ def write_partition(
     overwrite: bool = True,
     **options: Any,
 ) -> int:
-    """Write one partition as `out/<index>/`; a partition that is run again replaces what it left.
+    """Write one partition of a dataset as `out/<index>/`, for example from a Spark task.
 
-    Memory: that of the format's writer.
+    Writing a partition again replaces the previous attempt. Memory: that of the format's writer.
 
     Args:
-        rows: samples; may be none.
-        out: folder of the whole dataset, the same for all partitions.
+        rows: samples; may be empty.
+        out: directory of the whole dataset, the same for all partitions.
         index: number of this partition.
         columns: name → encoding, the same for all partitions.
         format: mds, csv, tsv, xsv or json-shards.
-        overwrite: replace the partition where it is there.
-        options: `size_limit=`, `compression=`, `hashes=`, and what the format names itself.
+        overwrite: replace an existing partition.
+        options: `size_limit=`, `compression=`, `hashes=`, and other options of the format.
 
     Returns:
-        How many samples it has.
+        Number of samples written.
 
     Raises:
-        ConfigError: options that can't be, or a row that does not fit the columns; it is named by its number.
+        ConfigError: an option is invalid, or a row doesn't match the columns; the message names the row.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.convert import merge_partitions, write_partition
+        >>> for part in range(2):
+        ...     rows = [{"id": 10 * part + number} for number in range(3)]
+        ...     num_samples = write_partition(rows, "parts-mds", part, columns={"id": "int"})
+        >>> merge_partitions("parts-mds")
+        2
+        >>> [sample["id"] for sample in ps.open("parts-mds")]
+        [0, 1, 2, 10, 11, 12]
     """
     if format not in GROUPED:
         raise ConfigError("partitions are of shards", found=format, expected=", ".join(GROUPED))
@@ -70,10 +81,24 @@ def write_partition(
 
 
 def merge_partitions(out: str | os.PathLike[str], *, overwrite: bool = False) -> int:
-    """One `index.json` over all partitions in `out`, in the order of their numbers; returns the number of shards.
+    """Write one `index.json` for all partitions in `out`, ordered by their numbers.
+
+    Args:
+        out: directory with the partitions that `write_partition` wrote.
+        overwrite: replace a different index.
+
+    Returns:
+        Number of shards.
 
     Raises:
         NotFound: there is no partition.
-        ConfigError: an index is there already, and is another one.
+        ConfigError: a different index exists.
+
+    Examples:
+        >>> from penstock.convert import merge_partitions, write_partition
+        >>> write_partition([{"id": 1}, {"id": 2}], "parts-mds", 0, columns={"id": "int"})
+        2
+        >>> merge_partitions("parts-mds")
+        1
     """
     return merge_index(out, overwrite=overwrite)

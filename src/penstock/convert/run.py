@@ -35,28 +35,34 @@ from penstock.work.sharing import Sharing
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class ConvertReport:
-    """What `convert` did.
+    """Result of `convert`.
 
     Attributes:
         to: format of the target.
-        samples: documents, lines or samples in it.
-        tokens: tokens in it; None for other data.
-        token_bytes: width of the ids that it gives.
+        samples: number of documents, lines or samples in it.
+        tokens: number of tokens in it; None for other data.
+        token_bytes: width of its token ids in bytes.
         size_bytes: bytes of its data.
         eos: what was done with EOS tokens, such as `"keep"` or `"strip 0"`.
-        lost: what the source holds and the target has no place for.
-        kept_bytes: found written already, by a run that was killed.
-        digest: of the documents or the samples, the same on both sides.
-        copy_seconds: reading, writing and publishing.
-        verify_seconds: reading the target back.
-        groups: pieces that samples were written in by many processes; None where one writer wrote all.
-        reused_groups: of these, finished by a run that was killed, or by others.
-        part: `(i, n)` where this run did a share of the work: then `samples` and `groups` are of that share.
-        missing: shares that are not done, where nothing was to be done but the commit; nothing is committed then.
-        was_complete: all was there already.
-        excluded: samples of the source that its exclude list leaves out.
+        lost: properties of the source that the target can't store.
+        kept_bytes: bytes that an interrupted run had already written.
+        digest: digest of the documents or samples, equal for source and target.
+        copy_seconds: time to read, write and publish.
+        verify_seconds: time to read the target back.
+        groups: number of pieces written by several processes; None if one writer wrote everything.
+        reused_groups: pieces that an interrupted run or other hosts had finished.
+        part: `(i, n)` if this was part i of a distributed job; `samples` and `groups` are then those of the part.
+        missing: parts that aren't done, with `no_work`; nothing was committed then.
+        was_complete: the target was already complete.
+        excluded: samples of the source skipped because of its exclude list.
         skipped: samples that lack a column, with `missing="skip"`.
-        field_map: column of images → its parts in a `field_map` of `dataset.yaml`, for tars.
+        field_map: for tars, column of images → its parts in a `field_map` of `dataset.yaml`.
+
+    Examples:
+        >>> import penstock as ps
+        >>> report = ps.convert("corpus.pbin", "corpus.bin", to="megatron")
+        >>> report.samples, report.tokens, report.token_bytes, report.eos
+        (6, 45, 2, 'keep')
     """
 
     to: str
@@ -103,37 +109,62 @@ def convert(
     progress: Advance | None = None,
     **options: Unpack[Converting],
 ) -> ConvertReport:
-    """Write the samples of `source` as a new dataset, and read it back.
+    """Write the samples of `source` as a new dataset in another format, and read it back to check it.
 
-    Killed and run again, it goes on. Ids have the source's width; from a format with one width for all, that of what it
-    was made from, else what the largest needs. Many processes write shards; bytes depend on source and options alone.
+    If interrupted, repeat the call to resume. Token ids keep the source's width; from formats with one fixed width,
+    they get the width recorded for the original data, else the smallest width that fits. Several processes can write
+    shards; the bytes written depend only on the source and the options.
 
     Args:
-        source: dataset, or list of its files; CSV or TSV files with a header; a source; or samples, as dicts, once.
-        target: dataset to make.
-        to, format: formats: of the target, by default that of its suffix; of the source, by default found.
-        eos: `("add", id)` puts an EOS behind every document, `("strip", id)` takes it away; else they are kept.
-        columns: of the target: name → encoding (tars and folders: part), or names; else all, by schema or 1000 samples.
-        workers: processes that write; by default one a core for shards, and for others this one.
-        executor: a name of `penstock.executors`, or an executor.
-        group_rows: samples that a process writes as a group; by default four shards' worth, by the first samples.
-        overwrite, dry_run: replace the target; refuse what would be refused, tell what would be written, write nothing.
-        keep_excluded: copy excluded samples too, with their entries.
-        missing: for samples that lack a column that the target can't leave out: `"error"`; `"skip"` leaves out every
-            sample that lacks a column, and counts them; `"null"` writes null if the target can hold it.
-        file_tokens: make a folder of token files of this size; part: `(i, n)`: do the i-th (from 0) of n shares alone.
-        finish, no_work, restart: do what is missing of shared work, and commit; only where nothing is; throw work away.
-        progress: called with samples done and a text.
+        source: a dataset or a list of its files; CSV or TSV files with a header; a source; or an iterable of dicts,
+            which is read once.
+        target: path of the dataset to write.
+        to, format: formats of the target and the source. By default that of the target's suffix; the source's format is
+            detected.
+        eos: `("add", id)` appends an EOS token to every document, `("strip", id)` removes it. By default documents are
+            unchanged.
+        columns: columns of the target: name → encoding (tars and directories: part), or names. By default all columns,
+            from the schema or 1000 samples.
+        workers: number of processes that write; by default one per core for shards, this process for other formats.
+        executor: name of an executor (see `penstock.executors`), or an executor.
+        group_rows: samples that a process writes as one group. By default four shards' worth, estimated from the first
+            samples.
+        overwrite, dry_run: replace an existing target; check everything and report what would be written, without
+            writing.
+        keep_excluded: also copy excluded samples, with their entries.
+        missing: for samples that lack a column the target requires: `"error"`; `"skip"` leaves out and counts every
+            sample that lacks a column; `"null"` writes null if the target supports it.
+        file_tokens: write a directory of token files of this many tokens.
+        part: `(i, n)`: do part i (from 0) of n parts of a distributed job.
+        finish, no_work, restart: finalize a distributed job, doing the missing work; only commit if nothing is missing;
+            discard existing work.
+        progress: called with the number of samples done and a text.
         options: `layout, eos_id, flavor, raw, trust, follow_links, read, excludes, source_split, source_separator,
-            source_encoding, tokens_column, tokens_dtype, one_document, documents` of the source, as `penstock.open`
-            takes them; `prefix_keys` puts the shard's name before each key of tars. Others are the target's, as of
-            `penstock.create`: `token_bytes=`, `size_limit=`. A target without splits leaves `split=` to the source.
+            source_encoding, tokens_column, tokens_dtype, one_document, documents` for the source, as in
+            `penstock.open`; `prefix_keys` puts the shard's name before each key of tars. All others are options of the
+            target, as in `penstock.create`: `token_bytes=`, `size_limit=`. If the target has no splits, `split=`
+            applies to the source.
+
+    Returns:
+        A report with `samples`, `tokens`, `size_bytes`, `digest`, `lost` and more.
 
     Raises:
-        Unsupported: the target's format can't hold these samples; it says why.
-        ConfigError: the target exists, an option makes no sense, or unfinished work was asked for otherwise.
-        PrepareError, TooLarge: another run writes the target; an id does not fit it.
-        Corrupt: what was written doesn't read back as what was read. It is removed, and what it replaced is put back.
+        Unsupported: the target's format can't store these samples; the message says why.
+        ConfigError: the target exists, an option is invalid, or unfinished work has other options.
+        PrepareError, TooLarge: another run writes the target; a token id doesn't fit.
+        Corrupt: reading back gave other samples than were written. The output is removed, and a replaced dataset
+            restored.
+
+    Examples:
+        >>> import penstock as ps
+        >>> report = ps.convert("docs.jsonl", "docs-mds", to="mds", workers=1)
+        >>> report.samples
+        6
+        >>> ps.open("docs-mds")[0]["id"]
+        'a1'
+        >>> report = ps.convert("corpus.pbin", "corpus.bin", to="megatron")
+        >>> ps.diff("corpus.pbin", "corpus.bin").equal
+        True
     """
     follow = bool(options.get("follow_links"))
     place: Any = dataset_at(source, follow_links=follow) if is_data(source) else source

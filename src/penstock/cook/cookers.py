@@ -27,10 +27,25 @@ _GIVEN = ("primary", "rng")
 
 
 class SkipSample(CookError):
-    """Raised by a cook function to skip a sample.
+    """Error that a cook function raises to skip a sample.
 
-    A stream of positions has no holes: the loader raises it, or with `on_error="substitute"` takes another sample of
-    the same child. A `PackStream` over the stream that is cooked in its `merge` leaves it out.
+    A stream can't leave out a position: the loader raises the error, or with `on_error="substitute"` takes another
+    sample of the same child. A `PackStream` whose `merge` cooks samples leaves it out.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.cook import Cooker, SkipSample, cook
+        >>> def short(sample):
+        ...     if len(sample["text"]) > 30:
+        ...         raise SkipSample("the text is too long")
+        ...     return sample
+        >>> cooked = cook(ps.open("docs.jsonl"), Cooker(short, name="short-1"))
+        >>> cooked[3]["text"]
+        'The gate controls the flow.'
+        >>> cooked[0]
+        Traceback (most recent call last):
+        ...
+        penstock.cook.cookers.SkipSample: ...
     """
 
     def __init__(self, what: str = "the cook function skips this sample", **details: Any) -> None:
@@ -39,15 +54,23 @@ class SkipSample(CookError):
 
 @dataclass(frozen=True, slots=True)
 class Cooker:
-    """A cook function and the samples that it takes.
+    """Cook function and the samples that it applies to.
 
     Attributes:
-        cook: called as `cook(sample, **stores)`, with each auxiliary store by its name; with `primary`, a store of the
-            sample's own dataset, and `rng`, a numpy Generator of its own for every position, where it has parameters
-            of these names.
-        has_subflavors: pairs that the sample's `__subflavors__` must hold; None takes every sample.
+        cook: called as `cook(sample, **stores)`, with each auxiliary store by its name. If it has parameters of these
+            names, it also gets `primary`, a store of the sample's own dataset, and `rng`, a numpy Generator for each
+            position.
+        has_subflavors: pairs that the sample's `__subflavors__` must contain; None accepts every sample.
         name: identifies the function in fingerprints; `module:qualname` by default. Change it when the function's
             results change.
+
+    Examples:
+        >>> from penstock.cook import Cooker
+        >>> def chat(sample):
+        ...     return {"text": sample["text"]}
+        >>> cooker = Cooker(chat, has_subflavors={"kind": "chat"}, name="chat-1")
+        >>> cooker.is_match({"kind": "chat", "lang": "en"}), cooker.is_match({"kind": "code"})
+        (True, False)
     """
 
     cook: CookFn
@@ -55,7 +78,7 @@ class Cooker:
     name: str | None = None
 
     def is_match(self, subflavors: Mapping[str, Any] | None) -> bool:
-        """Whether it takes samples with these subflavors."""
+        """Return whether it accepts samples with these subflavors."""
         wanted = self.has_subflavors or {}
         return all(key in (subflavors or {}) and (subflavors or {})[key] == value for key, value in wanted.items())
 

@@ -37,21 +37,33 @@ def cook(x: Stream[Any], cookers: GivenCookers, *, seed: int = 0) -> CookedStrea
 @overload
 def cook(x: Source[Any], cookers: GivenCookers, *, seed: int = 0) -> CookedSource: ...
 def cook(x: Source[Any] | Stream[Any], cookers: GivenCookers, *, seed: int = 0) -> CookedSource | CookedStream:
-    """Cook each sample of a source or a stream.
+    """Apply cook functions to the samples of a source or a stream, such as crude Energon samples.
 
-    The first cooker whose `has_subflavors` match the sample's `__subflavors__` takes it. Its function gets the
-    auxiliary stores of the sample's dataset by name, and `primary` and `rng` where it has such parameters: `rng` is a
-    numpy Generator made from (seed, position), so a sample is the same after a resume, on any worker and world size,
-    and another one in each epoch of a stream. `__restore_key__` of a sample is `("cook", position)`, from which
-    `restore` makes it again.
+    The first cooker whose `has_subflavors` match the sample's `__subflavors__` is used. Its function gets the auxiliary
+    stores of the sample's dataset by name, and `primary` and `rng` if it has such parameters. `rng` is a numpy
+    Generator made from (seed, position), so a sample is the same after resuming and for any number of workers and
+    ranks, and differs between the epochs of a stream. The function's input contains `__restore_key__`, `("cook",
+    position)`: the function may copy it, and `restore` makes the cooked sample again from it.
 
     Args:
-        x: what is read: samples as dicts; a `Crude` source below knows its dataset and stores.
+        x: source or stream of dicts. A `Crude` source below it defines the dataset and its stores.
         cookers: functions and `Cooker`s, tried in order.
-        seed: of `rng`.
+        seed: seed of `rng`.
+
+    Returns:
+        A source if `x` is a source, else a stream.
 
     Raises:
-        ConfigError: no cooker, or one without a name.
+        ConfigError: there is no cooker, or one has no name.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.cook import Cooker, cook
+        >>> def caption_only(sample):
+        ...     return {"text": sample["txt"].decode()}
+        >>> cooked = cook(ps.open("pictures", raw=True), Cooker(caption_only, name="caption-1"))
+        >>> cooked[1]["text"]
+        'picture 1'
     """
     chosen = cookers if isinstance(cookers, Cookers) else Cookers.of(cookers)
     cooks = CookerDispatch(chosen, seed, x)
@@ -125,7 +137,19 @@ class CookerDispatch:
 
 
 class CookedSource(WrappedSource):
-    """The cooked source that `cook` returns; the position of a sample is its index."""
+    """Source of cooked samples, as returned by `cook`. A sample's position is its index.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.cook import Cooker, cook
+        >>> def caption_only(sample):
+        ...     return {"text": sample["txt"].decode()}
+        >>> cooked = cook(ps.open("pictures", raw=True), Cooker(caption_only, name="caption-1"))
+        >>> type(cooked).__name__, len(cooked)
+        ('CookedSource', 6)
+        >>> cooked.restore(("cook", 2))["text"]
+        'picture 2'
+    """
 
     def __init__(self, source: Source[Any], cooks: Cooks) -> None:
         super().__init__(source)
@@ -137,7 +161,7 @@ class CookedSource(WrappedSource):
 
     @property
     def schema(self) -> Schema:
-        """Open: what the functions return is not known."""
+        """Open schema: the fields that the functions return are unknown."""
         return Schema((), open=True)
 
     @property
@@ -152,23 +176,23 @@ class CookedSource(WrappedSource):
         return self.cooks(_own(self.source[index]), index)
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `indices`: int64[k]; of samples that are no dicts one column, `sample`."""
+        """Return the samples at `indices` (int64[k]) as columns; non-dict samples form one column, `sample`."""
         return columns_of(self.get_samples(as_indices(indices, len(self))))
 
     def get_samples(self, indices: IntArray, /) -> list[Any]:
-        """The samples at `indices`: int64[k], in that order."""
+        """Return the samples at `indices` (int64[k]), in that order."""
         return _cooked(self.cooks, samples_of(self.source, indices), indices)
 
     def restore(self, key: tuple[Any, ...]) -> Any:
-        """The sample with this `__restore_key__`, or that of a sample made from it."""
+        """Return the sample with this `__restore_key__`, or with that of a sample made from it."""
         return self[position_of(key)]
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON: what decides how it is cooked, and the source."""
+        """Return the cook functions, the seed and the source's recipe as plain JSON."""
         return {"kind": "cook", "cookers": self.cooks.identity, "source": self.source.recipe()}
 
     def summary(self) -> str:
-        """One line: the functions."""
+        """Return one line: the functions."""
         return line("Cook", {"fn": _names(self.cooks)}, self._fingerprint)
 
     __repr__ = brief
@@ -177,7 +201,17 @@ class CookedSource(WrappedSource):
 
 
 class CookedStream:
-    """The cooked stream that `cook` returns."""
+    """Stream of cooked samples, as returned by `cook`.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.cook import Cooker, cook
+        >>> def crop(sample, rng):
+        ...     return {"offset": int(rng.integers(100))}
+        >>> stream = cook(ps.Shuffle(ps.open("pictures", raw=True), seed=0), Cooker(crop, name="crop-1"))
+        >>> stream[7]["offset"] == stream[7]["offset"]
+        True
+    """
 
     def __init__(self, stream: Stream[Any], cooks: Cooks) -> None:
         self.stream = stream
@@ -192,12 +226,12 @@ class CookedStream:
 
     @property
     def lanes(self) -> int:
-        """As the stream's."""
+        """That of the stream."""
         return self.stream.lanes
 
     @property
     def schema(self) -> Schema:
-        """Open: what the functions return is not known."""
+        """Open schema: the fields that the functions return are unknown."""
         return Schema((), open=True)
 
     @property
@@ -212,31 +246,31 @@ class CookedStream:
         return self.cooks(_own(self.stream[position]), position)
 
     def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `positions`: int64[k]; of samples that are no dicts one column, `sample`."""
+        """Return the samples at `positions` (int64[k]) as columns; non-dict samples form one column, `sample`."""
         return columns_of(self.get_resolved_samples(as_positions(positions)))
 
     def resolve(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: the positions; what the stream resolves them to is held for the calling thread."""
+        """Return int64[k]: the positions; the stream's own resolution is kept for the calling thread."""
         return self._held.resolve(as_positions(positions))
 
     def get_resolved(self, resolved: IntArray, /) -> Batch:
-        """Columns of the samples at resolved positions."""
+        """Return the samples at resolved positions as columns."""
         return columns_of(self.get_resolved_samples(resolved))
 
     def get_resolved_samples(self, resolved: IntArray, /) -> list[Any]:
-        """The samples at resolved positions."""
+        """Return the samples at resolved positions."""
         return _cooked(self.cooks, self._held.samples(resolved), resolved)
 
     def restore(self, key: tuple[Any, ...]) -> Any:
-        """The sample with this `__restore_key__`, or that of a sample made from it."""
+        """Return the sample with this `__restore_key__`, or with that of a sample made from it."""
         return self[position_of(key)]
 
     def locate(self, position: int, /) -> Location:
-        """Where position comes from: as the stream says."""
+        """Return the stream's location of `position`."""
         return self.stream.locate(position)
 
     def substitute(self, position: int, attempt: int, /) -> int:
-        """As the stream's.
+        """Return a position whose sample can replace the one at `position`.
 
         Raises:
             ConfigError: the stream names no stand-ins, or there are no more.
@@ -244,23 +278,23 @@ class CookedStream:
         return substitutes_of(self.stream).substitute(position, attempt)
 
     def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
-        """What decides the positions `[0, stop)`: the functions, and as many of the stream."""
+        """Return what determines the positions `[0, stop)`: the functions, and as many positions of the stream."""
         return {"kind": "cook", "cookers": self.cooks.identity}, {"stream": stop}
 
     def seeded(self, seed: int, /) -> CookedStream:
-        """With `seed` where the stream left its own open."""
+        """Return this with `seed`, if the stream was made without a seed."""
         return CookedStream(self.stream.seeded(seed), self.cooks) if isinstance(self.stream, Seedable) else self
 
     def children(self) -> Mapping[str, Stream[Any]]:
-        """The stream, under the name `stream`."""
+        """Return the stream, under the name `stream`."""
         return {"stream": self.stream}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON: what decides how it is cooked, and the stream."""
+        """Return the cook functions, the seed and the stream's recipe as plain JSON."""
         return {"kind": "cook", "cookers": self.cooks.identity, "stream": self.stream.recipe()}
 
     def summary(self) -> str:
-        """One line: the functions."""
+        """Return one line: the functions."""
         return line("Cook", {"fn": _names(self.cooks)}, self._fingerprint)
 
     __repr__ = brief

@@ -43,10 +43,17 @@ class Origin:
 
 
 class CrudeSample(dict[str, Any]):
-    """A raw sample, equal to the dict of its parts.
+    """Crude sample: a dict of its parts that knows its dataset.
 
     Attributes:
         origin: its dataset.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.cook import Crude
+        >>> sample = Crude(ps.open("pictures", raw=True), subflavors={"kind": "pictures"})[0]
+        >>> type(sample).__name__, sample["txt"], sample["__subflavors__"]
+        ('CrudeSample', b'picture 0', {'kind': 'pictures'})
     """
 
     __slots__ = ("origin",)
@@ -97,16 +104,23 @@ _NAMED = ("trust", "most_pixels", "most_bytes", "frames", "sound")
 
 
 class Crude(WrappedSource):
-    """A source of `CrudeSample`s: the samples of `source`, decoded, each with what is known of its dataset.
+    """Source of `CrudeSample`s: the samples of `source`, decoded, each with its dataset's properties.
 
     Args:
-        source: raw samples; its auxiliary stores (`WithAux`) are the dataset's.
-        subflavors: that its samples carry besides their own; where both name a key, these win.
-        decode: how parts, files of the dataset and of the stores are decoded by their extension; None leaves bytes.
-        decode_parts: whether parts are decoded, too: not where the source has done so.
-        kind: name of the type of samples that are typed already.
-        sample_class: class of that type, where it is one of the user's; nothing is made into it here.
-        described: changes each entry of the `__sources__` of samples, and of files.
+        source: source of crude samples; its auxiliary stores (`WithAux`) are the dataset's.
+        subflavors: subflavors of the samples, in addition to their own, which they override.
+        decode: how to decode parts, files of the dataset and files of the stores, by extension; None returns bytes.
+        decode_parts: whether to decode parts; False if the source has already done so.
+        kind: type name of samples that are already typed.
+        sample_class: class of that type, if it is the user's own; samples aren't converted to it here.
+        described: function that changes each entry of the `__sources__` of samples and files.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.cook import Crude
+        >>> crude = Crude(ps.open("pictures", raw=True), subflavors={"kind": "pictures"})
+        >>> crude[1]["txt"]
+        b'picture 1'
     """
 
     def __init__(
@@ -135,7 +149,7 @@ class Crude(WrappedSource):
 
     @property
     def schema(self) -> Schema:
-        """As the source's, and open."""
+        """That of the source, open for further fields."""
         return Schema(self.source.schema.fields, open=True)
 
     @property
@@ -150,11 +164,11 @@ class Crude(WrappedSource):
         return self._made(self.source[as_index(index, len(self))])
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `indices`: int64[k], in that order."""
+        """Return the samples at `indices` (int64[k]) as columns, in that order."""
         return stack(self.get_samples(as_indices(indices, len(self))))
 
     def get_samples(self, indices: IntArray, /) -> list[Any]:
-        """The samples at `indices`: int64[k], in that order."""
+        """Return the samples at `indices` (int64[k]), in that order."""
         raws = samples_of(self.source, np.asarray(indices))
         if self.origin.subflavors or self._decode_parts or self._described or set(map(type, raws)) != {dict}:
             return list(map(self._made, raws))

@@ -19,12 +19,19 @@ _MOST_BYTES = 1 << 28
 
 @dataclass(frozen=True, slots=True)
 class Lazy:
-    """A handle to a file of a store, not fetched yet. Picklable; prefetched bytes are not pickled.
+    """Handle to a file in a store, fetched at first use. It is picklable, without prefetched bytes.
 
     Attributes:
-        store: of the file.
-        name: its name.
-        ahead: the running fetch, if there is one.
+        store: store of the file.
+        name: name of the file.
+        ahead: the running fetch, if any.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.cook import FileStore, Lazy
+        >>> picture = Lazy(FileStore(ps.open("pictures", raw=True)), "002.txt")
+        >>> picture.get()
+        b'picture 2'
     """
 
     store: FileStore
@@ -35,20 +42,20 @@ class Lazy:
 
     @property
     def ds(self) -> FileStore:
-        """The store, as Energon calls it."""
+        """The store, under Energon's name for it."""
         return self.store
 
     @property
     def fname(self) -> str:
-        """The name, as Energon calls it."""
+        """The name, under Energon's name for it."""
         return self.name
 
     def get(self, sample: Any = None) -> Any:
-        """The file's value, at any number of calls; the file is added to the sources of `sample`.
+        """Return the file's value, as often as you like; the file is added to the sources of `sample`.
 
         Raises:
-            NotFound: no such file.
-            FormatError: it can't be decoded.
+            NotFound: there is no such file.
+            FormatError: the file can't be decoded.
         """
         taken = None if self.ahead is None else self.ahead.take()
         if taken is None:
@@ -63,15 +70,26 @@ class Lazy:
 
 
 class Prefetch:
-    """Fetches files in the background, up to a number of bytes; files beyond that are fetched on demand.
+    """Background fetcher of files, up to a number of bytes.
 
-    Of a remote dataset the bytes also go into the cache of its store, so that a later epoch finds them there.
+    Files beyond that are fetched when they are used.
 
-    Memory: `most_bytes`, and a file a thread.
+    The bytes of a remote dataset also go into its store's cache, so a later epoch finds them there. Memory:
+    `most_bytes`, and one file per thread.
 
     Args:
-        threads: files that are fetched at once.
-        most_bytes: of files that were fetched and are not taken yet.
+        threads: number of files fetched at a time.
+        most_bytes: limit for fetched bytes that haven't been used yet.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.cook import FileStore, Prefetch
+        >>> store = FileStore(ps.open("pictures", raw=True))
+        >>> prefetch = Prefetch(threads=2)
+        >>> pictures = [prefetch.lazy(store, f"{number:03}.txt") for number in range(3)]
+        >>> [picture.get() for picture in pictures]
+        [b'picture 0', b'picture 1', b'picture 2']
+        >>> prefetch.close()
     """
 
     def __init__(self, threads: int = _THREADS, most_bytes: int = _MOST_BYTES) -> None:
@@ -85,7 +103,7 @@ class Prefetch:
         return (Prefetch, self._given)
 
     def lazy(self, store: FileStore, name: str) -> Lazy:
-        """A handle to a file, whose fetch starts now if the prefetched bytes are below the limit."""
+        """Return a handle to a file, whose fetch starts now if the prefetched bytes are below the limit."""
         if not self.has_room():
             return Lazy(store, name)
         with self._lock:
@@ -99,15 +117,15 @@ class Prefetch:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that were fetched and not taken yet."""
+        """Bytes fetched but not yet used."""
         return self._held_bytes
 
     def has_room(self) -> bool:
-        """Whether another file may be fetched ahead."""
+        """Return whether another file may be prefetched."""
         return self._held_bytes < self._given[1]
 
     def hold(self, num_bytes: int) -> None:
-        """Count bytes that are held, or with a negative number that are not any more."""
+        """Add to the count of held bytes; a negative number subtracts."""
         with self._lock:
             self._held_bytes += num_bytes
 
@@ -137,7 +155,7 @@ class _Fetch:
             self._future = pool.submit(_run, self, store, name)
 
     def has_room(self) -> bool:
-        """Whether another file may be fetched ahead."""
+        """Return whether another file may be prefetched."""
         return self._owner.has_room()
 
     def keep(self, read: tuple[bytes, str | None]) -> None:

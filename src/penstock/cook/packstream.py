@@ -29,24 +29,41 @@ Merge: TypeAlias = Callable[[list[Any]], Any]
 
 
 class PackStream:
-    """A `LaneStream` of what `merge` makes of the groups that `select` finds in each window.
+    """Lane stream that packs samples on the fly.
 
-    Without `select` every sample is a group; without `merge` a group of one sample is that sample. So
-    `PackStream(stream, 1, merge=fn)` is a filter or a generator: `fn([sample])` gives None, one sample, or many.
+    `select` divides the samples of a window into groups, and `merge` turns each group into samples.
 
-    Memory: one window of samples a lane.
+    Without `select`, each sample is a group of its own. Without `merge`, groups must have one sample, which is returned
+    as it is. `PackStream(stream, 1, merge=fn)` is therefore a filter or a generator: `fn([sample])` returns None, one
+    sample, or many.
+
+    Memory: one window of samples per lane.
 
     Args:
-        stream: what is packed; its lanes are the lanes here. Any world size that divides them can run and resume it.
-        window: samples of a lane that `select` gets together.
-        select: a pure function of a window's samples.
-        merge: a pure function of a group's samples.
-        leftover: samples of a window that are in no group are an error, or `"drop"`ped.
-        name: identifies the functions in fingerprints and recipes; `module:qualname` of both by default.
-            Change it when their results change.
+        stream: stream to pack. The result has the same lanes; any world size that divides them can run and resume it.
+        window: samples of a lane that are passed to `select` together.
+        select: pure function, samples of a window → groups, each a list of samples or of their numbers in the window.
+        merge: pure function, samples of a group → one sample, a list or generator of samples, or None.
+        leftover: what to do with samples that are in no group: `"error"` or `"drop"`.
+        name: identifies the functions in fingerprints and recipes; `module:qualname` of both by default. Change it when
+            their results change.
 
     Raises:
-        ConfigError: no stream; a window below 1; a function without a name of its own, and none given.
+        ConfigError: `stream` isn't a stream, `window` is below 1, or a function has no name and `name` is missing.
+
+    Examples:
+        >>> import numpy as np
+        >>> import penstock as ps
+        >>> def pairs(samples):
+        ...     return [[0, 1], [2, 3]]
+        >>> def join(group):
+        ...     return {"tokens": np.concatenate([sample["tokens"] for sample in group])}
+        >>> stream = ps.Shuffle(ps.open("corpus.pbin"), seed=0, lanes=2)
+        >>> packed = ps.PackStream(stream, window=4, select=pairs, merge=join, name="pairs-1")
+        >>> with ps.Loader(packed, global_batch=2) as loader:
+        ...     batch = next(iter(loader))
+        >>> len(batch["tokens"])
+        2
     """
 
     def __init__(
@@ -80,12 +97,12 @@ class PackStream:
 
     @property
     def lanes(self) -> int:
-        """As the stream's."""
+        """That of the stream."""
         return self.stream.lanes
 
     @property
     def schema(self) -> Schema:
-        """Open: what `merge` returns is not known."""
+        """Open schema: the fields that `merge` returns are unknown."""
         return Schema((), open=True)
 
     @property
@@ -105,7 +122,7 @@ class PackStream:
             yield from made
 
     def origins(self, lane: int, window: int, /) -> list[tuple[int, ...]]:
-        """For each output of a window the positions in `stream` of its group; reads them."""
+        """Return, per output of a window, the positions of its group in `stream`. Reads the samples."""
         first = window * self.window
         found: list[tuple[int, ...]] = []
         for places, made in self._packs(lane, window):
@@ -114,16 +131,16 @@ class PackStream:
         return found
 
     def samples_of(self, lane: int, window: int) -> list[Any]:
-        """The inputs of one window, in order."""
+        """Return the input samples of one window, in order."""
         places = np.arange(window * self.window, (window + 1) * self.window, dtype=np.int64)
         return self._ahead.samples(self._ahead.resolve(places * self.lanes + lane))
 
     def children(self) -> Mapping[str, Stream[Any]]:
-        """The stream, under the name `stream`."""
+        """Return the stream, under the name `stream`."""
         return {"stream": self.stream}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON: window, the functions' names, and the stream."""
+        """Return the window, the functions' names and the stream's recipe as plain JSON."""
         return {
             "kind": "pack-stream",
             "window": self.window,
@@ -133,7 +150,7 @@ class PackStream:
         }
 
     def summary(self) -> str:
-        """One line: window and functions."""
+        """Return one line: window and functions."""
         params = {"window": self.window, "fn": self.name, "lanes": self.lanes}
         return line("PackStream", params, self._fingerprint)
 

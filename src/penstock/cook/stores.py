@@ -16,13 +16,22 @@ Described: TypeAlias = Callable[[SourceInfo], SourceInfo]
 
 @dataclass(frozen=True, slots=True)
 class FileStore:
-    """Named files of one dataset.
+    """Named files of a dataset, for cook functions.
 
     Attributes:
-        source: gives files by name: a WebDataset, a folder, a JSONL in Energon's flavour.
-        decode: how files are decoded by their extension; None gives their bytes.
-        key: of the sample that is cooked; a name that begins with a dot has it in front. None: names are whole.
-        described: changes how a file is described in the `__sources__` of samples.
+        source: a WebDataset, a directory, or a JSONL file in Energon's flavor.
+        decode: how to decode files, by extension; None returns bytes.
+        key: key of the sample being cooked, which is put before names that begin with a dot. None: names are complete.
+        described: function that changes how a file is described in the `__sources__` of samples.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.cook import FileStore
+        >>> store = FileStore(ps.open("pictures", raw=True))
+        >>> store.get("002.txt")
+        b'picture 2'
+        >>> store.of("003").get(".txt")
+        b'picture 3'
     """
 
     source: SupportsFiles
@@ -33,11 +42,11 @@ class FileStore:
     __class_getitem__ = classmethod(GenericAlias)  # FileStore[bytes] says what its files are
 
     def get(self, name: str, sample: Any = None) -> Any:
-        """The value of one file; the `__sources__` of `sample`, where one is given, name the file from then on.
+        """Return the value of one file, and add the file to the `__sources__` of `sample` if given.
 
         Raises:
-            NotFound: no such file.
-            FormatError: it can't be decoded.
+            NotFound: there is no such file.
+            FormatError: the file can't be decoded.
         """
         value, info = self[name]
         if sample is not None:
@@ -50,30 +59,30 @@ class FileStore:
         return (data if self.decode is None else decode_part(name, data, self.decode)), self.info(name, shard)
 
     def read(self, name: str) -> tuple[bytes, str | None]:
-        """The stored bytes of one file, and the shard that it is in, where the dataset has shards."""
+        """Return the stored bytes of one file, and its shard if the dataset has shards."""
         name, with_shard = self.whole(name), getattr(self.source, "get_with_shard", None)
         return (self.source.get(name), None) if with_shard is None else with_shard(name)
 
     def info(self, name: str, shard: str | None = None) -> SourceInfo:
-        """Where a file is from; without a shard, the dataset's path stands for it."""
+        """Return the origin of a file; without a shard, the dataset's path is used."""
         name, path = self.whole(name), self.get_path()
         info = SourceInfo(path, name, path if shard is None else shard, (name,))
         return info if self.described is None else self.described(info)
 
     def get_media_metadata(self, name: str, /) -> MediaMetadata:
-        """What the media index knows of one file; raises `NotFound`."""
+        """Return the indexed metadata of one media file, or raise `NotFound`."""
         return self.source.get_media_metadata(self.whole(name))
 
     def get_path(self) -> str:
-        """Path of the dataset."""
+        """Return the path of the dataset."""
         return str(getattr(self.source, "path", ""))
 
     def of(self, key: str) -> FileStore:
-        """The same store, beside the sample with this key."""
+        """Return the same store for the sample with this key."""
         return replace(self, key=key)
 
     def whole(self, name: str) -> str:
-        """The full name: with the sample's key in front where it begins with a dot."""
+        """Return the full name: names that begin with a dot are prefixed with the sample's key."""
         return self.key + name if self.key is not None and name.startswith(".") else name
 
 

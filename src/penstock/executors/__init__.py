@@ -48,23 +48,31 @@ def make_executor(
     reads: Sequence[Place] = (),
     writes: Sequence[Place] = (),
 ) -> AbstractContextManager[Executor]:
-    """An executor by name, or the one that is given; use it in a `with` block, which does not close a given one.
+    """Return an executor by name, or the one passed, as a context manager.
+
+    It doesn't close an executor that was passed.
 
     Args:
         executor: `"inline"`, `"processes"`, `"ray"`, `"ray:HOST:PORT"`, a name of the entry-point group, or an
             executor.
-        workers: how many tasks run at once; None: one a core of this machine, or a CPU of a cluster.
+        workers: number of tasks that run at once; None: one per core of this machine, or per CPU of a cluster.
         preload: modules that each process imports before its first task.
-        alone: the work is for one process: `"processes"` then starts none. Any other executor that was asked for
-            gets it.
-        most: workers that would have a task at all.
-        reads: files and folders that tasks read: those of this machine must be seen where the tasks run.
+        alone: the work only suits one process: `"processes"` then starts none. Other executors still run it.
+        most: number of workers that would have a task at all.
+        reads: files and directories that tasks read. Those of this machine must be visible where the tasks run.
         writes: the same for what they write.
 
     Raises:
-        ConfigError: no such executor, no worker, or a cluster that can't be joined or sees other files.
-        MissingExtra: what it needs is not installed.
-        PrepareError: from `map` of one that is not built in: its results are not those of its tasks, in order.
+        ConfigError: the executor doesn't exist, there are no workers, or a cluster can't be joined or sees other files.
+        MissingExtra: a required package isn't installed.
+        PrepareError: raised by `map` of an executor that isn't built in if its results aren't those of its tasks, in
+            order.
+
+    Examples:
+        >>> from penstock.executors import make_executor
+        >>> with make_executor("inline", None) as executor:
+        ...     list(executor.map(abs, [-1, 2]))
+        [1, 2]
     """
     require_executor(executor, workers)
     if not isinstance(executor, str):
@@ -81,7 +89,20 @@ def make_executor(
 
 
 def require_executor(executor: AnyExecutor, workers: int | None) -> None:
-    """That there is such an executor, with such a number of workers; raises `ConfigError`. None is started."""
+    """Raise `ConfigError` unless the executor exists and supports this number of workers. Starts nothing.
+
+    Args:
+        executor: name of an executor, or an executor.
+        workers: number of workers; None for the default.
+
+    Examples:
+        >>> from penstock.executors import require_executor
+        >>> require_executor("processes", 4)
+        >>> require_executor("threads", 4)
+        Traceback (most recent call last):
+        ...
+        penstock.errors.ConfigError: ...
+    """
     if workers is not None and workers < 1:
         raise ConfigError("the work needs a worker", found=f"workers={workers}", expected="1 or more")
     if executor == "inline" and workers not in (None, 1):

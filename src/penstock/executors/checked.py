@@ -42,7 +42,7 @@ class CheckedExecutor:
             )
 
     def map(self, fn: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
-        """`fn` of each task, in order.
+        """Yield `fn(task)` for each task, in order.
 
         Raises:
             PrepareError: results are missing, come twice or in another order, or are not of these tasks; or the

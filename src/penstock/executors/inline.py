@@ -11,18 +11,24 @@ R = TypeVar("R")
 
 
 class InlineExecutor:
-    """Runs each task when its result is requested; see `penstock.abc.Executor`."""
+    """Executor that runs each task in this process when its result is requested.
+
+    Examples:
+        >>> from penstock.executors import InlineExecutor
+        >>> list(InlineExecutor().map(abs, [-1, 2, -3]))
+        [1, 2, 3]
+    """
 
     def map(self, fn: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
-        """`fn` of each task, in order."""
+        """Yield `fn(task)` for each task, in order."""
         return (fn(task) for task in tasks)
 
     def begin(self, fn: Callable[[T], R], task: T) -> Callable[[], R]:
-        """Call what is returned for the result of one task."""
+        """Return a function that returns the result of one task."""
         return lambda: fn(task)
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: there are no workers."""
 
     def __enter__(self) -> Self:
         return self

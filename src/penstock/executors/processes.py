@@ -58,14 +58,20 @@ _ONE_THREAD = {
 
 
 class ProcessExecutor:
-    """Runs tasks in other processes; see `penstock.abc.Executor`.
+    """Executor that runs tasks in other processes; see `penstock.abc.Executor`.
 
-    Functions, tasks and results cross by pickling, between this process and its own workers only.
-    Memory: the results that wait for an earlier one, at most 1,024, and two tasks a worker.
+    Functions, tasks and results are pickled between this process and its own workers. Memory: up to 1,024 results that
+    wait for an earlier one, and two tasks per worker.
 
     Args:
-        workers: how many processes; the first starts at once.
+        workers: number of processes; the first one starts at once.
         preload: modules that it imports before anything else.
+
+    Examples:
+        >>> from penstock.executors import ProcessExecutor
+        >>> with ProcessExecutor(workers=1) as executor:
+        ...     list(executor.map(abs, [-1, 2, -3]))
+        [1, 2, 3]
     """
 
     def __init__(self, workers: int, preload: Sequence[str] = ()) -> None:
@@ -77,9 +83,11 @@ class ProcessExecutor:
         self._forked = False
 
     def begin(self, fn: Callable[[T], R], task: T) -> Callable[[], R]:
-        """Start a task in the first worker, before the first map; call what is returned for its result.
+        """Start a task in the first worker, before the first map.
 
-        The other workers share what it loads.
+        Call the returned function for its result.
+
+        The other workers share the modules it loads.
         """
         worker = self._workers[0]
         function, data = dumps(fn, "the function of tasks"), dumps(task, "a task")
@@ -102,13 +110,13 @@ class ProcessExecutor:
         return result
 
     def map(self, fn: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
-        """`fn` of each task, in order. The first tasks begin at once; one map at a time.
+        """Yield `fn(task)` for each task, in order. The first tasks start at once. Only one map at a time.
 
-        After an error earlier tasks still end, and the error of the earliest task is raised, whichever worker was
-        faster.
+        If a task raises an error, earlier tasks still finish, and the error of the earliest failing task is raised,
+        whichever worker was faster.
 
         Raises:
-            PrepareError: a task killed three workers, and the rest is done; or workers don't start.
+            PrepareError: a task killed three workers (the others are finished first), or workers don't start.
         """
         if not self._forked:
             self._crew.fork(self._workers[0])
@@ -118,7 +126,7 @@ class ProcessExecutor:
         return run.results()
 
     def close(self) -> None:
-        """End all workers at once, whatever they do."""
+        """End all workers at once, even if they are busy."""
         self._crew.end()
         for worker in self._workers:
             worker.wait_for_end()

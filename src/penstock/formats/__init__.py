@@ -230,47 +230,63 @@ def open_source(
 ) -> Source[Sample]:  # fmt: skip
     """Open a dataset in any known format.
 
-    Opening reads no data before the first sample, fingerprint or document is read. A folder or a pattern of JSONL
-    files, also compressed ones, of Parquet files or of token files is one dataset: all files in byte order of their
-    paths.
+    Opening reads no samples: data is read when a sample, the fingerprint or the document boundaries are first needed. A
+    directory or pattern of JSONL files (also compressed), Parquet files or token files is one dataset, with all files
+    in byte order of their paths.
 
-    Samples of its exclude list (`penstock exclude`) raise `Excluded`; numbers and positions of all others stay.
+    Reading a sample on the dataset's exclude list raises `Excluded`; the numbers of all other samples don't change.
 
     Args:
-        path: file, folder or URL; or a list of JSONL, Parquet or token files, folders and patterns, all of one store.
-            A relative path is resolved once, against the working directory of this call.
-        format: format name; found by sniffing where it is None.
-        split: split to open, for formats that have splits.
-        flavor: whose rules hold for a JSONL: `"modalities"` or `"energon"`.
-        raw: samples as stored bytes, for formats that decode.
-        trust: let code that comes with the data run.
-        layout: name of a historical layout, where sniffing it is ambiguous.
-        vocab_size: refuse ids from this number on, where the largest id is known.
-        eos_id: id that ends each document, where the data do not say.
+        path: file, directory or URL; or a list of JSONL, Parquet or token files, directories and patterns in one store.
+            A relative path is resolved once, against the current working directory.
+        format: format name; detected by default.
+        split: split to open, for formats with splits.
+        flavor: rules for JSONL files: `"modalities"` or `"energon"`.
+        raw: return samples as stored bytes, for formats that decode.
+        trust: run code that comes with the data.
+        layout: name of a historical layout, if it can't be detected.
+        vocab_size: raise an error for larger token ids, if the largest id is known.
+        eos_id: id that ends each document, if the data doesn't record it.
         columns: decode only these fields.
         read: `"mmap"`, `"pread"`, or `"auto"`: mmap on local disks, pread on network file systems.
-        validate_hash: check each shard whole before it is read, by this algorithm's digest in its index. Without it,
-            whole copies of remote shards are checked by all digests there are, ranges of them by none.
-        follow_links: read files through links out of the dataset's folder, which are `UnsafeData` without it.
-        excludes: the exclude list, path or URL; by default the one beside the data, where these are on this machine.
-            False reads all samples, also if the exclude list that the side file records is missing.
-        mask_tokens: the id in the place of excluded documents' tokens; by default that which ends documents, else 0.
-        tokens_column: rows as documents of tokens: the column of lists of ids, such as `"input_ids"`.
-        tokens_dtype: dtype of the ids where that column holds bytes, such as `"int64"`.
-        mask_column: the column with a mask or labels next to that of ids, which becomes the plane `loss_mask`.
-        one_document: rows, or raw tokens, tell no borders: documents end at each `eos_id`, or all is one.
-        documents: of `tokens_column`: `"rows"` if each row is a document, `"eos"` if rows are windows and documents end
-            at each EOS id. By default rows, unless one contains the EOS id and doesn't end with it: that is an error.
-        planes: None leaves the planes of tokens, such as loss masks, behind, also if one that the side file records is
-            missing.
-        decode: `"uint8"`: images as uint8[height, width, 3] in RGB, so that those of one size are one array of a batch;
-            16-bit images are scaled, EXIF orientation is applied, and alpha is dropped. `"uint8-0.2"`: the pixels of
-            version 0.2. By default Pillow's images, or as a `dataset.yaml` says.
+        validate_hash: check each shard as a whole before reading it, with this algorithm's digests from the index. By
+            default, complete copies of remote shards are checked against all recorded digests, and ranges of shards
+            aren't checked.
+        follow_links: allow links that lead out of the dataset's directory; they are `UnsafeData` otherwise.
+        excludes: path or URL of the exclude list. By default the one next to the data, if the data is on this machine.
+            False reads all samples, even if the exclude list recorded in the side file is missing.
+        mask_tokens: id that replaces the tokens of excluded documents. By default the EOS id, else 0.
+        tokens_column: open rows as token documents: the column with lists of ids, such as `"input_ids"`.
+        tokens_dtype: dtype of the ids if that column contains bytes, such as `"int64"`.
+        mask_column: column with a mask or labels for these ids, which becomes the plane `loss_mask`.
+        one_document: the rows, or raw tokens, have no document boundaries: documents end at each `eos_id`, or
+            everything is one document.
+        documents: for `tokens_column`: `"rows"` if each row is a document, `"eos"` if rows are windows and documents
+            end at each EOS id. By default rows; a row that contains the EOS id without ending with it is then an error.
+        planes: None ignores planes such as loss masks, even if one recorded in the side file is missing.
+        decode: `"uint8"` decodes images to RGB, uint8[height, width, 3], so that images of equal size form one array
+            per batch; 16-bit images are scaled, EXIF orientation is applied, and alpha is dropped. `"uint8-0.2"` gives
+            the pixels of version 0.2. By default Pillow images, or whatever `dataset.yaml` specifies.
+
+    Returns:
+        A source: `len(source)`, `source[index]` and `source.get_batch(indices)`. A token dataset is a `TokenSource`.
 
     Raises:
-        NotFound: nothing is at `path`, or `excludes`.
-        FormatError: the data are not what their format says; or an exclude list that can't be read, or is of others.
-        ConfigError: options that the data can't follow, such as a `split` of a format that has none.
+        NotFound: there is nothing at `path` or `excludes`.
+        FormatError: the data violates its format, or the exclude list is unreadable or belongs to other data.
+        ConfigError: the format doesn't support an option, such as `split` for a format without splits.
+
+    Examples:
+        >>> import penstock as ps
+        >>> source = ps.open("corpus.pbin")
+        >>> len(source), source.num_tokens
+        (6, 45)
+        >>> source[0]["tokens"]
+        array([101, 102, 103, 104,   0], dtype=uint16)
+        >>> ps.open("docs.jsonl")[3]["text"]
+        'The gate controls the flow.'
+        >>> ps.open("pictures", decode="uint8").get_batch([0, 1])["image"].shape
+        (2, 6, 8, 3)
     """
     options = OpenOptions(
         split=split,
@@ -337,18 +353,33 @@ def _format_of_first(path: str) -> str:
 
 
 def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False, **options: Unpack[Writing]) -> Writer:
-    """A writer for a new dataset; use it in a `with` block.
+    """Return a writer for a new dataset, to be used in a `with` block.
 
     Args:
-        path: where the dataset will be; nothing is visible there before the block ends without an exception.
+        path: path of the dataset. Nothing is visible there until the block ends without an exception.
         format: format name.
-        overwrite: replace what is there.
-        options: options of the format, such as `token_bytes=` and `eos_id=` of `pbin`; of tokens also `planes=`, name →
-            dtype of what comes with each document: `{"loss_mask": "bool"}`.
+        overwrite: replace an existing dataset.
+        options: options of the format, such as `token_bytes=` and `eos_id=` for `pbin`. Token formats also take
+            `planes=`, name → dtype of a per-token array: `{"loss_mask": "bool"}`.
+
+    Returns:
+        A writer with `write(sample)` and `write_batch(batch)`.
 
     Raises:
-        ConfigError: the output exists, an option is unknown, or a slash at the end says folder of a file.
+        ConfigError: the output exists, an option is unknown, or the path of a file ends with a slash.
         Unsupported: the format is read-only.
+
+    Examples:
+        >>> import penstock as ps
+        >>> with ps.create("new.pbin", format="pbin", token_bytes=2, eos_id=0) as writer:
+        ...     writer.write({"tokens": [5, 6, 7, 0]})
+        ...     writer.write({"tokens": [8, 9, 0]})
+        >>> len(ps.open("new.pbin"))
+        2
+        >>> with ps.create("new-mds", format="mds", columns={"id": "int", "text": "str"}) as writer:
+        ...     writer.write({"id": 1, "text": "one"})
+        >>> ps.open("new-mds")[0]
+        {'id': 1, 'text': 'one'}
     """
     chosen = get_format(format)
     if not chosen.traits.write:

@@ -128,7 +128,7 @@ class ExcludingSource:
 
     @property
     def excluded_indices(self) -> IntArray:
-        """int64[k], rising: what is taken out."""
+        """Excluded samples, int64[k] ascending."""
         return self.exclusions.indices
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -139,7 +139,7 @@ class ExcludingSource:
 
     @property
     def schema(self) -> Schema:
-        """As of all samples."""
+        """That of all samples."""
         return self.stored_source.schema
 
     @property
@@ -169,7 +169,7 @@ class ExcludingSource:
         return {**self.stored_source.recipe(), **self.exclusions.opened_with()}
 
     def summary(self) -> str:
-        """One line: the source, and how many are excluded."""
+        """Return one line: the source and the number of excluded samples."""
         return _summary(self.stored_source, self.exclusions)
 
     __repr__ = brief
@@ -231,7 +231,7 @@ class ExcludingTokens:
 
     @property
     def excluded_indices(self) -> IntArray:
-        """int64[k], rising: what is taken out."""
+        """Excluded samples, int64[k] ascending."""
         return self.exclusions.indices
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -242,7 +242,7 @@ class ExcludingTokens:
 
     @property
     def schema(self) -> Schema:
-        """As of all documents."""
+        """That of all documents."""
         return self.stored_source.schema
 
     @property
@@ -252,7 +252,7 @@ class ExcludingTokens:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of the ids."""
+        """Dtype of the token ids."""
         return self.stored_source.dtype
 
     @property
@@ -267,12 +267,12 @@ class ExcludingTokens:
 
     @property
     def had_eos_borders(self) -> bool:
-        """See `penstock._borders.had_eos_borders`."""
+        """Whether document boundaries used to come from the EOS id; see `penstock._borders.had_eos_borders`."""
         return had_eos_borders(self.stored_source)
 
     @property
     def eos_id(self) -> int | None:
-        """As the source's."""
+        """That of the source."""
         return self.stored_source.eos_id
 
     @cached_property
@@ -323,7 +323,7 @@ class ExcludingTokens:
         return {**self.stored_source.recipe(), **self.exclusions.opened_with()}
 
     def summary(self) -> str:
-        """One line: the source, and how many are excluded."""
+        """Return one line: the source and the number of excluded samples."""
         return _summary(self.stored_source, self.exclusions)
 
     __repr__ = brief

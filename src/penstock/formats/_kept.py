@@ -87,7 +87,7 @@ class KeptSource:
 
     @property
     def schema(self) -> Schema:
-        """As of all samples."""
+        """That of all samples."""
         return self.whole.schema
 
     @property
@@ -112,15 +112,15 @@ class KeptSource:
         return self.whole[int(self._whole_places(np.array([as_index(index, len(self))]))[0])]
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `indices`: int64[k], in that order."""
+        """Return the samples at `indices` (int64[k]) as columns, in that order."""
         return self.whole.get_batch(self._whole_places(as_indices(indices, len(self))))
 
     def get_samples(self, indices: IntArray, /) -> list[Any]:
-        """The samples at `indices`: int64[k], in that order."""
+        """Return the samples at `indices` (int64[k]), in that order."""
         return samples_of(self.whole, self._whole_places(as_indices(indices, len(self))))
 
     def place_of(self, index: int, /) -> Place:
-        """What the source knows of the sample."""
+        """Return the source's place of the sample."""
         return place_of(self.whole, int(self._whole_places(np.array([as_index(index, len(self))]))[0]))
 
     def children(self) -> Mapping[str, Source[Any]]:
@@ -132,7 +132,7 @@ class KeptSource:
         return self.whole.recipe()
 
     def summary(self) -> str:
-        """One line: as the source's."""
+        """Return one line: that of the source."""
         return self.whole.summary()
 
     __repr__ = brief
@@ -159,7 +159,7 @@ class KeptTokens:
 
     @property
     def schema(self) -> Schema:
-        """As of all documents."""
+        """That of all documents."""
         return self.whole.schema
 
     @property
@@ -179,12 +179,12 @@ class KeptTokens:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of the ids."""
+        """Dtype of the token ids."""
         return self.whole.dtype
 
     @property
     def eos_id(self) -> int | None:
-        """As the source's."""
+        """That of the source."""
         return self.whole.eos_id
 
     @property
@@ -194,7 +194,7 @@ class KeptTokens:
 
     @property
     def only_here(self) -> tuple[str, ...]:
-        """As the source's."""
+        """That of the source."""
         return getattr(self.whole, "only_here", ())
 
     @property
@@ -204,7 +204,7 @@ class KeptTokens:
 
     @cached_property
     def doc_starts(self) -> IntArray:
-        """int64[n_docs + 1]: first token of each document, and `num_tokens`."""
+        """First token of each document, and `num_tokens`: int64[n_docs + 1]."""
         lengths = np.delete(np.diff(np.asarray(self.whole.doc_starts, np.int64)), self._left_out)
         starts = np.concatenate([[0], np.cumsum(lengths)])
         starts.flags.writeable = False
@@ -221,7 +221,7 @@ class KeptTokens:
         }
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """The documents at `indices`: int64[k]; a list of arrays where their lengths differ."""
+        """Return the documents at `indices` (int64[k]); a list of arrays if their lengths differ."""
         return self.whole.get_batch(places_in_whole(as_indices(indices, len(self)), self._left_out))
 
     def tokens(self, start: int, stop: int) -> TokenArray:
@@ -244,7 +244,7 @@ class KeptTokens:
         return {name: _KeptPlane(one, self) for name, one in planes_of(self.whole).items()}
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
-        """uint[len(starts), length]: one window a row; into `out` where given."""
+        """Return one window per row, uint[len(starts), length], written into `out` if given."""
         out = np.empty((len(starts), length), self.dtype) if out is None else out
         for row, start in enumerate(starts.tolist()):
             out[row] = self.tokens(start, start + length)
@@ -259,7 +259,7 @@ class KeptTokens:
         return self.whole.recipe()
 
     def summary(self) -> str:
-        """One line: as the source's."""
+        """Return one line: that of the source."""
         return self.whole.summary()
 
     __repr__ = brief

@@ -91,7 +91,7 @@ class PlanedTokens:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of the ids."""
+        """Dtype of the token ids."""
         return self.bare.dtype
 
     @property
@@ -106,7 +106,7 @@ class PlanedTokens:
 
     @property
     def had_eos_borders(self) -> bool:
-        """See `penstock._borders.had_eos_borders`."""
+        """Whether document boundaries used to come from the EOS id; see `penstock._borders.had_eos_borders`."""
         return had_eos_borders(self.bare)
 
     @property
@@ -124,7 +124,7 @@ class PlanedTokens:
         return {"tokens": self.bare.tokens(start, stop), **planes}
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """The documents at `indices`: int64[k]; a list of arrays where their lengths differ."""
+        """Return the documents at `indices` (int64[k]); a list of arrays if their lengths differ."""
         chosen = as_indices(indices, len(self))
         ranges = list(zip(*(ends.tolist() for ends in borders_at(self.bare, chosen)), strict=True))
         planes = {name: column([one.read(*ends) for ends in ranges]) for name, one in self.planes.items()}
@@ -135,11 +135,11 @@ class PlanedTokens:
         return self.bare.tokens(start, stop)
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
-        """uint[len(starts), length]: one window a row; into `out` where given."""
+        """Return one window per row, uint[len(starts), length], written into `out` if given."""
         return self.bare.gather(starts, length, out)
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """None: these are data on disk."""
+        """Return an empty mapping: data on disk has no children."""
         return self.bare.children()
 
     def recipe(self) -> dict[str, Any]:

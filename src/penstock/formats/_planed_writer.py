@@ -443,7 +443,7 @@ class PlanedWriter:
         return replace(manifest, planes=self._files.digests)
 
     def abort(self) -> None:
-        """Leave nothing."""
+        """Discard everything written so far."""
         self._open = False
         self._files.abort()
         self._writer.abort()

@@ -303,7 +303,7 @@ class ColumnTokens:
         return {"tokens": self.tokens(start, stop), **planes}
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """The documents at `indices`: int64[k]; a list of arrays where their lengths differ."""
+        """Return the documents at `indices` (int64[k]); a list of arrays if their lengths differ."""
         samples = [self[index] for index in as_indices(indices, len(self)).tolist()]
         return {name: column([sample[name] for sample in samples]) for name in ("tokens", *self.planes)}
 
@@ -319,14 +319,14 @@ class ColumnTokens:
         return np.ones(stop - start, np.bool_) if found is None else found
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
-        """uint[len(starts), length]: one window a row; into `out` where given."""
+        """Return one window per row, uint[len(starts), length], written into `out` if given."""
         windows = np.empty((len(starts), length), self.dtype) if out is None else out
         for row, start in enumerate(starts.tolist()):
             windows[row] = self.tokens(start, start + length)
         return windows
 
     def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
-        """bool[len(starts), length]: whether each token of each window is the first of a document."""
+        """Return bool[len(starts), length]: whether each token of the windows starts a document."""
         return flags_of_starts(self.doc_starts, starts, length)
 
     def runs(self, first: int, stop: int) -> Iterator[tuple[TokenArray, IntArray]]:

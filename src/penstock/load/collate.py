@@ -17,10 +17,26 @@ Collate: TypeAlias = Callable[[Batch], Any]
 
 
 def collate_columns(batch: Batch) -> Batch:
-    """Columns as they are; `cu_seqlens` of the windows joined to one int32[n + 1], with `max_seqlen` over the batch.
+    """Return the columns of a batch, with the `cu_seqlens` of its windows joined.
 
-    The joined offsets run over the batch's unpadded tokens, as those of one window do over its own. Where a blend gives
-    samples of other kinds too, offsets stay as they are: one array a window, None for what is no window.
+    The loader's default `collate`.
+
+    `cu_seqlens` becomes one int32[n + 1] over the batch's tokens without padding, and `max_seqlen` the longest document
+    of the batch. If a blend also contains samples of other kinds, offsets stay a list: one array per window, and None
+    for other samples.
+
+    Args:
+        batch: columns of k samples.
+
+    Returns:
+        The columns: arrays [k, ...], and lists for fields of varying shape.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.load import collate_columns
+        >>> windows = ps.Chunk(8, labels="shift")(ps.open("corpus.pbin"))
+        >>> collate_columns(windows.get_batch([0, 1]))["cu_seqlens"]
+        array([ 0,  5,  8, 11, 16], dtype=int32)
     """
     windows = batch.get("cu_seqlens")
     if not isinstance(windows, list) or any(window is None for window in windows):

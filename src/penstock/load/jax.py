@@ -26,23 +26,33 @@ _NOT_ROWS = frozenset({"cu_seqlens", "max_seqlen"})
 
 
 class JaxLoader:
-    """A `Loader` whose batches are dicts of jax arrays. State, seeking and elastic resume are the Loader's.
+    """Loader whose batches are dicts of jax arrays.
+
+    State, seeking and elastic resume are those of `Loader`.
 
     Each process reads its own samples: of a step's positions, process r of W has those with `p ≡ r (mod W)`. With a
-    sharding, its rows and those of the others become one global array `[micro_batch × W, …]`, the rows of process 0
-    first; `cu_seqlens` and `max_seqlen` stay those of this process. Without one, arrays are this process's own.
+    sharding, the rows of all processes form one global array `[micro_batch * W, ...]`, the rows of process 0 first;
+    `cu_seqlens` and `max_seqlen` stay those of this process. Without a sharding, arrays contain only this process's
+    rows.
 
     Args:
-        data: as for `Loader`, and so are all arguments not named here.
+        data: as for `Loader`, like all arguments not listed here.
         global_batch: as for `Loader`.
-        sharding: of every field with one row a sample: a `jax.sharding.Sharding`, or a mapping from field names; what
-            is not in it stays this process's own. A `NamedSharding` is cut to the dimensions that a field has.
-        rank, world: by default those of this process among all: `jax.process_index()`, `jax.process_count()`.
-        collate: makes a dict of arrays from a batch of columns; jax arrays are made after it.
+        sharding: for every field with one row per sample: a `jax.sharding.Sharding`, or a mapping from field names;
+            fields not in the mapping stay local. A `NamedSharding` is cut to the number of dimensions of each field.
+        rank, world: by default `jax.process_index()` and `jax.process_count()`.
+        collate: function from columns to a dict of arrays, before jax arrays are made.
         options: `micro_batch`, `start`, `workers`, `prefetch`, `tail`, `on_error`, `substitute_limit`.
 
     Raises:
-        ConfigError: arguments that don't fit each other.
+        ConfigError: arguments don't match each other.
+
+    Examples:
+        ```python
+        loader = JaxLoader(ps.Shuffle(windows, seed=0), global_batch=64, sharding=sharding)
+        for batch in loader:
+            state = step(state, batch["inputs"], batch["targets"])
+        ```
     """
 
     def __init__(
@@ -66,7 +76,7 @@ class JaxLoader:
 
     @property
     def rank(self) -> int:
-        """Data-parallel rank."""
+        """Data-parallel rank, from 0."""
         return self._loader.rank
 
     @property
@@ -76,17 +86,17 @@ class JaxLoader:
 
     @property
     def global_batch(self) -> int:
-        """Samples of a step, all ranks together."""
+        """Samples per step over all ranks."""
         return self._loader.global_batch
 
     @property
     def step(self) -> int:
-        """Steps delivered whole; the number of the next step."""
+        """Number of complete steps delivered, which is the number of the next step."""
         return self._loader.step
 
     @property
     def consumed(self) -> int:
-        """Global samples of the steps delivered whole."""
+        """Global samples of the complete steps delivered."""
         return self._loader.consumed
 
     def __len__(self) -> int:
@@ -115,7 +125,7 @@ class JaxLoader:
         self._loader.seek(step)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the run is, as plain JSON; the same as that of a `Loader`."""
+        """Return the run's state as plain JSON, the same as that of a `Loader`."""
         return self._loader.state_dict()
 
     def load_state_dict(self, state: dict[str, Any], accept: tuple[str, ...] = ()) -> list[str]:

@@ -262,14 +262,35 @@ def places_of(saved: Places, own: Iterable[int]) -> dict[int, tuple[int, int]]:
 
 
 def merge_states(states: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """One state from those of all ranks, for any world size that divides the lanes.
+    """Merge the states of all ranks into one that any world size dividing the lanes can load.
 
     Args:
-        states: what `Loader.state_dict` gave on each rank, after the same step. States of streams that have no lanes
-            of their own are equal on every rank: any one of them is the result.
+        states: `Loader.state_dict()` of each rank, after the same step. The states of streams that aren't lane streams
+            are the same on every rank; any one of them is the result.
+
+    Returns:
+        A state as plain JSON, for `Loader.load_state_dict`.
 
     Raises:
-        ResumeMismatch: no states, of different streams or steps, they disagree on a lane, or a rank's is missing.
+        ResumeMismatch: there are no states, they are of different streams or steps, they disagree about a lane, or the
+            state of a rank is missing.
+
+    Examples:
+        >>> import penstock as ps
+        >>> def first(samples):
+        ...     return samples[0]
+        >>> stream = ps.Shuffle(ps.open("corpus.pbin"), seed=0, lanes=4)
+        >>> packed = ps.PackStream(stream, window=1, merge=first, name="first-1")
+        >>> states = []
+        >>> for rank in range(2):
+        ...     with ps.Loader(packed, global_batch=4, rank=rank, world=2) as loader:
+        ...         batch = next(iter(loader))
+        ...         states.append(loader.state_dict())
+        >>> with ps.Loader(packed, global_batch=4, rank=0, world=1) as loader:
+        ...     loader.load_state_dict(ps.merge_states(states))
+        ...     loader.step
+        []
+        1
     """
     first: dict[str, Any] | None = None
     places: dict[int, tuple[int, int]] = {}

@@ -39,48 +39,68 @@ _LONGEST_WAIT_S = 1e6
 
 
 class Loader:
-    """Delivers the batches of this data-parallel rank: endless over a stream, or one pass over a source.
+    """Loader that delivers this rank's batches: endless over a stream, or one pass over a source.
 
-    The global batch of a step is the next `global_batch` positions; rank r of W gets those with `p ≡ r (mod W)`, in
-    order. So every world size, micro-batch and number of workers gives the same global batches, and a run may change
-    all of them, and its batch size, when it resumes. Nothing is replayed: starting anywhere costs the same.
+    The global batch of a step is the next `global_batch` positions. Rank r of W gets the positions `p ≡ r (mod W)`, in
+    order. Every world size, micro-batch size and number of workers therefore gives the same global batches, and a run
+    may change all of them, and its batch size, when it resumes. Nothing is replayed: starting anywhere costs the same.
 
-    Iterators continue from the loader's place: a second `iter(loader)` continues where the first one stopped. After the
-    end of a pass, the next iterator starts over. An iterator's threads end with it, at the latest with the program.
-    `close()`, or the end of a `with` over the loader, ends them at once, and reading with them.
+    Iterators share the loader's position: a second `iter(loader)` continues where the first one stopped. After the end
+    of a pass, the next iterator starts over. An iterator's threads end with it, at the latest when the program exits.
+    `close()`, or leaving a `with` block of the loader, ends them at once; reading after that is an error.
 
-    A lane stream (packing on the fly) has no positions to start at: its state holds a place for each of the rank's
-    lanes, `merge_states` joins those of all ranks, and a world size must divide its lanes.
+    A lane stream (packing on the fly) has no global positions. Its state holds a position for each of the rank's lanes,
+    `merge_states` joins the states of all ranks, and the world size must divide the number of lanes.
 
-    Memory: `workers · prefetch + 1` batches, of processes `workers · (prefetch + 2)`; where they are small 256 KiB of
-    them a worker; and 1 MiB of orders a worker.
+    Memory: `workers * prefetch + 1` batches with threads, `workers * (prefetch + 2)` with processes. Small batches are
+    read further ahead, up to 256 KiB per worker. Orders take 1 MiB per worker.
 
     Args:
-        data: a stream or a lane stream; or a source, with `tail`.
-        global_batch: samples of a step over all ranks: a multiple of world × micro_batch.
-        rank: data-parallel rank; by default of `mesh` or `group`, or else from RANK and WORLD_SIZE.
+        data: a stream or lane stream; or a source, together with `tail`.
+        global_batch: samples per step over all ranks; a multiple of world × micro_batch.
+        rank: data-parallel rank. By default from `mesh` or `group`, else from the environment variables RANK and
+            WORLD_SIZE.
         world: number of data-parallel ranks.
-        micro_batch: samples of an iteration of this rank; by default all of the rank's samples of a step.
-        start: global samples already consumed; the step is counted as if all of them had come in such batches.
-        workers: threads or processes that read ahead; 0 reads in the calling thread.
-        prefetch: batches that each of them may be ahead; small ones further, up to 256 KiB.
-        worker_kind: `"threads"`, which is right for tokens and for decoding outside Python's lock; or `"processes"`
-            (forkserver), for functions in Python. The same batches come from both.
-        timeout_seconds: a batch that takes longer is an error: nothing waits without end for a hanging worker.
-        tail: for a source: `"pad"` fills the last batch with repeats from the start whose `valid` is False,
-            `"drop"` leaves it out. Each batch then has `valid`, bool[k].
-        collate: makes what is delivered from a batch of columns; runs in the workers.
-        finish: applied to each batch in the calling thread: for what can't be moved between processes.
-        on_error: `"substitute"` replaces a sample that can't be read (a `FormatError`) by another of its child and adds
-            `substituted`, bool[k], to each batch. Input and output errors are tried again, then raised, in any case.
-        substitute_limit: the largest share of a child's positions that may be replaced; see `Substitutions`.
-        mesh: one-dimensional torch DeviceMesh to take rank and world from.
-        group: torch ProcessGroup to take rank and world from.
-        on_metrics: called with the `Metrics` so far after every `metrics_every` steps, in the calling thread.
-        metrics_every: steps between two calls.
+        micro_batch: samples per iteration of this rank. By default all of the rank's samples of a step.
+        start: global samples already consumed. The step is counted as if they had all come in batches of this size.
+        workers: number of threads or processes that read ahead. 0 reads in the calling thread.
+        prefetch: batches that each worker reads ahead; more if they are small, up to 256 KiB.
+        worker_kind: `"threads"`, for tokens and for decoding that releases Python's lock; or `"processes"`
+            (forkserver), for Python functions. Both give the same batches.
+        timeout_seconds: raise an error if a batch takes longer.
+        tail: required for a source. `"pad"` fills the last batch with repeats from the start, marked by `valid` False;
+            `"drop"` leaves the incomplete batch out. Each batch then has `valid`, bool[k].
+        collate: function from a batch of columns to what is delivered. Runs in the workers.
+        finish: function applied to each batch in the calling thread, for results that can't be sent between processes.
+        on_error: `"substitute"` replaces an unreadable sample (a `FormatError`) by another one of the same child and
+            adds `substituted`, bool[k], to each batch. I/O errors are retried and then raised in any case.
+        substitute_limit: largest share of a child's positions that may be replaced; see `Substitutions`.
+        mesh: one-dimensional torch DeviceMesh that defines rank and world.
+        group: torch ProcessGroup that defines rank and world.
+        on_metrics: called with the current `Metrics` after every `metrics_every` steps, in the calling thread.
+        metrics_every: steps between two calls of `on_metrics`.
 
     Raises:
-        ConfigError: arguments that don't fit each other.
+        ConfigError: arguments don't match each other.
+
+    Examples:
+        >>> import penstock as ps
+        >>> windows = ps.Chunk(8, labels="shift")(ps.open("corpus.pbin"))
+        >>> loader = ps.Loader(ps.Shuffle(windows, seed=0), global_batch=2)
+        >>> batch = next(iter(loader))
+        >>> batch["inputs"].shape
+        (2, 8)
+
+        Save the state with the checkpoint, and resume from it:
+
+        >>> state = loader.state_dict()
+        >>> loader.close()
+        >>> resumed = ps.Loader(ps.Shuffle(windows, seed=0), global_batch=2)
+        >>> resumed.load_state_dict(state)
+        []
+        >>> resumed.step
+        1
+        >>> resumed.close()
     """
 
     def __init__(
@@ -144,12 +164,12 @@ class Loader:
 
     @property
     def data(self) -> Any:
-        """The stream or source that it reads."""
+        """The stream or source that the loader reads."""
         return self._options.data
 
     @property
     def rank(self) -> int:
-        """Data-parallel rank."""
+        """Data-parallel rank, from 0."""
         return self._options.rank
 
     @property
@@ -159,38 +179,41 @@ class Loader:
 
     @property
     def global_batch(self) -> int:
-        """Samples of a step, all ranks together."""
+        """Samples per step over all ranks."""
         return self._options.global_batch
 
     @property
     def micro_batch(self) -> int:
-        """Samples of an iteration of this rank."""
+        """Samples per iteration of this rank."""
         return self._options.micro_batch
 
     @property
     def step(self) -> int:
-        """Steps delivered whole; the number of the next step."""
+        """Number of complete steps delivered, which is the number of the next step."""
         return self._first_step + self._cursor.number // self._options.micro_batches
 
     @property
     def consumed(self) -> int:
-        """Global samples of the steps delivered whole: what is read ahead doesn't count."""
+        """Global samples of the complete steps delivered. Samples read ahead don't count."""
         return self._first_consumed + self._cursor.number // self._options.micro_batches * self.global_batch
 
     @property
     def history(self) -> runs.History:
-        """The shapes that the run has had: (first_step, consumed, global_batch, world) each."""
+        """Changes of shape so far, each (first_step, consumed, global_batch, world)."""
         return self._history
 
     @property
     def left_out(self) -> int:
-        """Samples at the end that `tail="drop"` leaves out."""
+        """Number of samples at the end that `tail="drop"` leaves out."""
         if self._options.tail != "drop":
             return 0
         return max(0, self._num_samples - self._first_consumed) % self.global_batch
 
     def __len__(self) -> int:
-        """Steps of the whole pass, the same on every rank; TypeError for an endless stream."""
+        """Return the number of steps of the whole pass, the same on every rank.
+
+        Raises TypeError for an endless stream.
+        """
         if self._options.tail is None:
             raise TypeError("a loader over an endless stream has no length")
         return self._first_step + self._steps_from(self._first_consumed)
@@ -205,10 +228,10 @@ class Loader:
         return batches
 
     def close(self) -> None:
-        """Stop the workers and drop what they have prefetched; a second call does nothing.
+        """Stop the workers and discard prefetched batches. A second call does nothing.
 
-        After that, reading is an error, for running iterators and new ones. `state_dict`, `metrics` and `positions`
-        still work.
+        Reading from the loader or its iterators after that is an error. `state_dict`, `metrics` and `positions` still
+        work.
         """
         self._cursor.closed = True
         for batches in list(self._iterators):
@@ -239,7 +262,7 @@ class Loader:
     _repr_html_ = html
 
     def metrics(self) -> Metrics:
-        """What the loader has done since it was made, and how much of each source was read."""
+        """Return what the loader has done since it was created, and how much of each source was read."""
         meter = self._meter
         return Metrics(
             step=self.step,
@@ -257,7 +280,7 @@ class Loader:
         )
 
     def positions(self, step: int) -> IntArray:
-        """int64[global_batch]: the global positions of `step`, all ranks together, by the shape the run had then."""
+        """Return the global positions of `step` over all ranks, int64[global_batch], with the run's shape then."""
         step = self._checked(step)
         stretch = runs.stretch_of(self._history, step)
         start = stretch.consumed_at(step)
@@ -277,10 +300,10 @@ class Loader:
         self._begin(runs.go_on(self._history, step, self.global_batch, self.world), step)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the run is, as plain JSON, equal on every rank: at most 64 bytes a child and 40 a change of shape.
+        """Return the state of the run as plain JSON: at most 64 bytes per child and 40 per change of shape.
 
-        Between micro-batches of a step, it is the step's beginning. Of a lane stream, it has the places of this rank's
-        lanes: join those of all ranks by `merge_states`.
+        The state is the same on every rank. Between the micro-batches of a step, it is that of the step's beginning.
+        For a lane stream, it contains the positions of this rank's lanes: merge those of all ranks with `merge_states`.
         """
         if not self._has_state:
             self._has_state = True
@@ -297,18 +320,18 @@ class Loader:
     def load_state_dict(self, state: dict[str, Any], accept: Iterable[str] = ()) -> list[str]:
         """Resume from `state`, with the current batch size and ranks. A running iterator follows at once.
 
-        Differences from the saved stream that only concern samples after the consumed ones are always accepted.
+        Changes to the stream that only affect samples not yet consumed are always accepted.
 
         Args:
-            state: what `state_dict` gave, on any rank, world size, batch size and number of workers.
-            accept: differences to accept: a child's place in the tree, `"recipe"`, `"order"`, or a rule that changed
-                after version 0.2.0: `"document-borders"`, `"bos-first"`, `"pixels"`.
+            state: result of `state_dict`, from any rank, world size, batch size and number of workers.
+            accept: other differences to accept: a child's path in the tree, `"recipe"`, `"order"`, or a rule that
+                changed after version 0.2.0: `"document-borders"`, `"bos-first"`, `"pixels"`.
 
         Returns:
-            One sentence for each accepted difference: what it leaves out or repeats. They are logged, too.
+            One sentence per accepted difference: what it skips or repeats. They are also logged.
 
         Raises:
-            ResumeMismatch: the stream is another one, and the difference is not accepted; or this is no state.
+            ResumeMismatch: the stream is different and the difference isn't accepted, or this isn't a state.
         """
         saved = states.decode(state)
         description = describe(self._options.data, saved.consumed)

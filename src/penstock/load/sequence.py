@@ -17,19 +17,29 @@ _LENGTH_FIELDS = ("inputs", "tokens", "targets", "segment_ids")
 
 
 def block_mask(batch: dict[str, Any], block_size: int = 128) -> Any:
-    """The `BlockMask` for torch's FlexAttention: causal, within equal `segment_ids`; padding sees padding alone.
+    """Return the `BlockMask` for torch's FlexAttention: causal, and only within equal `segment_ids`.
 
-    Made from the smallest and largest id of each block, so no mask of [length, length] is ever held.
+    Padding attends only to padding. The mask is made from the smallest and largest id of each block, so no [length,
+    length] mask is created.
 
     Args:
-        batch: with `segment_ids` int[k, L], as labels make them: rising in a row, then 0 on padding.
-        block_size: queries and keys of a block.
+        batch: batch with `segment_ids` int[k, L], as made by `labels`: ascending in a row, then 0 for padding.
+        block_size: queries and keys per block.
 
     Returns:
         A mask for k samples and any number of heads, on the device of `segment_ids`.
 
     Raises:
-        ConfigError: no `segment_ids`, or some that fall before the padding.
+        ConfigError: `segment_ids` is missing, or not ascending before the padding.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.load.torch import block_mask, torch_loader
+        >>> windows = ps.BestFit(256)(ps.open("corpus.pbin"))
+        >>> with torch_loader(ps.Shuffle(windows, seed=0), global_batch=2) as loader:
+        ...     mask = block_mask(next(iter(loader)))
+        >>> mask.shape
+        (2, 1, 256, 256)
     """
     flex: Any = require("torch.nn.attention.flex_attention", extra="torch")
     ids = _segment_ids(batch)
@@ -62,29 +72,40 @@ def block_mask(batch: dict[str, Any], block_size: int = 128) -> Any:
 
 
 def context_parallel(batch: dict[str, Any], rank: int, world: int, layout: Layout = "contiguous") -> dict[str, Any]:
-    """A context-parallel rank's part of a batch that all of its peers have: each field [k, L, …] is cut along L.
+    """Return a context-parallel rank's part of a batch: each field [k, L, ...] is cut along L.
 
-    `positions`, `segment_ids` and `targets` are those of the whole windows, so a token has the same ones on each rank.
-    Fields of other shapes stay, and so do `cu_seqlens` and `max_seqlen`: ring attention asks for those of the whole.
+    All peers must have the same batch. `positions`, `segment_ids` and `targets` are those of the whole windows, so a
+    token has the same values on each rank. Fields of other shapes are unchanged, and so are `cu_seqlens` and
+    `max_seqlen`, because ring attention needs those of the whole.
 
-    With `layout="per-document"` the documents of all windows are joined and window padding is dropped. Each document is
-    padded with zeros to a multiple of 2·world tokens and cut zigzag by itself, so fields become [1, T, …]. The length T
-    is the same on each rank, but differs between batches. Padding has `loss_mask` False and `segment_ids` 0; documents
-    are numbered from 1 on over the batch. `cu_seqlens` (without the padding) and `cu_seqlens_padded` are int32[n + 1]
-    over the documents of all ranks, and `max_seqlen` is the longest padded document, as Transformer Engine's `thd`
-    format expects.
+    With `layout="per-document"`, the documents of all windows are joined and window padding is dropped. Each document
+    is padded with zeros to a multiple of 2 * world tokens and cut zigzag, so fields become [1, T, ...]. T is the same
+    on each rank, but differs between batches. Padding has `loss_mask` False and `segment_ids` 0; documents are numbered
+    from 1 over the batch. `cu_seqlens` (without padding) and `cu_seqlens_padded` are int32[n + 1] over the documents of
+    all ranks, and `max_seqlen` is the longest padded document, as Transformer Engine's `thd` format expects.
 
     Args:
-        batch: arrays or tensors by name. The length is that of `inputs`, `tokens`, `targets` or `segment_ids`.
-        rank: of this peer in its context-parallel group.
+        batch: arrays or tensors by name. L is the length of `inputs`, `tokens`, `targets` or `segment_ids`.
+        rank: this peer's number in its context-parallel group.
         world: number of peers.
-        layout: `"contiguous"` gives the rank-th of `world` pieces, a view; `"zigzag"` pieces r and 2·world − 1 − r of
-            2·world, in this order, a copy, so that each rank has as much to do under a causal mask;
-            `"per-document"` gives these pieces of each document, which needs `segment_ids`.
+        layout: `"contiguous"` returns piece `rank` of `world` as a view. `"zigzag"` returns pieces rank and 2 * world -
+            1 - rank of 2 * world, as a copy, so that each rank has the same amount of work under a causal mask.
+            `"per-document"` returns these pieces of each document and requires `segment_ids`.
+
+    Returns:
+        The batch of this rank.
 
     Raises:
-        ConfigError: no such rank or layout, no field that tells the length, or a length that has no such pieces. For
-            `"per-document"`: no `segment_ids`, or `targets` without the `loss_mask` that excludes the padding.
+        ConfigError: the rank or layout is invalid, no field has the length, or the length can't be divided. For
+            `"per-document"`: `segment_ids` is missing, or `targets` comes without the `loss_mask` that excludes
+            padding.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.load.torch import context_parallel
+        >>> batch = ps.Chunk(16, labels="shift")(ps.open("corpus.pbin")).get_batch([0, 1])
+        >>> context_parallel(batch, rank=0, world=2, layout="zigzag")["positions"][0]
+        array([0, 1, 2, 3, 1, 2, 3, 4], dtype=int32)
     """
     if layout not in ("contiguous", "zigzag", "per-document"):
         expected = "'contiguous', 'zigzag' or 'per-document'"
@@ -168,18 +189,32 @@ def _document_ranges(segment_ids: Any) -> tuple[Any, Any]:
 
 
 def broadcast(batch: dict[str, Any] | None, group: Any = None) -> dict[str, Any]:
-    """The batch of the group's first rank on all of its ranks, for tensor-parallel peers that don't read themselves.
+    """Copy the batch of the group's first rank to all of its ranks.
 
-    Peers that pass one data-parallel rank to their loaders read the same batches without any of this; it pays where
-    reading costs more than the network does.
+    For tensor-parallel peers that don't read themselves.
+
+    Peers that pass the same data-parallel rank to their loaders read the same batches without this function. It pays
+    off if reading costs more than the network.
 
     Args:
-        batch: a dict of tensors and plain values; None on the other ranks.
-        group: torch ProcessGroup; all ranks by default. Tensors come on the device that they are on at the first rank,
-            which has to be one that the group's backend moves.
+        batch: dict of tensors and plain values; None on the other ranks.
+        group: torch ProcessGroup; all ranks by default. Tensors arrive on the device they have at the first rank, which
+            the group's backend must support.
+
+    Returns:
+        The batch, on every rank.
 
     Raises:
-        ConfigError: there is no batch on the first rank.
+        ConfigError: the first rank has no batch.
+
+    Examples:
+        >>> import torch
+        >>> import torch.distributed as dist
+        >>> from penstock.load.torch import broadcast
+        >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        >>> broadcast({"inputs": torch.tensor([1, 2])})
+        {'inputs': tensor([1, 2])}
+        >>> dist.destroy_process_group()
     """
     distributed: Any = require("torch.distributed", extra="torch")
     source = distributed.get_global_rank(group or distributed.group.WORLD, 0)

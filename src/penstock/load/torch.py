@@ -45,11 +45,20 @@ _AHEAD = 1 << 13
 
 @dataclass(frozen=True, slots=True)
 class ToTensors:
-    """Numpy arrays among columns, also in lists, → torch tensors; everything else stays as it is.
+    """Function that converts numpy arrays in a batch, also inside lists, to torch tensors.
+
+    Other values stay as they are.
 
     Attributes:
-        ids: makes token ids signed.
+        ids: converts token ids to a signed dtype.
         pin_memory: put the tensors into pinned memory.
+
+    Examples:
+        >>> import numpy as np
+        >>> from penstock.load.ids import ToSignedIds
+        >>> from penstock.load.torch import ToTensors
+        >>> ToTensors(ToSignedIds("int64", frozenset({"tokens"})))({"tokens": np.array([1, 2], np.uint16), "name": "a"})
+        {'tokens': tensor([1, 2]), 'name': 'a'}
     """
 
     ids: ToSignedIds
@@ -72,18 +81,30 @@ class ToTensors:
 
 
 class TorchDataset:
-    """A map-style torch dataset over a source or a stream; picklable, for DataLoader workers by fork or spawn.
+    """Map-style torch dataset over a source or a stream, for `torch.utils.data.DataLoader`.
 
-    With a DataLoader's own collate function, batches are stacked from single samples. The same batches, faster:
-    `DataLoader(dataset, batch_size=…, collate_fn=dataset.collate)` takes each as it was read.
+    It is picklable.
+
+    With a DataLoader's default collate function, batches are stacked from single samples. This gives the same batches
+    faster, because it keeps each batch as it was read: `DataLoader(dataset, batch_size=...,
+    collate_fn=dataset.collate)`.
 
     Args:
-        data: what to read: item i is `data[i]`. A stream has its order in itself: leave `shuffle` off.
-        length: number of items; by default all of a source, and 2^62 of a stream, which is without end.
-        dtype: of token ids: int64 or int32, as text or as torch dtype.
+        data: source or stream; item i is `data[i]`. A stream has its own order: don't set `shuffle`.
+        length: number of items. By default all samples of a source, or 2^62 for a stream.
+        dtype: dtype of token ids: int64 or int32, as text or torch dtype.
 
     Raises:
-        ConfigError: another dtype, or more items than a source has.
+        ConfigError: the dtype isn't supported, or a source has fewer items.
+
+    Examples:
+        >>> from torch.utils.data import DataLoader
+        >>> import penstock as ps
+        >>> from penstock.load.torch import TorchDataset
+        >>> dataset = TorchDataset(ps.Chunk(8, labels="shift")(ps.open("corpus.pbin")))
+        >>> loader = DataLoader(dataset, batch_size=2, collate_fn=dataset.collate)
+        >>> next(iter(loader))["inputs"].shape
+        torch.Size([2, 8])
     """
 
     def __init__(self, data: Stream[Any] | Source[Any], length: int | None = None, *, dtype: Any = "int64") -> None:
@@ -114,7 +135,10 @@ class TorchDataset:
 
     @staticmethod
     def collate(rows: Rows) -> Batch:
-        """For `DataLoader(collate_fn=…)`: the batch as it was read, in tensors, with `cu_seqlens` joined."""
+        """Convert a batch to tensors as it was read, with `cu_seqlens` joined.
+
+        Pass it to `DataLoader(collate_fn=...)`.
+        """
         return rows.to_tensors(collate_columns(rows.columns))
 
     def _resolved(self, data: SupportsPrefetch, places: IntArray) -> IntArray:
@@ -129,7 +153,18 @@ class TorchDataset:
 
 
 class Rows(Sequence[Sample]):
-    """A batch kept as columns, whose samples are made one by one for a collate function that iterates over them."""
+    """Batch as columns that also iterates over its samples, for collate functions that expect them.
+
+    A DataLoader passes it to `collate_fn`.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.load.torch import TorchDataset
+        >>> dataset = TorchDataset(ps.Chunk(8)(ps.open("corpus.pbin")))
+        >>> rows = dataset.__getitems__([0, 1])
+        >>> len(rows), rows[0]["tokens"].shape
+        (2, torch.Size([8]))
+    """
 
     def __init__(self, columns: Batch, count: int, to_tensors: ToTensors) -> None:
         self.columns = columns
@@ -167,25 +202,37 @@ def torch_loader(
     collate: Collate | None = None,
     **options: Any,
 ) -> Loader:
-    """A `Loader` whose batches are dicts of torch tensors. State, seeking and elastic resume are the Loader's.
+    """Return a `Loader` whose batches are dicts of torch tensors.
+
+    State, seeking and elastic resume are those of `Loader`.
 
     Args:
-        data: as for `Loader`, and so are all arguments not named here.
+        data: as for `Loader`, like all arguments not listed here.
         global_batch: as for `Loader`.
-        dtype: of token ids: int64 or int32, as text or as torch dtype.
-        pin_memory: batches in pinned memory; without CUDA one log line says that they are not.
-        device: where tensors come, such as `"cuda"`; without it they stay on the host. A batch is one copy from pinned
-            memory on a stream of its own, begun by the threads that read ahead, so it runs beside the step; ids travel
-            in the width that is stored. With processes, or without workers, it begins when the batch is asked for.
-        worker_kind: `"threads"`, which is right for tokens, or `"processes"`, for decoding that holds Python's lock.
-            Each process reads whole batches, so batches and state are the same.
-        workers: threads or processes; 0 reads in the calling thread.
-        prefetch: batches that each of them may be ahead; small ones further, up to 256 KiB.
-        collate: makes a dict of arrays from a batch of columns; tensors are made after it.
+        dtype: dtype of token ids: int64 or int32, as text or torch dtype.
+        pin_memory: put batches into pinned memory. Without CUDA, a log message says that they aren't.
+        device: device for the tensors, such as `"cuda"`; by default they stay on the host. Each batch is one copy from
+            pinned memory on its own CUDA stream. The threads that read ahead start it, so it overlaps with the step;
+            ids are copied in their stored width. With processes, or without workers, it starts when the batch is
+            requested.
+        worker_kind: `"threads"`, for tokens; or `"processes"`, for decoding that holds Python's lock. Each process
+            reads whole batches; batches and state are the same.
+        workers: number of threads or processes. 0 reads in the calling thread.
+        prefetch: batches that each worker reads ahead; more if they are small, up to 256 KiB.
+        collate: function from columns to a dict of arrays, before tensors are made.
         options: `rank`, `world`, `micro_batch`, `start`, `tail`, `on_error`, `substitute_limit`, `mesh`, `group`.
 
     Raises:
-        ConfigError: arguments that don't fit each other.
+        ConfigError: arguments don't match each other.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.load.torch import torch_loader
+        >>> windows = ps.Chunk(8, labels="shift")(ps.open("corpus.pbin"))
+        >>> with torch_loader(ps.Shuffle(windows, seed=0), global_batch=2) as loader:
+        ...     batch = next(iter(loader))
+        >>> batch["inputs"].shape, batch["inputs"].dtype
+        (torch.Size([2, 8]), torch.int64)
     """
     ids = signed_ids(data, dtype)
     to_tensors = ToTensors(ids, pin_memory and _can_pin())

@@ -110,28 +110,39 @@ def diff(
     trust: bool = False, follow_links: bool = False,
     progress: Progress | None = None, executor: AnyExecutor | None = None, workers: int | None = None,
 ) -> DiffReport:  # fmt: skip
-    """Compare two datasets by a digest of each sample that does not depend on the format; see `penstock.look.digests`.
+    """Compare the samples of two datasets, which may have different formats.
 
-    What is excluded is left out of both, as if it were purged. Planes of tokens, such as loss masks, count too, unless
-    `planes=None` leaves them out.
+    Each sample is compared by a digest that is independent of the format. Excluded samples are ignored on both sides,
+    as if they had been purged. Planes of tokens, such as loss masks, are compared too, unless `planes=None`.
 
-    Where digests in both side files are equal, no sample is read: `penstock.verify` with `depth="full"` holds data
-    against them. Memory: some 500 MB at any size, and 100 MB a worker; 16 bytes a sample in scratch files in the
-    cache folder.
+    If the digests in both side files are equal, no sample is read; `penstock.verify` with `depth="full"` checks data
+    against its side file. Memory: about 500 MB for any size, and 100 MB per worker. Scratch files in the cache folder
+    take 16 bytes per sample.
 
     Args:
-        a, b: paths, URLs, lists of JSONL files, or sources; both of documents of tokens, or both of samples.
-        compare_as: `"sequence"`: the order counts; `"set"`: it does not. A sample that is there twice counts twice.
-        format, split, flavor, layout, eos_id, planes, trust, follow_links: as of `penstock.open`, for both.
-        excludes_a, excludes_b: the exclude list of each, as `excludes` of `penstock.open`.
-        progress: called with the samples that were read, and of how many.
-        executor, workers: who reads, as of `penstock.pack`; this process where both are None.
+        a, b: paths, URLs, lists of JSONL files, or sources; either both of token documents or both of samples.
+        compare_as: `"sequence"` compares the order too, `"set"` doesn't. Repeated samples are counted.
+        format, split, flavor, layout, eos_id, planes, trust, follow_links: as in `penstock.open`, for both.
+        excludes_a, excludes_b: exclude list of each, as `excludes` in `penstock.open`.
+        progress: called with the number of samples read and the total.
+        executor, workers: how to run the work, as in `penstock.pack`. By default this process.
+
+    Returns:
+        A report with `equal`, `only_in_a`, `only_in_b`, `first_differences` and more.
 
     Raises:
-        ConfigError: documents of tokens and samples, which don't compare, or no such `compare_as`.
-        NotFound: nothing is there.
+        ConfigError: one side has token documents and the other samples, or `compare_as` is unknown.
+        NotFound: a dataset doesn't exist.
         FormatError: a sample is damaged.
-        PenstockError: a sample holds a value that is no data.
+        PenstockError: a sample contains a value that can't be compared.
+
+    Examples:
+        >>> import penstock as ps
+        >>> ps.diff("corpus.pbin", "corpus.pbin").equal
+        True
+        >>> report = ps.diff("corpus.pbin", "code.pbin")
+        >>> report.equal, report.only_in_a, report.only_in_b
+        (False, 6, 4)
     """
     if compare_as not in get_args(As):
         raise ConfigError("no such way to compare", found=compare_as, expected=" | ".join(get_args(As)))

@@ -114,30 +114,46 @@ def exclude(
     planes: str | None = "auto",
     trust: bool = False, follow_links: bool = False,
 ) -> ExcludeReport:  # fmt: skip
-    """Take samples out: they are errors for `penstock.open`, substituted in streams, and no verb writes them.
+    """Add samples to a dataset's exclude list, or remove them from it. The data itself doesn't change.
 
-    All that are asked for are found before anything is written. What is excluded already stays as it is; several that
-    do this at once wait for one another.
+    Reading an excluded sample raises `Excluded`, streams substitute another sample, and other functions skip it. Use
+    `penstock purge` to rewrite the data without it. All samples are looked up before anything is written. Samples that
+    are already excluded stay excluded. Concurrent calls wait for each other.
 
     Args:
-        target: dataset in any format; path or URL. Of a folder, a pattern or a list of JSONL files, each file is under
-            the list beside it: so what opens one of them, or some, goes by it too.
-        key: of a sample, or several; see `penstock.find`.
-        indices: from 0; or a file with one a line, or `.npy`.
+        target: path or URL of a dataset in any format. In a directory, pattern or list of JSONL files, each file has
+            its own list next to it, which also applies when only some of the files are opened.
+        key: key of a sample, or several; see `penstock.find`.
+        indices: sample numbers from 0; or a file with one per line, or a `.npy` file.
         where: expression on the fields.
-        reason: why; stands in each entry.
-        list: file of the list; by default `<side file>.exclude.jsonl` beside the data, which is needed where these are
-            not on this machine: `penstock.open(…, excludes=)` then names it.
-        undo: take these, or all, off the list instead.
-        also: datasets that were made of the target, such as tokens: their samples of these are excluded too.
-        who: stands in each entry; by default the user of this process.
-        dry_run: refuse what would be refused, say what would be excluded or undone, and write nothing.
-        key_field, format, split, layout, eos_id, planes, trust, follow_links: as of `penstock.find`.
+        reason: why; recorded in each entry.
+        list: file of the list. By default `<side file>.exclude.jsonl` next to the data. Required if the data isn't on
+            this machine; pass it to `penstock.open(..., excludes=)` then.
+        undo: remove these samples, or all, from the list instead.
+        also: datasets made from the target, such as tokens. Their samples from the excluded ones are excluded too.
+        who: recorded in each entry; by default the user of this process.
+        dry_run: check everything and report what would change, without writing.
+        key_field, format, split, layout, eos_id, planes, trust, follow_links: as in `penstock.find`.
+
+    Returns:
+        A report with `added`, `removed`, `already` and `entries`, the number of samples now excluded.
 
     Raises:
-        NotFound: no such dataset, or no sample has a key.
-        ConfigError: nothing to exclude, no reason, or no list that can be written.
-        Corrupt: the list that is there can't be read, or is of other data.
+        NotFound: the dataset doesn't exist, or no sample has a key.
+        ConfigError: there is nothing to exclude, no reason, or the list can't be written.
+        Corrupt: the existing list is unreadable or belongs to other data.
+
+    Examples:
+        >>> import penstock as ps
+        >>> report = ps.exclude("docs.jsonl", key="a3", reason="requested by the author")
+        >>> report.added
+        1
+        >>> ps.open("docs.jsonl")[2]
+        Traceback (most recent call last):
+        ...
+        penstock.errors.Excluded: ...
+        >>> ps.exclude("docs.jsonl", key="a3", undo=True).removed
+        1
     """
     given: dict[str, Any] = {"format": format, "split": split, "layout": layout, "eos_id": eos_id, "planes": planes}
     options = {**given, "trust": trust, "follow_links": follow_links}

@@ -81,30 +81,42 @@ def find(
     trust: bool = False, follow_links: bool = False,
     progress: Progress | None = None, executor: AnyExecutor | None = None, workers: int | None = None,
 ) -> FindReport:  # fmt: skip
-    """Find samples of a dataset, in any format that `penstock.open` reads; excluded ones too, which are marked.
+    """Find samples by key, text or expression, in any format. Excluded samples are found too, and marked.
 
-    A key is looked up where the dataset has an index of keys; anything else reads the samples, in runs of some 16 MiB.
-    Memory: some 100 MB a worker, and some 300 bytes for each sample that is found.
+    A key is looked up in the dataset's key index, if there is one. Everything else reads the samples, about 16 MiB at a
+    time. Memory: about 100 MB per worker, and 300 bytes per sample found.
 
     Args:
-        target: path, URL, list of JSONL files, or a source.
-        key: of a sample; in data without keys, the content of its field `key_field`.
-        text: that stands in a text of the sample, at any depth; in documents of tokens, in what `tokenizer` makes of
-            their ids, without the one that ends each.
-        where: expression on the fields, as of `penstock.filter`.
-        limit: no more than so many, the first ones.
-        key_field: field that holds the key; by default the first of `__key__ key id doc_id url` that a sample has.
-        tokenizer: file or folder of the tokenizer, for documents of tokens.
-        format, split, flavor, layout, eos_id, planes, excludes, trust, follow_links: as of `penstock.open`.
-        progress: called with the samples that were looked at, and of how many.
-        executor, workers: who reads, as of `penstock.pack`; this process where both are None.
+        target: path, URL, list of JSONL files, or source.
+        key: key of a sample; in data without keys, the content of its field `key_field`.
+        text: text to search for in all texts of a sample, at any depth. In token documents, it is searched in the text
+            that `tokenizer` decodes, without the EOS token.
+        where: expression on the fields, as in `penstock.filter`.
+        limit: stop after this many matches.
+        key_field: field with the key. By default the first of `__key__`, `key`, `id`, `doc_id` and `url` that a sample
+            has.
+        tokenizer: file or directory of the tokenizer, for token documents.
+        format, split, flavor, layout, eos_id, planes, excludes, trust, follow_links: as in `penstock.open`.
+        progress: called with the number of samples read and the total.
+        executor, workers: how to run the work, as in `penstock.pack`. By default this process.
+
+    Returns:
+        A report whose `found` lists the matches with `index`, `key`, `path`, `place` and `excluded`.
 
     Raises:
-        ConfigError: not one of `key`, `text` and `where`; an expression that can't be, a field that no sample has, or
-            what documents of tokens don't have.
-        PrepareError: the expression fails on a sample, which it names.
-        NotFound: nothing is at `target`.
+        ConfigError: not exactly one of `key`, `text` and `where` is given, the expression is invalid, no sample has the
+            field, or token documents don't support the search.
+        PrepareError: the expression fails on a sample; the message names it.
+        NotFound: there is nothing at `target`.
         FormatError: a sample is damaged.
+
+    Examples:
+        >>> import penstock as ps
+        >>> report = ps.find("docs.jsonl", text="gate")
+        >>> [(match.index, match.key) for match in report.found]
+        [(3, 'a4'), (5, 'a6')]
+        >>> [match.index for match in ps.find("docs.jsonl", where="lang == 'de'").found]
+        [2, 4]
     """
     given = {"key": key, "text": text, "where": where}
     asked = [name for name, value in given.items() if value is not None]

@@ -80,7 +80,7 @@ class Branches:
         return self._gathered(owner, lambda child, rows: self.streams[child].get_batch(inner[rows]))
 
     def resolve(self, positions: IntArray) -> IntArray:
-        """int64[k]: what each position resolves to."""
+        """Return int64[k]: a number per position, for `get_resolved`."""
         count = len(self.streams)
         owner, inner = self._split(positions)
         resolved = np.empty(positions.shape, dtype=np.int64)
@@ -92,12 +92,12 @@ class Branches:
         return resolved
 
     def resolved_batch(self, resolved: IntArray) -> Batch:
-        """Columns of the samples at resolved positions."""
+        """Return the samples at resolved positions as columns."""
         owner, own = self._opened(resolved)
         return self._gathered(owner, lambda child, rows: self._ahead[child].batch(own[rows]))
 
     def resolved_samples(self, resolved: IntArray) -> list[Any]:
-        """The samples at resolved positions."""
+        """Return the samples at resolved positions."""
         owner, own = self._opened(resolved)
         samples: list[Any] = [None] * len(resolved)
         places = np.arange(len(resolved))

@@ -22,17 +22,29 @@ def WithAux(x: Stream[Any], /, **aux: SupportsFiles) -> AuxStream: ...
 @overload
 def WithAux(x: Source[Any], /, **aux: SupportsFiles) -> AuxSource: ...
 def WithAux(x: Source[Any] | Stream[Any], /, **aux: Any) -> AuxSource | AuxStream:
-    """Attach stores to `x`, in which functions over its samples look files up.
+    """Attach stores to `x`, so that functions over its samples can look up files.
 
-    Samples stay as they are. A function applied by `Map` to it, or to what is made of it alone (`Shuffle`, `Skip`,
-    `Take`), is called as `fn(sample, **aux)`.
+    Samples don't change. Functions applied with `Map` to the result, or to `Shuffle`, `Skip` or `Take` of it, are
+    called as `fn(sample, **aux)`.
 
     Args:
-        x: a source or a stream.
-        aux: name → a source that gives files by name: a WebDataset, a folder, a JSONL in Energon's flavour.
+        x: source or stream.
+        aux: name → source with files by name: a WebDataset, a directory, or a JSONL file in Energon's flavor.
+
+    Returns:
+        A source if `x` is a source, else a stream.
 
     Raises:
-        ConfigError: no store, one that gives no files by name, or a name that is taken.
+        ConfigError: there is no store, one has no files by name, or a name is already used.
+
+    Examples:
+        >>> import penstock as ps
+        >>> def add_caption(sample, captions):
+        ...     return {**sample, "caption": captions.get(f"{sample['id']:03}.txt")}
+        >>> chats = ps.Take(ps.open("chat-mds"), 0, 6)
+        >>> mapped = ps.Map(ps.WithAux(chats, captions=ps.open("pictures")), add_caption, name="captions-1")
+        >>> mapped[2]["caption"]
+        b'picture 2'
     """
     if not aux:
         raise ConfigError("no auxiliary store", expected="one or more, by name, as in images=…")
@@ -50,7 +62,23 @@ def WithAux(x: Source[Any] | Stream[Any], /, **aux: Any) -> AuxSource | AuxStrea
 
 
 def aux_of(node: Any) -> dict[str, Any]:
-    """name → store, of the node and of what it is made of, as long as that is one thing; empty where there are none."""
+    """Return the auxiliary stores of a source or stream.
+
+    Looks through chains of single children, such as `Shuffle(WithAux(...))`.
+
+    Args:
+        node: any source or stream.
+
+    Returns:
+        Name → store; empty if there are none.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.mix import aux_of
+        >>> chats = ps.WithAux(ps.open("chat-mds"), pictures=ps.open("pictures"))
+        >>> list(aux_of(ps.Shuffle(chats, seed=0)))
+        ['pictures']
+    """
     if isinstance(node, (AuxSource, AuxStream)):
         return {**aux_of(node.below), **node.aux}
     children: Mapping[str, Any] = node.children() if hasattr(type(node), "children") else {}
@@ -58,11 +86,17 @@ def aux_of(node: Any) -> dict[str, Any]:
 
 
 class AuxSource(WrappedSource):
-    """The source with stores that `WithAux` returns.
+    """Source with auxiliary stores, as returned by `WithAux`.
 
     Attributes:
         below: the source.
         aux: name → store.
+
+    Examples:
+        >>> import penstock as ps
+        >>> chats = ps.WithAux(ps.open("chat-mds"), pictures=ps.open("pictures"))
+        >>> type(chats).__name__, len(chats), list(chats.aux)
+        ('AuxSource', 12, ['pictures'])
     """
 
     def __init__(self, source: Source[Any], aux: Mapping[str, Source[Any]]) -> None:
@@ -73,7 +107,7 @@ class AuxSource(WrappedSource):
 
     @property
     def schema(self) -> Schema:
-        """As the source's."""
+        """That of the source."""
         return self.below.schema
 
     @property
@@ -87,23 +121,23 @@ class AuxSource(WrappedSource):
         return self.below[index]
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `indices`: int64[k], in that order."""
+        """Return the samples at `indices` (int64[k]) as columns, in that order."""
         return self.below.get_batch(indices)
 
     def get_samples(self, indices: IntArray, /) -> list[Any]:
-        """The samples at `indices`: int64[k], in that order."""
+        """Return the samples at `indices` (int64[k]), in that order."""
         return samples_of(self.below, indices)
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """The source, under the name `source`, and the stores by theirs."""
+        """Return the source, under the name `source`, and the stores under their names."""
         return {"source": self.below, **self.aux}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which it can be made again."""
+        """Return a plain-JSON description from which this can be rebuilt."""
         return {"kind": "aux", "source": self.below.recipe(), "aux": _recipes(self.aux)}
 
     def summary(self) -> str:
-        """One line: the stores' names."""
+        """Return one line: the stores' names."""
         return line("AuxSource", {"aux": ",".join(self.aux)}, self._fingerprint)
 
     __repr__ = brief
@@ -112,11 +146,17 @@ class AuxSource(WrappedSource):
 
 
 class AuxStream:
-    """The stream with stores that `WithAux` returns.
+    """Stream with auxiliary stores, as returned by `WithAux`.
 
     Attributes:
         below: the stream.
         aux: name → store.
+
+    Examples:
+        >>> import penstock as ps
+        >>> stream = ps.WithAux(ps.Shuffle(ps.open("chat-mds"), seed=0), pictures=ps.open("pictures"))
+        >>> type(stream).__name__, list(stream.aux)
+        ('AuxStream', ['pictures'])
     """
 
     def __init__(self, stream: Stream[Any], aux: Mapping[str, Source[Any]]) -> None:
@@ -129,12 +169,12 @@ class AuxStream:
 
     @property
     def lanes(self) -> int:
-        """As the stream's."""
+        """That of the stream."""
         return self.below.lanes
 
     @property
     def schema(self) -> Schema:
-        """As the stream's."""
+        """That of the stream."""
         return self.below.schema
 
     @property
@@ -148,27 +188,27 @@ class AuxStream:
         return self.below[position]
 
     def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `positions`: int64[k], in that order."""
+        """Return the samples at `positions` (int64[k]) as columns, in that order."""
         return self.below.get_batch(positions)
 
     def resolve(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: what the stream makes of them, for `get_resolved`."""
+        """Return int64[k]: a number per position, for `get_resolved`."""
         return self._ahead.resolve(positions)
 
     def get_resolved(self, resolved: IntArray, /) -> Batch:
-        """Columns of the samples at resolved positions."""
+        """Return the samples at resolved positions as columns."""
         return self._ahead.batch(resolved)
 
     def get_resolved_samples(self, resolved: IntArray, /) -> list[Any]:
-        """The samples at resolved positions."""
+        """Return the samples at resolved positions."""
         return self._ahead.samples(resolved)
 
     def locate(self, position: int, /) -> Location:
-        """Where position comes from: as the stream says."""
+        """Return the stream's location of `position`."""
         return self.below.locate(position)
 
     def substitute(self, position: int, attempt: int, /) -> int:
-        """As the stream's.
+        """Return a position whose sample can replace the one at `position`.
 
         Raises:
             ConfigError: the stream names no stand-ins, or there are no more.
@@ -176,23 +216,23 @@ class AuxStream:
         return substitutes_of(self.below).substitute(position, attempt)
 
     def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
-        """What decides the positions `[0, stop)`: as many of the stream, and all of the stores."""
+        """Return what determines the positions `[0, stop)`: as many of the stream, and the stores."""
         return {"kind": "aux"}, {"stream": stop, **{name: len(store) for name, store in self.aux.items()}}
 
     def seeded(self, seed: int, /) -> AuxStream:
-        """With `seed` where the stream left its own open."""
+        """Return this with `seed`, if the stream was made without a seed."""
         return AuxStream(self.below.seeded(seed), self.aux) if isinstance(self.below, Seedable) else self
 
     def children(self) -> Mapping[str, Source[Any] | Stream[Any]]:
-        """The stream, under the name `stream`, and the stores by theirs."""
+        """Return the stream, under the name `stream`, and the stores under their names."""
         return {"stream": self.below, **self.aux}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which it can be made again."""
+        """Return a plain-JSON description from which this can be rebuilt."""
         return {"kind": "aux", "stream": self.below.recipe(), "aux": _recipes(self.aux)}
 
     def summary(self) -> str:
-        """One line: the stores' names."""
+        """Return one line: the stores' names."""
         return line("AuxStream", {"aux": ",".join(self.aux)}, self._fingerprint)
 
     __repr__ = brief

@@ -26,23 +26,35 @@ _KEPT_BLOCKS = 16
 
 
 class Balance(Generic[T]):
-    """Reorders each block of `world · steps` positions of `stream` so that every step's samples cost about the same.
+    """Stream that reorders samples so that all ranks get about the same amount of work per step.
 
-    Samples stay in their block of positions, so each comes as often as before; the block at an epoch's border holds
-    the end of one epoch and the start of the next. Every `world` consecutive positions have about one cost; which costs
-    come first is by (seed, block). Any world size can run and resume it; `world` and its divisors are balanced.
+    Positions are taken in blocks of `world * steps`. Within each block, samples are sorted by cost and divided into
+    rows of `world` samples of similar cost; `seed` shuffles the rows. Samples never leave their block, so each one is
+    still read once per epoch. A block that spans two epochs contains the end of one and the start of the next.
 
-    Memory: 8 bytes a position of 16 blocks, and the costs; those that the source knows may be mapped.
+    Any world size can run and resume the stream, but only `world` and its divisors are balanced.
+
+    Memory: 8 bytes per position for up to 16 blocks, plus the costs.
 
     Args:
-        stream: an order over one source: `Shuffle` or `Sequential`.
-        world: data-parallel ranks × samples of a rank that should cost the same.
-        costs: int64[len(source)]: work of each sample; by default what the source knows (`PackByLength`).
-        steps: rows of `world` in a block: more of them balance better, and mix costs less evenly over time.
-        seed: of the order of steps in a block.
+        stream: `Shuffle` or `Sequential` over one source, with one lane.
+        world: number of consecutive positions that should cost the same: data-parallel ranks × samples per rank.
+        costs: int64[len(source)]: work per sample, in any unit. By default the source's own `costs`, which
+            `PackByLength` provides.
+        steps: rows per block. More rows balance better, but mix costs less evenly over time.
+        seed: seed of the row order.
 
     Raises:
-        ConfigError: no order over one source, other lanes than 1, costs that don't fit it.
+        ConfigError: The stream isn't an order over one source, has more than one lane, or doesn't match the costs.
+
+    Examples:
+        >>> import numpy as np
+        >>> import penstock as ps
+        >>> source = ps.open("corpus.pbin")
+        >>> costs = np.diff(source.doc_starts)
+        >>> balanced = ps.Balance(ps.Shuffle(source, seed=0), world=2, costs=costs, steps=3)
+        >>> [len(balanced[position]["tokens"]) for position in range(6)]
+        [5, 6, 9, 10, 7, 8]
     """
 
     def __init__(
@@ -84,12 +96,12 @@ class Balance(Generic[T]):
 
     @property
     def lanes(self) -> int:
-        """One."""
+        """Number of lanes: 1."""
         return 1
 
     @property
     def schema(self) -> Schema:
-        """As the stream's."""
+        """That of the stream."""
         return self.stream.schema
 
     @property
@@ -103,23 +115,23 @@ class Balance(Generic[T]):
         return self.stream[self.inner_one(position)]
 
     def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `positions`: int64[k], in that order."""
+        """Return the samples at `positions` (int64[k]) as columns, in that order."""
         return self.get_resolved(self.resolve(as_positions(positions)))
 
     def resolve(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: what the stream resolves the positions to."""
+        """Return int64[k]: a number per position, for `get_resolved`."""
         return self.stream.resolve(self.inner(positions))
 
     def get_resolved(self, resolved: IntArray, /) -> Batch:
-        """Columns of the samples at resolved positions."""
+        """Return the samples at resolved positions as columns."""
         return self.stream.get_resolved(resolved)
 
     def get_resolved_samples(self, resolved: IntArray, /) -> list[T]:
-        """The samples at resolved positions."""
+        """Return the samples at resolved positions."""
         return self.stream.get_resolved_samples(resolved)
 
     def inner(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: positions in `stream` of the given ones."""
+        """Return int64[k]: the corresponding positions in `stream`."""
         size = self.world * self.steps
         blocks, places = positions // size, positions % size
         found = np.empty(positions.shape, np.int64)
@@ -129,15 +141,15 @@ class Balance(Generic[T]):
         return found
 
     def inner_one(self, position: int, /) -> int:
-        """`inner` for one position."""
+        """Return `inner` for one position."""
         return int(self.inner(np.array([as_position(position)], np.int64))[0])
 
     def locate(self, position: int, /) -> Location:
-        """Where position comes from; reads no data, only indexes."""
+        """Return where the sample at `position` comes from. Reads only indexes, no data."""
         return replace(self.stream.locate(self.inner_one(position)), position=position)
 
     def substitute(self, position: int, attempt: int, /) -> int:
-        """A position whose sample stands in for the one at `position`: of the same epoch."""
+        """Return a position of the same epoch whose sample can replace the one at `position`."""
         other = self.stream.substitute(self.inner_one(position), attempt)
         size = self.world * self.steps
         block = other // size
@@ -145,20 +157,20 @@ class Balance(Generic[T]):
         return block * size + place
 
     def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
-        """What decides the positions `[0, stop)`: costs and block, and the stream's positions up to the block's end."""
+        """Return what determines the positions `[0, stop)`: costs, block size, and the stream up to the block's end."""
         size = self.world * self.steps
         return self._own(), {"stream": -(-stop // size) * size}
 
     def children(self) -> Mapping[str, Stream[Any]]:
-        """The stream, under the name `stream`."""
+        """Return the stream, under the name `stream`."""
         return {"stream": self.stream}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON: the block, the seed, and the stream."""
+        """Return world, steps, seed and the stream's recipe as plain JSON."""
         return {**self._own(), "stream": self.stream.recipe()}
 
     def summary(self) -> str:
-        """One line: world, steps and seed."""
+        """Return one line: world, steps and seed."""
         return line("Balance", {"world": self.world, "steps": self.steps, "seed": self.seed}, self._fingerprint)
 
     __repr__ = brief

@@ -25,29 +25,43 @@ from penstock.types import Batch, IntArray, Location, Sample, Schema
 
 
 class Blend:
-    """An endless stream that draws from its children in the given shares.
+    """Endless stream that draws from several streams or sources in fixed proportions.
 
-    Every block of `sum(counts)` places of a lane holds exactly `counts` of each child, so the shares never drift by
-    more than a block, and each child is read in its own order, shuffled again on each of its epochs. See `places.py`.
+    Each block of `sum(counts)` places of a lane contains exactly `counts[name]` samples of each child, so the
+    proportions never drift by more than one block. Each child is read in its own order and reshuffled for each of its
+    epochs.
 
-    A child that is a source is shuffled by hash(seed, name); a stream that left its seed open takes that seed too.
+    A child that is a source is shuffled with a seed derived from the blend's seed and the child's name. Child streams
+    created without a seed get one the same way.
 
     Args:
         children: name → stream or source.
-        weights: name → any positive number, for each child; their ratios are the shares.
-        seed: any integer; left open (None) it is 0, or comes from the blend around this one.
-        lanes: number of lanes; by default that of the child streams, 1 where there are only sources.
+        weights: name → positive number, for each child. Only the ratios count.
+        seed: any integer. If None, the seed is 0, or comes from an enclosing blend.
+        lanes: number of lanes. By default that of the child streams, or 1 if all children are sources.
         mixed_tokenizers: accept children whose tokenizers are known to differ.
 
     Raises:
-        ConfigError: names that don't fit, a share too small for a block, children with other lanes, two children
-            that are one and the same stream, different tokenizers.
+        ConfigError: names and weights don't match, a weight is too small to get a place in a block, child streams have
+            different lanes, two children are the same stream, or tokenizers differ.
 
     Attributes:
-        counts: name → places in a block.
-        block_size: places of a block.
-        weights: as given.
-        seed: of the order of places.
+        counts: name → places per block.
+        block_size: places per block.
+        weights: the weights as passed.
+        seed: seed of the order of places.
+
+    Examples:
+        >>> import penstock as ps
+        >>> blend = ps.Blend(
+        ...     {"text": ps.open("corpus.pbin"), "code": ps.open("code.pbin")},
+        ...     {"text": 0.75, "code": 0.25},
+        ...     seed=1,
+        ... )
+        >>> blend.counts
+        {'text': 3, 'code': 1}
+        >>> [blend.locate(position).path[0] for position in range(4)]
+        ['text', 'text', 'text', 'code']
     """
 
     def __init__(
@@ -80,12 +94,12 @@ class Blend:
 
     @property
     def lanes(self) -> int:
-        """Number of lanes: sub-streams of positions; lane l draws from lane l of the children."""
+        """Number of lanes. Lane l draws from lane l of the children."""
         return self._lanes
 
     @property
     def schema(self) -> Schema:
-        """What the children's samples hold in common; token ids in the widest of their widths."""
+        """Fields that the children's samples have in common; token ids in the widest dtype."""
         return self._branches.schema
 
     @property
@@ -100,32 +114,32 @@ class Blend:
         return self._branches.sample(*self._places.split_one(as_position(position)))
 
     def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `positions`: int64[k], in that order. One call to each child that has some."""
+        """Return the samples at `positions` (int64[k]) as columns, in that order, with one call per child involved."""
         return self._branches.batch(as_positions(positions))
 
     def resolve(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: one number a position, for `get_resolved`."""
+        """Return int64[k]: a number per position, for `get_resolved`."""
         return self._branches.resolve(positions)
 
     def get_resolved(self, resolved: IntArray, /) -> Batch:
-        """Columns of the samples at resolved positions."""
+        """Return the samples at resolved positions as columns."""
         return self._branches.resolved_batch(resolved)
 
     def get_resolved_samples(self, resolved: IntArray, /) -> list[Any]:
-        """The samples at resolved positions."""
+        """Return the samples at resolved positions."""
         return self._branches.resolved_samples(resolved)
 
     def split(self, positions: Sequence[int] | IntArray, /) -> tuple[IntArray, IntArray]:
-        """int64[k] twice: number of the child at each position, in the order of `counts`, and the position in it."""
+        """Return int64[k] twice: the child at each position, numbered as in `counts`, and the position in it."""
         owner, inner = self._places.split(as_positions(positions))
         return owner.astype(np.int64), inner
 
     def position_of(self, name: str, inner: int, /) -> int:
-        """The position at which position `inner` of the child `name` comes."""
+        """Return the position of the child `name`'s position `inner`."""
         return self._places.position_of(self._names.index(name), as_position(inner))
 
     def locate(self, position: int, /) -> Location:
-        """Where position comes from; reads no data, only indexes."""
+        """Return where the sample at `position` comes from. Reads only indexes, no data."""
         child, inner = self._places.split_one(as_position(position))
         return self._branches.locate(position, self._names[child], child, inner)
 
@@ -139,26 +153,26 @@ class Blend:
         return self._places.position_of(child, self._branches.substitutes(child).substitute(inner, attempt))
 
     def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
-        """What decides the positions `[0, stop)`: the blend's own parameters, and the children's parts."""
+        """Return what determines the positions `[0, stop)`: the blend's parameters and the children's parts."""
         return self._params(), {name: count for name, count in self.reads(stop).items() if count}
 
     def reads(self, stop: int) -> dict[str, int]:
-        """name → a number that all of the child's positions read in `[0, stop)` are below, exact in one lane."""
+        """Return name → upper bound of the child's positions read in `[0, stop)`, exact with one lane."""
         return dict(zip(self._names, self._places.reads(as_position(stop)), strict=True))
 
     def seeded(self, seed: int, /) -> Blend:
-        """This blend; with `seed` where it left its own open."""
+        """Return this blend with `seed`, if it was made without a seed."""
         children, own, lanes, mixed = self._given
         if own is not None:
             return self
         return Blend(children, self.weights, seed, lanes=lanes, mixed_tokenizers=mixed)
 
     def children(self) -> Mapping[str, Stream[Any]]:
-        """The streams, by name."""
+        """Return the child streams by name."""
         return self._streams
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which the stream can be made again."""
+        """Return a plain-JSON description from which the stream can be rebuilt."""
         children = [
             {"name": name, "weight": _plain(self.weights[name]), "count": self.counts[name], "stream": stream.recipe()}
             for name, stream in self._streams.items()
@@ -168,12 +182,12 @@ class Blend:
         return {**own, **mixed, "children": children}
 
     def summary(self) -> str:
-        """One line: seed, lanes, places of a block."""
+        """Return one line: seed, lanes, places per block."""
         params = {"children": len(self._names), "block": self.block_size, "seed": self.seed, "lanes": self._lanes}
         return line("Blend", params, self._fingerprint)
 
     def child_notes(self) -> Mapping[str, str]:
-        """name → its share: by weight, and in whole places."""
+        """Return name → its share, by weight and in places."""
         requested = requested_shares(self.weights)
         return {
             name: f"{count:,} of {self.block_size:,} = {count / self.block_size:.4%}, asked {requested[name]:.4%}"

@@ -44,17 +44,29 @@ def Concat(  # pyright: ignore[reportOverlappingOverload]
 @overload
 def Concat(sources: Sequence[Source[Sample]], *, mixed_tokenizers: bool = False) -> ConcatSource: ...
 def Concat(sources: Sequence[Any], *, mixed_tokenizers: bool = False) -> ConcatSource | ConcatTokens:
-    """The samples of all `sources`, one source after another; of token sources, a token source.
+    """Concatenate sources: all samples of the first one, then of the second one, and so on.
 
-    Sources of samples may be of any formats: the schema is what their samples have in common, with token ids in the
-    widest of their widths. A field that only some samples of a batch have is a list there, with None for the others.
+    The result of token sources is a token source. Other sources may have different formats: the schema contains what
+    their samples have in common, with token ids in the widest dtype. A field that only some samples of a batch have
+    becomes a list, with None for the others.
 
     Args:
-        sources: at least one; token sources, whose tokens are one run, all with one width.
+        sources: at least one source. Token sources must all have the same token width.
         mixed_tokenizers: accept token sources whose tokenizers are known to differ.
 
+    Returns:
+        A source of `sum(len(source) for source in sources)` samples.
+
     Raises:
-        ConfigError: no source, a stream, token sources with different widths, or different tokenizers.
+        ConfigError: there is no source, one is a stream, or token widths or tokenizers differ.
+
+    Examples:
+        >>> import penstock as ps
+        >>> both = ps.Concat([ps.open("corpus.pbin"), ps.open("code.pbin")])
+        >>> len(both), both.num_tokens
+        (10, 71)
+        >>> both[6]["tokens"]
+        array([1101, 1102, 1103, 1104,    0], dtype=uint16)
     """
     if not sources:
         raise ConfigError("nothing to concatenate", found="no source", expected="at least one")
@@ -72,12 +84,20 @@ def Concat(sources: Sequence[Any], *, mixed_tokenizers: bool = False) -> ConcatS
 
 
 class ConcatSource:
-    """The concatenation of sources of samples that `Concat` returns.
+    """Concatenation of sources of samples, as returned by `Concat`.
 
     Args:
-        sources: one or more.
-        mixed_tokenizers: whether their tokenizers may differ.
-        as_stored: leave token ids of different widths as each source has them.
+        sources: one or more sources.
+        mixed_tokenizers: accept sources whose tokenizers are known to differ.
+        as_stored: keep the sources' different token dtypes.
+
+    Examples:
+        >>> import penstock as ps
+        >>> both = ps.Concat([ps.open("docs.jsonl"), ps.open("chat-mds")])
+        >>> type(both).__name__, len(both)
+        ('ConcatSource', 18)
+        >>> both[6]
+        {'id': 0, 'text': 'conversation 0'}
     """
 
     def __init__(
@@ -105,7 +125,7 @@ class ConcatSource:
 
     @property
     def excluded_indices(self) -> IntArray | None:
-        """int64[k], rising: what the sources' exclude lists take out; None where none has a list."""
+        """Excluded samples, int64[k] ascending; None if no source has an exclude list."""
         begins = self._starts.tolist()
         found = [(excluded_of(one), begin) for one, begin in zip(self.sources, begins, strict=False)]
         parts = [own + begin for own, begin in found if own is not None]
@@ -113,13 +133,13 @@ class ConcatSource:
 
     @property
     def costs(self) -> IntArray | None:
-        """int64[n]: the work that each sample takes; None unless all sources know it."""
+        """Work per sample, int64[n]; None unless all sources know it."""
         parts: list[Any] = [getattr(source, "costs", None) for source in self.sources]
         return None if any(part is None for part in parts) else np.concatenate(parts)
 
     @property
     def schema(self) -> Schema:
-        """What the samples of all sources hold in common; token ids in the widest of their widths."""
+        """Fields that all sources' samples have in common; token ids in the widest dtype."""
         return self._common()[0]
 
     @property
@@ -131,17 +151,17 @@ class ConcatSource:
 
     @property
     def preferred_mode(self) -> str:
-        """How `Shuffle` orders it by default: by blocks where one of the sources prefers that."""
+        """Default mode of `Shuffle`: `"blocks"` if one of the sources prefers it."""
         modes = [getattr(source, "preferred_mode", "global") for source in self.sources]
         return "blocks" if "blocks" in modes else "global"
 
     @property
     def block_starts(self) -> IntArray:
-        """int64[n_blocks + 1]: the storage blocks of all sources."""
+        """Starts of the storage blocks of all sources, int64[n_blocks + 1]."""
         return self.storage_blocks().starts()
 
     def storage_blocks(self) -> Blocks:
-        """The same; see `penstock.order.borders`."""
+        """Return the storage blocks; see `penstock.order.borders`."""
         return joined(map(blocks_of, self.sources))
 
     def __len__(self) -> int:
@@ -152,7 +172,7 @@ class ConcatSource:
         return self._widened(self.sources[child][within])
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `indices`: int64[k], in that order. One call to each source that has some."""
+        """Return the samples at `indices` (int64[k]) as columns, in that order, with one call per source involved."""
         indices = as_indices(indices, len(self))
         parts: list[tuple[NDArray[np.intp], Batch]] = []
         for child, at, within in self._by_child(indices):
@@ -160,7 +180,7 @@ class ConcatSource:
         return parts[0][1] if len(parts) == 1 else scatter(parts, len(indices))
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
-        """The samples at `indices`: int64[k], in that order. One call to each source that has some."""
+        """Return the samples at `indices` (int64[k]), in that order, with one call per source involved."""
         samples: list[Any] = [None] * len(indices)
         for child, at, within in self._by_child(indices):
             read = samples_of(self.sources[child], within)
@@ -169,21 +189,21 @@ class ConcatSource:
         return samples
 
     def place_of(self, index: int, /) -> Place:
-        """What the sample's own source knows of it; document numbers are that source's."""
+        """Return the place from the sample's own source; document numbers are that source's."""
         child, within = self._child(index)
         return place_of(self.sources[child], within)
 
     def children(self) -> Mapping[str, Source[Sample]]:
-        """The sources, named "0", "1", …"""
+        """Return the sources, named `"0"`, `"1"`, …"""
         return {str(child): source for child, source in enumerate(self.sources)}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which it can be made again."""
+        """Return a plain-JSON description from which this can be rebuilt."""
         mixed = {"mixed_tokenizers": True} if self._mixed else {}
         return {"kind": "concat", "sources": [source.recipe() for source in self.sources], **mixed}
 
     def summary(self) -> str:
-        """One line: sources and samples."""
+        """Return one line: sources and samples."""
         return line("Concat", {"sources": len(self.sources), "samples": len(self)}, self._fingerprint)
 
     __repr__ = brief
@@ -217,7 +237,7 @@ class ConcatSource:
         return self._first_with(name, lambda source: source.get(name))
 
     def _get_media_metadata(self, name: str, /) -> MediaMetadata:
-        """What the media index knows of one file; raises `NotFound`."""
+        """Return the indexed metadata of one media file, or raise `NotFound`."""
         return self._first_with(name, lambda source: source.get_media_metadata(name))
 
     def _first_with(self, name: str, find: Callable[[Any], T]) -> T:
@@ -243,7 +263,7 @@ class ConcatSource:
         return widened(values, widths) if widths else values
 
     def _key_of(self, index: int, /) -> str:
-        """Key of sample `index`."""
+        """Return the key of sample `index`."""
         child, within = self._child(index)
         return cast(SupportsKeys, self.sources[child]).key_of(within)
 
@@ -276,9 +296,18 @@ class ConcatSource:
 
 
 class ConcatTokens:
-    """The concatenation of token sources that `Concat` returns: all their documents, and one run of all their tokens.
+    """Concatenation of token sources, as returned by `Concat`: all documents, as one run of tokens.
 
-    Memory: 8 bytes a document once `doc_starts` was read; from 4 million on they are mapped, once a host.
+    Memory: 8 bytes per document once `doc_starts` is read. From 4 million documents on it is mapped from disk, once per
+    host.
+
+    Examples:
+        >>> import penstock as ps
+        >>> both = ps.Concat([ps.open("corpus.pbin"), ps.open("code.pbin")])
+        >>> type(both).__name__, both.num_tokens
+        ('ConcatTokens', 71)
+        >>> both.tokens(43, 47)
+        array([ 609,    0, 1101, 1102], dtype=uint16)
     """
 
     def __init__(self, sources: tuple[TokenSource, ...], rows: ConcatSource) -> None:
@@ -297,12 +326,12 @@ class ConcatTokens:
 
     @property
     def excluded_indices(self) -> IntArray | None:
-        """int64[k], rising: what the sources' exclude lists take out; None where none has a list."""
+        """Excluded samples, int64[k] ascending; None if no source has an exclude list."""
         return self._rows.excluded_indices
 
     @property
     def schema(self) -> Schema:
-        """As that of each source."""
+        """That of each source."""
         return self._rows.schema
 
     @property
@@ -313,26 +342,26 @@ class ConcatTokens:
 
     @property
     def preferred_mode(self) -> str:
-        """How `Shuffle` orders it by default."""
+        """Default mode of `Shuffle`."""
         return self._rows.preferred_mode
 
     @property
     def block_starts(self) -> IntArray:
-        """int64[n_blocks + 1]: the storage blocks of all sources."""
+        """Starts of the storage blocks of all sources, int64[n_blocks + 1]."""
         return self._rows.block_starts
 
     def storage_blocks(self) -> Blocks:
-        """The same; see `penstock.order.borders`."""
+        """Return the storage blocks; see `penstock.order.borders`."""
         return self._rows.storage_blocks()
 
     @property
     def derived(self) -> DerivedCache | None:
-        """Where what is computed from these documents is kept; None for few."""
+        """Cache for data computed from these documents; None for few documents."""
         return DerivedCache() if len(self) >= _KEPT_DOCS else None
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of the ids."""
+        """Dtype of the token ids."""
         return self.sources[0].dtype
 
     @property
@@ -342,7 +371,7 @@ class ConcatTokens:
 
     @property
     def doc_starts(self) -> IntArray:
-        """int64[n_docs + 1]: first token of each document, and `num_tokens`."""
+        """First token of each document, and `num_tokens`: int64[n_docs + 1]."""
         if self._doc_starts is None:
             counts = [len(source) for source in self.sources]
             if sum(counts) < _DERIVED_DOCS:
@@ -354,18 +383,18 @@ class ConcatTokens:
 
     @cached_property
     def eos_id(self) -> int | None:
-        """The sources' EOS id; None where they differ or one does not know."""
+        """EOS id of the sources; None if they differ or one is unknown."""
         ids = {source.eos_id for source in self.sources}
         return ids.pop() if len(ids) == 1 else None
 
     @property
     def had_eos_borders(self) -> bool:
-        """See `penstock._borders.had_eos_borders`."""
+        """Whether document boundaries used to come from the EOS id; see `penstock._borders.had_eos_borders`."""
         return any(map(had_eos_borders, self.sources))
 
     @cached_property
     def tokenizer_digest(self) -> str | None:
-        """The sources' tokenizer; None where they differ or one does not know."""
+        """Tokenizer digest of the sources; None if they differ or one is unknown."""
         digests = {getattr(source, "tokenizer_digest", None) for source in self.sources}
         return digests.pop() if len(digests) == 1 else None
 
@@ -376,16 +405,16 @@ class ConcatTokens:
         return self._rows[index]
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the documents at `indices`: int64[k], in that order."""
+        """Return the documents at `indices` (int64[k]) as columns, in that order."""
         return self._rows.get_batch(indices)
 
     @property
     def planes(self) -> dict[str, Plane]:
-        """The planes that all sources have, each as one."""
+        """Planes that all sources have, each concatenated."""
         return {name: _JoinedPlane(name, self) for name in planes_of(self.sources[0])}
 
     def tokens(self, start: int, stop: int) -> TokenArray:
-        """uint[stop - start]: tokens in `[start, stop)`; a copy only where they cross a border."""
+        """Return the tokens `[start, stop)`, uint[stop - start]; a copy only if they span sources."""
         if not 0 <= start <= stop <= self.num_tokens:
             raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
         runs = [self.sources[child].tokens(low, high) for child, low, high in pieces(self._token_starts, start, stop)]
@@ -394,31 +423,31 @@ class ConcatTokens:
         return _read_only(np.concatenate([np.empty(0, dtype=self.dtype), *runs]))
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
-        """uint[len(starts), length]: one window a row; into `out` where given; one call to each source."""
+        """Return one window per row, uint[len(starts), length], written into `out` if given; one call per source."""
         if out is None:
             out = np.empty((len(starts), length), dtype=self.dtype)
         return self.gather_by(lambda child: self.sources[child].gather, starts, out)
 
     def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
-        """bool[len(starts), length]: whether each token of each window is the first of a document."""
+        """Return bool[len(starts), length]: whether each token of the windows starts a document."""
         flags = np.empty((len(starts), length), np.bool_)
         return self.gather_by(lambda child: partial(document_flags, self.sources[child]), starts, flags)
 
     def place_of(self, index: int, /) -> Place:
-        """What the document's own source knows of it."""
+        """Return the place from the document's own source."""
         return self._rows.place_of(index)
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """The sources, named "0", "1", …"""
+        """Return the sources, named `"0"`, `"1"`, …"""
         return self._rows.children()
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which it can be made again."""
+        """Return a plain-JSON description from which this can be rebuilt."""
         mixed = {} if self.tokenizer_digest is not None else {"mixed_tokenizers": True}
         return {**self._rows.recipe(), **mixed}
 
     def summary(self) -> str:
-        """One line: sources, documents and tokens."""
+        """Return one line: sources, documents and tokens."""
         params = {"sources": len(self.sources), "documents": len(self), "tokens": self.num_tokens}
         return line("Concat", params, self._fingerprint)
 
@@ -461,7 +490,7 @@ class ConcatTokens:
     def gather_by(
         self, reader: Callable[[int], Callable[[IntArray, int], NDArray[V]]], starts: IntArray, out: NDArray[V]
     ) -> NDArray[V]:
-        """Rows of `out` read by the sources' own readers; rows that cross a border piece by piece."""
+        """Fill `out` with each source's own reader; rows that span sources are read piecewise."""
         length = out.shape[1]
         starts = as_indices(starts, self.num_tokens - length + 1)
         first = np.searchsorted(self._token_starts, starts, side="right") - 1

@@ -29,25 +29,33 @@ VERSION = "epochs-1"
 
 
 class Epochs:
-    """A finite source of one pass over several children, each read a given number of times.
+    """Finite source: one pass over several children, each read a given number of times.
 
-    A child of n samples and r repetitions gives `floor(n · r)` samples a pass: its next ones, in its own order. A
-    stream gives the permutations of its epochs, so a fraction is a prefix of the next permutation, and the next pass
-    continues from there. A source gives its samples as stored.
+    A child of n samples with r repetitions contributes its next `floor(n * r)` samples to each pass, in its own order.
+    A stream contributes the permutations of its epochs: a fraction is the start of the next permutation, and the next
+    pass continues from there. A source contributes its samples in stored order.
 
-    The samples are ordered child by child; `Shuffle(Epochs(…), seed)` mixes them, and reads pass e
-    in its epoch e. `Loader(Epochs(…), …, tail=…)` reads the first pass, `epochs.of_pass(1)` is the next one.
+    Samples are ordered child by child. `Shuffle(Epochs(...), seed)` mixes them and reads pass e in its epoch e.
+    `Loader(Epochs(...), ..., tail=...)` reads the first pass; `epochs.of_pass(1)` is the next one.
 
     Args:
-        children: name → (source or stream, repetitions): any positive number.
-        first_pass: number of the pass that this source begins with.
+        children: name → (source or stream, repetitions). Repetitions are any positive number.
+        first_pass: number of this source's first pass.
 
     Raises:
-        ConfigError: no child, repetitions that are no positive number or give no sample, a stream without epochs.
+        ConfigError: there is no child, repetitions aren't positive or yield no sample, or a stream has no epochs.
 
     Attributes:
-        counts: name → samples a pass.
-        repetitions: as given.
+        counts: name → samples per pass.
+        repetitions: repetitions as passed.
+
+    Examples:
+        >>> import penstock as ps
+        >>> epochs = ps.Epochs({"text": (ps.open("corpus.pbin"), 1), "code": (ps.open("code.pbin"), 2.5)})
+        >>> epochs.counts
+        {'text': 6, 'code': 10}
+        >>> len(epochs)
+        16
     """
 
     def __init__(
@@ -74,7 +82,7 @@ class Epochs:
 
     @property
     def schema(self) -> Schema:
-        """What the children's samples hold in common; token ids in the widest of their widths."""
+        """Fields that the children's samples have in common; token ids in the widest dtype."""
         return self._branches.schema if self._names else Schema((), open=True)
 
     @property
@@ -87,17 +95,17 @@ class Epochs:
 
     @property
     def preferred_mode(self) -> str:
-        """How `Shuffle` orders it by default: by blocks where one of the children prefers that."""
+        """Default mode of `Shuffle`: `"blocks"` if one of the children prefers it."""
         modes = [getattr(child, "preferred_mode", "global") for child in self._children.values()]
         return "blocks" if "blocks" in modes else "global"
 
     @property
     def block_starts(self) -> IntArray:
-        """int64[n_blocks + 1]: the children's storage blocks in the first pass."""
+        """Starts of the children's storage blocks in the first pass, int64[n_blocks + 1]."""
         return self.storage_blocks().starts()
 
     def storage_blocks(self) -> Blocks:
-        """The same; see `penstock.order.borders`."""
+        """Return the storage blocks; see `penstock.order.borders`."""
         sizes = zip(self._names, self._sizes.tolist(), strict=True)
         return joined([_blocks(self._children[name], self.first_pass * size, size) for name, size in sizes])
 
@@ -108,52 +116,52 @@ class Epochs:
         return self._branches.sample(*self._split_one(as_index(index, len(self))))
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `indices`: int64[k], in that order. One call to each child that has some."""
+        """Return the samples at `indices` (int64[k]) as columns, in that order, with one call per child involved."""
         return self.pass_batch(as_indices(indices, len(self)))
 
     def get_samples(self, indices: IntArray, /) -> list[Any]:
-        """The samples at `indices`: int64[k], in that order."""
+        """Return the samples at `indices` (int64[k]), in that order."""
         return self.pass_samples(indices)
 
     def pass_samples(self, places: IntArray, /) -> list[Any]:
-        """The samples at `places`: int64[k], of any passes."""
+        """Return the samples at `places` (int64[k]), of any passes."""
         return self._branches.resolved_samples(self._branches.resolve(places))
 
     def pass_batch(self, places: IntArray, /) -> Batch:
-        """Columns of the samples at `places`: int64[k], of any passes."""
+        """Return the samples at `places` (int64[k]), of any passes, as columns."""
         return self._branches.batch(places) if len(self) else {}
 
     def pass_location(self, place: int, /) -> Location:
-        """Where the sample at `place` comes from; reads no data, only indexes."""
+        """Return where the sample at `place` comes from. Reads only indexes, no data."""
         child, inner = self._split_one(place)
         return self._branches.locate(place, self._names[child], child, inner)
 
     def place_of(self, index: int, /) -> Place:
-        """What the child knows of the sample."""
+        """Return the child's place of the sample."""
         at = self.pass_location(as_index(index, len(self)))
         return Place(at.key, at.documents, at.extents)
 
     def of_pass(self, number: int) -> Epochs:
-        """The source whose first pass is pass `number` of this one."""
+        """Return the source that begins with pass `number` of this one."""
         given = {name: (child, self.repetitions[name]) for name, child in self._children.items()}
         return Epochs(given, first_pass=self.first_pass + operator.index(number))
 
     def children(self) -> Mapping[str, Source[Any] | Stream[Any]]:
-        """The children, by name."""
+        """Return the children by name."""
         return self._children
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which it can be made again."""
+        """Return a plain-JSON description from which this can be rebuilt."""
         later = {"first_pass": self.first_pass} if self.first_pass else {}
         return {"kind": "epochs", "version": VERSION, **later, "children": [self._of(name) for name in self._children]}
 
     def summary(self) -> str:
-        """One line: samples of a pass."""
+        """Return one line: samples per pass."""
         later = self.first_pass or None
         return line("Epochs", {"samples": len(self), "first_pass": later}, self._fingerprint)
 
     def child_notes(self) -> Mapping[str, str]:
-        """name → its repetitions and samples a pass."""
+        """Return name → its repetitions and samples per pass."""
         return {name: f"{times} times = {self.counts[name]:,} samples" for name, times in self.repetitions.items()}
 
     __repr__ = brief

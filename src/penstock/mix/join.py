@@ -38,22 +38,33 @@ def Join(
     name: str | None = None,
     derived: Derived | None = None,
 ) -> JoinedSource:
-    """Samples of several sources that have the same key, in the order of the first source.
+    """Join sources by key: one sample for each key, in the order of the first source.
 
-    Without a joiner a sample is `{"__key__": key, member: its sample, …}`; members are named as in the dict, else
-    "0", "1", … Which rows belong together is computed once and cached by the members' fingerprints; a join that
-    fails caches nothing.
+    Without a joiner, samples are `{"__key__": key, member: sample, ...}`. Members are named by the keys of the dict, or
+    `"0"`, `"1"`, … Matching rows are computed once and cached by the fingerprints of the members. A join that fails
+    caches nothing.
 
     Args:
-        sources: two or more, one after another, as one list, or as one dict by name. All have keys.
-        how: for rows of the first source that another has no partner for: `"error"`, `"skip"` (also `"inner"`: such a
-            row is left out), `"none"` (None stands in its place). One for all, or one for each further source.
-        joiner: makes the joined sample; a pure function.
+        sources: two or more sources with keys: as arguments, as one list, or as one dict of name → source.
+        how: what to do with samples of the first source that have no partner in another one: `"error"`, `"skip"` (or
+            `"inner"`), or `"none"`, which sets that member to None. One value for all, or one for each further source.
+        joiner: pure function that builds the joined sample from the samples of the members.
         name: identifies the joiner in fingerprints; `module:qualname` by default.
-        derived: where the rows are kept; the cache folder by default.
+        derived: cache for the matching rows; by default the cache folder.
 
     Raises:
-        ConfigError: fewer than two sources, one without keys, a key that comes twice, or that has no partner.
+        ConfigError: there are fewer than two sources, one has no keys, a key occurs twice, or a key has no partner.
+
+    Examples:
+        >>> import penstock as ps
+        >>> with ps.create("labels", format="webdataset") as writer:
+        ...     for number in range(4):
+        ...         writer.write({"__key__": f"{number:03}", "json": {"label": number % 2}})
+        >>> joined = ps.Join({"picture": ps.open("pictures"), "label": ps.open("labels")}, how="skip")
+        >>> len(joined)
+        4
+        >>> joined[3]["picture"]["caption"], joined[3]["label"]["json"]
+        ('picture 3', {'label': 1})
     """
     members, named = _members(sources)
     for member, source in members.items():
@@ -69,10 +80,19 @@ def Join(
 
 
 class JoinedSource:
-    """The joined source that `Join` returns. Memory: the rows are mapped, 8 bytes each a member.
+    """Source of joined samples, as returned by `Join`.
+
+    Memory: row numbers are mapped from disk, 8 bytes per member and row.
 
     Attributes:
         how: name of each further member → `"error"`, `"skip"` or `"none"`.
+
+    Examples:
+        >>> import penstock as ps
+        >>> pictures = ps.open("pictures")
+        >>> joined = ps.Join(pictures, ps.Take(pictures, 0, 4), how="skip")
+        >>> len(joined), joined.key_of(3)
+        (4, '003')
     """
 
     def __init__(
@@ -97,12 +117,12 @@ class JoinedSource:
 
     @property
     def joiner(self) -> Joiner | None:
-        """The function that makes one sample of the members'; None delivers their dict."""
+        """Function that builds a sample from the members' samples; None returns them as a dict."""
         return self._joiner
 
     @property
     def excluded_indices(self) -> IntArray | None:
-        """int64[k], rising: samples of which a member's exclude list takes a part out; None without a list."""
+        """Samples with an excluded member, int64[k] ascending; None without an exclude list."""
         lists = [excluded_of(member) for member in self._members.values()]
         columns = self._rows().T
         gone = [np.isin(column, found) for column, found in zip(columns, lists, strict=True) if found is not None]
@@ -110,7 +130,7 @@ class JoinedSource:
 
     @property
     def schema(self) -> Schema:
-        """A field for each member; open where a joiner makes the samples."""
+        """One field per member; open if a joiner makes the samples."""
         if self._joiner is not None:
             return Schema((), open=True)
         return Schema((Field("__key__", "text"), *(Field(name, "json") for name in self._members)))
@@ -124,13 +144,13 @@ class JoinedSource:
 
     @property
     def preferred_mode(self) -> str:
-        """How `Shuffle` orders it by default: by blocks where one of the members prefers that."""
+        """Default mode of `Shuffle`: `"blocks"` if one of the members prefers it."""
         modes = [getattr(source, "preferred_mode", "global") for source in self._members.values()]
         return "blocks" if "blocks" in modes else "global"
 
     @property
     def block_starts(self) -> IntArray:
-        """int64[n_blocks + 1]: the first member's storage blocks."""
+        """Starts of the first member's storage blocks, int64[n_blocks + 1]."""
         first = next(iter(self._members.values()))
         return np.searchsorted(self._rows()[:, 0], blocks_of(first).starts()).astype(np.int64)
 
@@ -141,11 +161,11 @@ class JoinedSource:
         return self.get_samples(np.array([as_index(index, len(self))]))[0]
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `indices`: int64[k], in that order."""
+        """Return the samples at `indices` (int64[k]) as columns, in that order."""
         return stack(self.get_samples(as_indices(indices, len(self))))
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
-        """The samples at `indices`: int64[k], in that order."""
+        """Return the samples at `indices` (int64[k]), in that order."""
         rows = self._rows()[indices]
         columns: list[list[Any]] = []
         for source, places in zip(self._members.values(), rows.T, strict=True):
@@ -157,7 +177,7 @@ class JoinedSource:
         return [self._joined(int(row[0]), samples) for row, *samples in zip(rows, *columns, strict=True)]
 
     def key_of(self, index: int, /) -> str:
-        """Key of sample `index`."""
+        """Return the key of sample `index`."""
         return self._first().key_of(int(self._rows()[as_index(index, len(self)), 0]))
 
     def index_of(self, key: str, /) -> int:
@@ -174,7 +194,7 @@ class JoinedSource:
         return place
 
     def place_of(self, index: int, /) -> Place:
-        """The key, and the file ranges of all members that are there, as far as they are known."""
+        """Return the key, and the known file ranges of all members present."""
         index = as_index(index, len(self))
         pairs = zip(self._members.values(), self._rows()[index].tolist(), strict=True)
         places = [place_of(source, row) for source, row in pairs if row >= 0]
@@ -182,11 +202,11 @@ class JoinedSource:
         return Place(key=self.key_of(index), extents=tuple(extents) or None)
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """The members, by name."""
+        """Return the members by name."""
         return self._members
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON: members, rules, and the joiner's name."""
+        """Return members, rules and the joiner's name as plain JSON."""
         members = [
             {"name": name, "how": self.how.get(name), "source": source.recipe()}
             for name, source in self._members.items()
@@ -195,7 +215,7 @@ class JoinedSource:
         return {**own, "members": members}
 
     def summary(self) -> str:
-        """One line: samples, rules, joiner."""
+        """Return one line: samples, rules, joiner."""
         rules = ",".join(dict.fromkeys(self.how.values()))
         return line("Join", {"samples": len(self), "how": rules, "joiner": self._joiner_name}, self._fingerprint)
 

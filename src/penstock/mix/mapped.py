@@ -30,23 +30,41 @@ def Map(x: Source[Any], fn: SampleFn, name: str | None = None) -> MappedSource: 
 def Map(x: Source[Any] | Stream[Any], fn: SampleFn, name: str | None = None) -> MappedSource | MappedStream:
     """Apply `fn` to each sample of a source or a stream.
 
-    Where `x` has auxiliary stores (`WithAux`), `fn` gets each of them as a keyword argument of its name.
+    If `x` has auxiliary stores (`WithAux`), `fn` receives each of them as a keyword argument.
 
     Args:
-        x: what is read.
-        fn: sample → sample; a pure function, and picklable where `x` is to be pickled.
-        name: identifies the function in fingerprints and recipes; `module:qualname` by default. Change it when
-            the function's results change.
+        x: source or stream.
+        fn: pure function, sample → sample. It must be picklable if `x` is to be pickled.
+        name: identifies the function in fingerprints and recipes; `module:qualname` by default. Change it when the
+            function's results change.
+
+    Returns:
+        A source if `x` is a source, else a stream.
 
     Raises:
-        ConfigError: `fn` has no name of its own (a partial, an object) and none is given.
+        ConfigError: `fn` has no name of its own (a partial, an object) and `name` is missing.
+
+    Examples:
+        >>> import penstock as ps
+        >>> def count(sample):
+        ...     return {**sample, "num_tokens": len(sample["tokens"])}
+        >>> counted = ps.Map(ps.open("corpus.pbin"), count, name="count-1")
+        >>> counted[3]["num_tokens"]
+        8
     """
     name = function_name(fn) if name is None else name
     return MappedStream(x, fn, name) if is_stream(x) else MappedSource(x, fn, name)  # pyright: ignore[reportArgumentType]
 
 
 class MappedSource(WrappedSource):
-    """The mapped source that `Map` returns. `fn` gets single samples as they are."""
+    """Source whose samples a function has been applied to, as returned by `Map`.
+
+    Examples:
+        >>> import penstock as ps
+        >>> shouting = ps.Map(ps.open("docs.jsonl"), lambda line: {"text": line["text"].upper()}, name="upper-1")
+        >>> shouting[5]
+        {'text': 'OPEN THE GATE SLOWLY.'}
+    """
 
     def __init__(self, source: Source[Any], fn: SampleFn, name: str) -> None:
         super().__init__(source)
@@ -57,7 +75,7 @@ class MappedSource(WrappedSource):
 
     @property
     def schema(self) -> Schema:
-        """Open: what `fn` returns is not known."""
+        """Open schema: the fields that `fn` returns are unknown."""
         return Schema((), open=True)
 
     @property
@@ -71,19 +89,19 @@ class MappedSource(WrappedSource):
         return self.fn(self.source[as_index(index, len(self))], **self._aux)
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `indices`: int64[k], in that order."""
+        """Return the samples at `indices` (int64[k]) as columns, in that order."""
         return stack(self.get_samples(as_indices(indices, len(self))))
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
-        """The samples at `indices`: int64[k], in that order."""
+        """Return the samples at `indices` (int64[k]), in that order."""
         return _applied(self, samples_of(self.source, indices))
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON: the function's name, and the source."""
+        """Return the function's name and the source's recipe as plain JSON."""
         return {"kind": "map", "fn": self.name, "source": self.source.recipe()}
 
     def summary(self) -> str:
-        """One line: the function's name."""
+        """Return one line: the function's name."""
         return line("Map", {"fn": self.name}, self._fingerprint)
 
     __repr__ = brief
@@ -92,7 +110,15 @@ class MappedSource(WrappedSource):
 
 
 class MappedStream:
-    """The mapped stream that `Map` returns. `fn` gets single samples as they are."""
+    """Stream whose samples a function has been applied to, as returned by `Map`.
+
+    Examples:
+        >>> import penstock as ps
+        >>> stream = ps.Sequential(ps.open("docs.jsonl"))
+        >>> shouting = ps.Map(stream, lambda line: {"text": line["text"].upper()}, name="upper-1")
+        >>> shouting[5]
+        {'text': 'OPEN THE GATE SLOWLY.'}
+    """
 
     def __init__(self, stream: Stream[Any], fn: SampleFn, name: str) -> None:
         self.stream = stream
@@ -107,12 +133,12 @@ class MappedStream:
 
     @property
     def lanes(self) -> int:
-        """As the stream's."""
+        """That of the stream."""
         return self.stream.lanes
 
     @property
     def schema(self) -> Schema:
-        """Open: what `fn` returns is not known."""
+        """Open schema: the fields that `fn` returns are unknown."""
         return Schema((), open=True)
 
     @property
@@ -128,19 +154,19 @@ class MappedStream:
         return keep_mark(sample, made) if self._has_marks else made
 
     def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `positions`: int64[k], in that order."""
+        """Return the samples at `positions` (int64[k]) as columns, in that order."""
         return self.get_resolved(self.resolve(as_positions(positions)))
 
     def resolve(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: what the stream makes of them, for `get_resolved`."""
+        """Return int64[k]: a number per position, for `get_resolved`."""
         return self._ahead.resolve(positions)
 
     def get_resolved(self, resolved: IntArray, /) -> Batch:
-        """Columns of the samples at resolved positions."""
+        """Return the samples at resolved positions as columns."""
         return stack(self.get_resolved_samples(resolved))
 
     def get_resolved_samples(self, resolved: IntArray, /) -> list[Sample]:
-        """The samples at resolved positions."""
+        """Return the samples at resolved positions."""
         samples = self._ahead.samples(resolved)
         if not self._has_marks:
             return _applied(self, samples)
@@ -150,11 +176,11 @@ class MappedStream:
         return list(map(keep_mark, plain, _applied(self, samples)))
 
     def locate(self, position: int, /) -> Location:
-        """Where position comes from: as the stream says."""
+        """Return the stream's location of `position`."""
         return self.stream.locate(position)
 
     def substitute(self, position: int, attempt: int, /) -> int:
-        """As the stream's.
+        """Return a position whose sample can replace the one at `position`.
 
         Raises:
             ConfigError: the stream names no stand-ins, or there are no more.
@@ -162,25 +188,25 @@ class MappedStream:
         return substitutes_of(self.stream).substitute(position, attempt)
 
     def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
-        """What decides the positions `[0, stop)`: the function, and as many of the stream."""
+        """Return what determines the positions `[0, stop)`: the function, and as many positions of the stream."""
         return {"kind": "map", "fn": self.name}, {"stream": stop}
 
     def seeded(self, seed: int, /) -> MappedStream:
-        """With `seed` where the stream left its own open."""
+        """Return this with `seed`, if the stream was made without a seed."""
         if not isinstance(self.stream, Seedable):
             return self
         return MappedStream(self.stream.seeded(seed), self.fn, self.name)
 
     def children(self) -> Mapping[str, Stream[Any]]:
-        """The stream, under the name `stream`."""
+        """Return the stream, under the name `stream`."""
         return {"stream": self.stream}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON: the function's name, and the stream."""
+        """Return the function's name and the stream's recipe as plain JSON."""
         return {"kind": "map", "fn": self.name, "stream": self.stream.recipe()}
 
     def summary(self) -> str:
-        """One line: the function's name."""
+        """Return one line: the function's name."""
         return line("Map", {"fn": self.name}, self._fingerprint)
 
     __repr__ = brief

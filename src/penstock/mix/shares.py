@@ -23,13 +23,21 @@ Weight: TypeAlias = int | float | Fraction
 
 
 def block_counts(weights: Mapping[str, Weight]) -> dict[str, int]:
-    """name → places in a block, each 1 or more; they add up to a power of two.
+    """Convert weights to whole places in a block of a `Blend`.
 
     Args:
-        weights: name → any positive number; only their ratios count.
+        weights: name → positive number; only the ratios count.
+
+    Returns:
+        Name → number of places, 1 or more; they add up to a power of two.
 
     Raises:
-        ConfigError: no weight, one that is no positive number, or one so small that it would get no place.
+        ConfigError: there is no weight, or one isn't positive or is too small to get a place.
+
+    Examples:
+        >>> from penstock.mix import block_counts
+        >>> block_counts({"text": 3, "code": 1})
+        {'text': 3, 'code': 1}
     """
     if not weights:
         raise ConfigError("nothing to blend", found="no child", expected="at least one")

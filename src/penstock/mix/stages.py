@@ -26,20 +26,28 @@ _MOST_TRIES = 10_000
 
 
 class Stages:
-    """Streams one after another: stage j holds the first `n_j` positions of its stream, the last one all the rest.
+    """Stream of several streams one after another, such as the phases of a curriculum.
 
-    Each stage reads its stream from position 0 on. A stage that is added after the positions consumed so far leaves
-    them as they are, so a saved state still loads.
+    Stage j contains the first `n_j` positions of its stream; the last stage has no end. Each stage reads its stream
+    from position 0. Adding a stage after the positions already consumed doesn't change them, so a saved state still
+    loads.
 
     Args:
-        stages: `(n, stream)` each, n in positions (samples of all ranks) and a multiple of the lanes; None as n of
-            the last one, and only there.
+        stages: `(n, stream)` pairs. n is a number of positions (samples of all ranks) and a multiple of the lanes. It
+            is None for the last stage, and only there.
 
     Raises:
-        ConfigError: no stage, another n, a source in the place of a stream, streams with different lanes.
+        ConfigError: there is no stage, n is invalid, a source is passed instead of a stream, or lanes differ.
 
     Attributes:
-        borders: first position of each stage but the first.
+        borders: first position of each stage except the first.
+
+    Examples:
+        >>> import penstock as ps
+        >>> text, code = ps.Shuffle(ps.open("corpus.pbin"), 0), ps.Shuffle(ps.open("code.pbin"), 0)
+        >>> stages = ps.Stages([(1000, text), (None, code)])
+        >>> stages.locate(999).path[0], stages.locate(1000).path[0]
+        ('0', '1')
     """
 
     def __init__(self, stages: Sequence[tuple[int | None, Stream[Any]]]) -> None:
@@ -60,12 +68,12 @@ class Stages:
 
     @property
     def lanes(self) -> int:
-        """Number of lanes: sub-streams that positions are assigned to in turn."""
+        """Number of lanes: sub-streams to which positions are assigned in turn."""
         return self._lanes
 
     @property
     def schema(self) -> Schema:
-        """What the stages' samples hold in common."""
+        """Fields that the stages' samples have in common."""
         return self._branches.schema
 
     @property
@@ -80,29 +88,29 @@ class Stages:
         return self._branches.sample(*self._split_one(as_position(position)))
 
     def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `positions`: int64[k], in that order. One call to each stage that has some."""
+        """Return the samples at `positions` (int64[k]) as columns, in that order, with one call per stage involved."""
         return self._branches.batch(as_positions(positions))
 
     def resolve(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: one number a position, for `get_resolved`."""
+        """Return int64[k]: a number per position, for `get_resolved`."""
         return self._branches.resolve(positions)
 
     def get_resolved(self, resolved: IntArray, /) -> Batch:
-        """Columns of the samples at resolved positions."""
+        """Return the samples at resolved positions as columns."""
         return self._branches.resolved_batch(resolved)
 
     def get_resolved_samples(self, resolved: IntArray, /) -> list[Any]:
-        """The samples at resolved positions."""
+        """Return the samples at resolved positions."""
         return self._branches.resolved_samples(resolved)
 
     def position_of(self, name: str, inner: int, /) -> int | None:
-        """The position at which position `inner` of the stage `name` comes; None where the stage ends before it."""
+        """Return the position of stage `name`'s position `inner`; None if the stage ends before it."""
         stage = list(self._streams).index(name)
         inside = stage == len(self._lengths) or as_position(inner) < self._lengths[stage]
         return int(self._starts[stage]) + inner if inside else None
 
     def locate(self, position: int, /) -> Location:
-        """Where position comes from; reads no data, only indexes."""
+        """Return where the sample at `position` comes from. Reads only indexes, no data."""
         stage, inner = self._split_one(as_position(position))
         return self._branches.locate(position, str(stage), stage, inner)
 
@@ -123,23 +131,23 @@ class Stages:
         raise ConfigError("no sample of this stage is left that could stand in", found=f"attempt {attempt}")
 
     def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
-        """What decides the positions `[0, stop)`: the stages started before it, and nothing of the later ones."""
+        """Return what determines the positions `[0, stop)`: the stages that start before `stop`."""
         last, inner = self._split_one(stop - 1)
         before = self._lengths[:last]
         own = {"kind": "stages", "version": VERSION, "lengths": before} if before else {}
         return own, {**{str(stage): length for stage, length in enumerate(before)}, str(last): inner + 1}
 
     def seeded(self, seed: int, /) -> Stages:
-        """With a hash of `seed` and the stage where a stream left its seed open."""
+        """Return this with a seed derived from `seed` and the stage for streams made without one."""
         streams = [seeded(stream, derive_key(seed, "stage", int(name)) >> 12) for name, stream in self._streams.items()]
         return Stages(list(zip([*self._lengths, None], streams, strict=True)))
 
     def children(self) -> Mapping[str, Stream[Any]]:
-        """The streams, named "0", "1", …"""
+        """Return the streams, named `"0"`, `"1"`, …"""
         return self._streams
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which the stream can be made again."""
+        """Return a plain-JSON description from which the stream can be rebuilt."""
         lengths = [*self._lengths, None]
         stages = [
             {"length": length, "stream": stream.recipe()}
@@ -148,11 +156,11 @@ class Stages:
         return {"kind": "stages", "version": VERSION, "stages": stages}
 
     def summary(self) -> str:
-        """One line: number of stages and lanes."""
+        """Return one line: number of stages and lanes."""
         return line("Stages", {"stages": len(self._streams), "lanes": self._lanes}, self._fingerprint)
 
     def child_notes(self) -> Mapping[str, str]:
-        """name → the stage's positions."""
+        """Return name → the stage's positions."""
         stops = [f"{border:,}" for border in self.borders]
         return {
             str(stage): f"[{start}, {stop})"

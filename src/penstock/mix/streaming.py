@@ -37,42 +37,51 @@ _ABBREVIATIONS = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
 class StreamingOrder:
-    """An endless stream of samples in the order of a StreamingDataset with the same arguments.
+    """Endless stream in the order of MosaicML's `StreamingDataset` with the same arguments.
 
-    Position p holds what the run reads as its p-th sample: global batch after global batch, in each the first sample
-    of every rank, then the second of every rank. So `Loader(order, nodes * ranks_per_node * batch_size, rank=r,
-    world=nodes * ranks_per_node)` gives each rank the batches that the original gave it, and any other world size
-    the same global batches. The original's padding holds no position, so where its last batch of an epoch is short,
-    batches here run on into the next epoch.
+    Position p is the p-th sample that the original run reads: global batch after global batch, and in each the first
+    sample of every rank, then the second of every rank, and so on. `Loader(order, nodes * ranks_per_node * batch_size,
+    rank=r, world=nodes * ranks_per_node)` gives each rank its original batches, and any other world size the same
+    global batches. The original's padding has no position, so if the last batch of its epoch is short, batches here
+    continue into the next epoch.
 
-    With `load_state_dict`, position 0 becomes the next sample of the run that the state was taken from: load it before
-    a loader is made.
+    After `load_state_dict`, position 0 is the next sample of the run that saved the state. Load it before creating a
+    loader.
 
-    The order of an epoch is made when it is first read. From 2^20 samples on it is kept in a mapped file, made once a
-    host, 4 bytes a sample.
+    The order of an epoch is computed when it is first read. From 2^20 samples on it is cached in a mapped file, once
+    per host, at 4 bytes per sample.
 
     Args:
-        source: one source, or several, each alone or as `(source, {"proportion" | "repeat" | "choose": number})`. Shard
-            sizes are taken from their `block_starts`.
-        world: nodes, ranks of each node, and workers of each rank; a number of workers has no influence on the stream.
-        batch_size: samples of a rank's batch.
-        epoch_size: samples of an epoch, such as 1000000 or "1m"; by default all.
-        predownload: of the original; changes nothing, which is logged.
+        source: a source, or a sequence of sources or `(source, {"proportion" | "repeat" | "choose": number})` pairs.
+            Shard sizes are read from `block_starts`.
+        world: numbers of nodes, ranks per node, and workers per rank. Workers don't affect the stream.
+        batch_size: samples per batch of one rank.
+        epoch_size: samples per epoch, such as 1000000 or "1m"; all by default.
+        predownload: accepted for compatibility and ignored, with a log message.
         sampling_method: `"balanced"` or `"fixed"`.
-        sampling_granularity: samples taken of one shard at a time.
+        sampling_granularity: samples drawn from one shard at a time.
         partition_algo: `"relaxed"` or `"orig"`.
-        num_canonical_nodes: by default the nodes, or 64 times as many for `py1s` and `py2s`.
+        num_canonical_nodes: number of canonical nodes. By default the number of nodes; 64 times as many for `py1s` and
+            `py2s`.
         shuffle: whether to shuffle.
         shuffle_algo: `"py1e"`, `"py1br"`, `"py1s"`, `"py2s"` or `"naive"`.
         shuffle_seed: 0 or more.
-        shuffle_block_size: by default 4,000,000 by canonical nodes, at least 262,144.
+        shuffle_block_size: by default 4,000,000 divided by the canonical nodes, at least 262,144.
         batching_method: `"random"`, `"stratified"`, `"per_stream"` or `"device_per_stream"`.
-        replication: so many ranks after one another get the same samples. In the stream each sample comes once: give a
-            loader `rank // replication` of `world / replication`.
-        derived: keeps the epochs; by default in the cache folder.
+        replication: number of consecutive ranks that get the same samples. The stream contains each sample once: pass
+            `rank // replication` and `world // replication` to the loader.
+        derived: cache for the orders; by default the cache folder.
 
     Raises:
-        ConfigError: arguments that don't fit each other or the data, or a source that knows no shards.
+        ConfigError: arguments don't match each other or the data, or a source has no shards.
+
+    Examples:
+        >>> import penstock as ps
+        >>> order = ps.StreamingOrder(ps.open("chat-mds"), world=(1, 2, 1), batch_size=2, shuffle=True)
+        >>> with ps.Loader(order, global_batch=4, rank=0, world=2) as loader:
+        ...     batch = next(iter(loader))
+        >>> batch["id"]
+        array([7, 8])
     """
 
     def __init__(
@@ -129,50 +138,50 @@ class StreamingOrder:
 
     @property
     def lanes(self) -> int:
-        """One: the original's order has no lanes."""
+        """Number of lanes: 1, since the original's order has none."""
         return 1
 
     @property
     def schema(self) -> Schema:
-        """What the samples hold: as the first source."""
+        """Fields of the samples: those of the first source."""
         return self._source.schema
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the sources and of everything that decides the order."""
+        """Digest of the sources and all parameters of the order."""
         return digest("streaming-order", VERSION, self._epochs.params(), self._source.fingerprint)
 
     @property
     def shares(self) -> Shares:
-        """What an epoch draws of each source."""
+        """Samples that an epoch draws from each source."""
         return self._epochs.run.shares
 
     @property
     def epoch_size(self) -> int:
-        """Samples that an epoch draws, before they are assigned to ranks."""
+        """Samples per epoch, before they are assigned to ranks."""
         return self.shares.epoch_size
 
     def __getitem__(self, position: int, /) -> Sample:
         return self._source[int(self.resolve(as_positions([position]))[0])]
 
     def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `positions`: int64[k], in that order."""
+        """Return the samples at `positions` (int64[k]) as columns, in that order."""
         return self._source.get_batch(self.resolve(as_positions(positions)))
 
     def resolve(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: global id of the sample at each position, for `get_resolved`; of its substitute if excluded."""
+        """Return int64[k]: the global id of the sample at each position, or of its substitute if it is excluded."""
         return with_substitutes(self._source, self._epochs.order(positions))
 
     def get_resolved(self, resolved: IntArray, /) -> Batch:
-        """Columns of the samples with ids that `resolve` gave."""
+        """Return the samples with ids from `resolve` as columns."""
         return self._source.get_batch(resolved)
 
     def get_resolved_samples(self, resolved: IntArray, /) -> list[Sample]:
-        """The samples with ids that `resolve` gave."""
+        """Return the samples with ids from `resolve`."""
         return samples_of(self._source, resolved)
 
     def locate(self, position: int, /) -> Location:
-        """Where position comes from: its epoch in the original's count, and its global id as index."""
+        """Return where `position` comes from: its epoch, as the original counts, and its global id as index."""
         epoch, _ = self._epochs.place(position)
         given = self._epochs.order_one(position)
         index = int(with_substitutes(self._source, np.array([given]))[0])
@@ -241,7 +250,7 @@ class StreamingOrder:
         self._epochs = epochs
 
     def state_dict(self, consumed: int = 0) -> dict[str, Any]:
-        """The original's state after `consumed` samples of this stream, such as `loader.consumed`."""
+        """Return the original's state after `consumed` samples of this stream, such as `loader.consumed`."""
         epoch, place = self._epochs.place(consumed)
         run = self._epochs.run
         before = self._epochs.drop_first if epoch == self._epochs.epoch else 0
@@ -254,11 +263,11 @@ class StreamingOrder:
         }
 
     def children(self) -> Mapping[str, Source[Sample]]:
-        """The source, under the name `source`; several are one, end to end."""
+        """Return the source, under the name `source`; several sources are concatenated."""
         return {"source": self._source}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON that describes it."""
+        """Return a plain-JSON description."""
         return {
             "kind": "streaming-order",
             "version": VERSION,
@@ -267,7 +276,7 @@ class StreamingOrder:
         }
 
     def summary(self) -> str:
-        """One line: what decides the order."""
+        """Return one line: the parameters of the order."""
         params = self._epochs.params()
         shown = ("shuffle_algo", "shuffle_seed", "batching_method", "num_canonical_nodes", "batch_size", "epoch")
         return line("StreamingOrder", {**{name: params[name] for name in shown}, "samples": self.epoch_size})

@@ -62,17 +62,28 @@ class _Excluding(Protocol):
 
 
 def subset(source: Source[Any], bounds: Sequence[Bound]) -> TakenSource[Any] | TakenTokens:
-    """The part `[a, b)` of a source; of a subset, that part of the part.
+    """Return the part `[a, b)` of a source. Subsets of subsets are allowed.
 
-    Samples that the source leaves out of its split (excluded ones) are counted all the same.
+    Excluded samples count as samples.
 
     Args:
-        source: any source, a subset among them.
-        bounds: `[a, b]`: numbers of samples, or percentages as text, or `"end"` as the second.
+        source: any source, including a subset.
+        bounds: `[a, b]`: sample numbers, or percentages such as `"10%"`; the second may be `"end"`.
+
+    Returns:
+        A source; a token source if `source` is one.
 
     Raises:
-        ConfigError: bounds of another kind, in the wrong order or outside of the source; numbers of samples of what
-            is already a part by percentages.
+        ConfigError: bounds have different kinds, are in the wrong order or outside the source, or are sample numbers
+            although `source` is already a part by percentages.
+
+    Examples:
+        >>> import penstock as ps
+        >>> source = ps.open("corpus.pbin")
+        >>> len(ps.subset(source, ["0%", "50%"]))
+        3
+        >>> len(ps.subset(source, [4, "end"]))
+        2
     """
     known: Chosen | None = getattr(source, "chosen", None)
     return part_of(_narrowed(Chosen(source) if known is None else known, bounds))

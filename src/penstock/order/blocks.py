@@ -72,19 +72,26 @@ class _Windows:
 
 
 class BlockOrder:
-    """An order of whole blocks by (seed, epoch), mixed inside each lane a few blocks at a time.
+    """Order that shuffles whole blocks by (seed, epoch) and mixes a few blocks at a time in each lane.
 
-    Memory: 16 bytes a block for each of the last four epochs used, and the blocks' starts; for even blocks, of a source
-    that knows none, no more than 5 MB. Threads may share it: the tapes kept are one tuple, replaced as a whole.
+    Memory: 16 bytes per block for each of the last four epochs used, and the block starts; at most 5 MB for blocks of
+    equal size. Threads may share it.
 
     Args:
-        block_starts: int64[B + 1]: first sample of each block, and the number of samples; or what `blocks_of` gives.
+        block_starts: int64[B + 1]: first sample of each block, and the number of samples; or the result of `blocks_of`.
         seed: any integer.
         lanes: 1 or more.
-        open_blocks: how many mean blocks a window of mixing spans.
+        open_blocks: mean number of blocks that are mixed at a time.
 
     Raises:
-        ConfigError: no samples, block starts that are no such list, fewer than one lane or open block.
+        ConfigError: there are no samples, `block_starts` is invalid, or `lanes` or `open_blocks` is below 1.
+
+    Examples:
+        >>> import numpy as np
+        >>> from penstock.order import BlockOrder
+        >>> order = BlockOrder(np.array([0, 4, 8, 12]), seed=0, open_blocks=1)
+        >>> order.order(np.arange(12))
+        array([ 0,  1,  3,  2, 10,  9,  8, 11,  4,  7,  5,  6])
     """
 
     version = VERSION
@@ -112,7 +119,7 @@ class BlockOrder:
         self._borders: str | None = None
 
     def order(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: index in `[0, size)` at each position."""
+        """Return int64[k]: the index in `[0, size)` at each position."""
         positions = as_positions(positions)
         if positions.size == 0:
             return positions
@@ -127,7 +134,7 @@ class BlockOrder:
         return out
 
     def order_one(self, position: int, /) -> int:
-        """Index at `position`."""
+        """Return the index at `position`."""
         position = as_position(position)
         epoch = position // self.size
         start, place, size, lane = lane_place_one(position, self.size, self.lanes)
@@ -139,7 +146,7 @@ class BlockOrder:
         return int(self._blocks.start_of(tape.number_of(turn))) + on_tape - int(tape.blocks.start_of(turn))
 
     def inverse(self, indices: IntArray, epoch: int, /) -> IntArray:
-        """int64[k]: positions in `epoch` at which `indices` come."""
+        """Return int64[k]: the positions of `indices` in `epoch`."""
         epoch = as_position(epoch)
         indices = as_indices(indices, self.size)
         tape = self._tape(epoch)
@@ -153,7 +160,7 @@ class BlockOrder:
         return positions_at(lane, mixed, epoch, self.size, self.lanes)
 
     def params(self) -> dict[str, Any]:
-        """Everything that decides the order besides `size`, as plain JSON; `blocks` is a digest of the borders."""
+        """Return all parameters of the order except `size`, as plain JSON; `blocks` is a digest of the block starts."""
         if self._borders is None:
             self._borders = self._blocks.digest()
         return {"mode": "blocks", "seed": self.seed, "open_blocks": self.open_blocks, "blocks": self._borders}

@@ -30,11 +30,11 @@ class SizedOrder(Order, Protocol):
 
     @property
     def size(self) -> int:
-        """Samples of an epoch."""
+        """Samples per epoch."""
         ...
 
     def params(self) -> dict[str, Any]:
-        """Everything that decides the order besides `size`, as plain JSON."""
+        """Return all parameters of the order except `size`, as plain JSON."""
         ...
 
 
@@ -60,18 +60,25 @@ class _Passes(Protocol):
 
 
 class OrderedStream(Generic[T]):
-    """An endless stream whose position p, in epoch `p // len(source)`, holds `source[order(p)]`.
+    """Endless stream whose position p, in epoch `p // len(source)`, is `source[order(p)]`.
 
-    Where later passes of the source hold other samples (`_Passes`), epoch e is an order of pass e.
-
-    Itself an `Order`. Picklable, thread-safe and usable after fork wherever its source is. With `whole_blocks` the
-    order reads the source's storage blocks one after another, or a few at a time, and each to its end.
+    If later passes of the source have other samples, as with `Epochs`, epoch e is an order of pass e. The stream is
+    itself an `Order`. It is picklable, thread-safe and usable after fork if its source is.
 
     Attributes:
-        name: how it prints, and its kind in a recipe.
+        name: name in `print`, and its kind in a recipe.
         source: where samples come from.
-        size: samples of an epoch.
-        version: the order's arithmetic.
+        size: samples per epoch.
+        version: name of the order's arithmetic.
+
+    Examples:
+        >>> import penstock as ps
+        >>> stream = ps.Shuffle(ps.open("corpus.pbin"), seed=0)
+        >>> type(stream).__name__, stream.size, stream.seed
+        ('OrderedStream', 6, 0)
+        >>> location = stream.locate(8)
+        >>> location.epoch, stream.order_one(8) == location.index
+        (1, True)
     """
 
     def __init__(
@@ -102,7 +109,7 @@ class OrderedStream(Generic[T]):
 
     @property
     def lanes(self) -> int:
-        """Number of lanes: sub-streams that positions are assigned to in turn."""
+        """Number of lanes: sub-streams to which positions are assigned in turn."""
         return self._lanes
 
     @property
@@ -112,7 +119,7 @@ class OrderedStream(Generic[T]):
 
     @property
     def schema(self) -> Schema:
-        """What the samples hold: as the source; and the mark of substitutes, where samples are excluded."""
+        """Fields of the samples: those of the source, and the mark of substitutes if samples are excluded."""
         schema = self.source.schema
         return schema if self._excluded is None else replace(schema, fields=(*schema.fields, _MARK_FIELD))
 
@@ -139,7 +146,7 @@ class OrderedStream(Generic[T]):
         return self.source[index]
 
     def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `positions`: int64[k], in that order."""
+        """Return the samples at `positions` (int64[k]) as columns, in that order."""
         return self.get_resolved(self.resolve(as_positions(positions)))
 
     def resolve(self, positions: IntArray, /) -> IntArray:
@@ -153,14 +160,14 @@ class OrderedStream(Generic[T]):
         return indices if self._passes is None else indices + (positions - positions % self.size)
 
     def get_resolved(self, resolved: IntArray, /) -> Batch:
-        """Columns of the samples at indices that `resolve` gave."""
+        """Return the samples at indices from `resolve` as columns."""
         if self._excluded is not None:
             batch = self.source.get_batch(resolved % self.size)
             return {**batch, MARK: resolved >= self.size}
         return self.source.get_batch(resolved) if self._passes is None else self._passes.pass_batch(resolved)
 
     def get_resolved_samples(self, resolved: IntArray, /) -> list[T]:
-        """The samples at indices that `resolve` gave."""
+        """Return the samples at indices from `resolve`."""
         if self._passes is not None:
             return self._passes.pass_samples(resolved)
         if self._excluded is not None:
@@ -171,19 +178,19 @@ class OrderedStream(Generic[T]):
         return samples_of(self.source, resolved)
 
     def order(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: index in the source at each position."""
+        """Return int64[k]: the index in the source at each position."""
         return self._order.order(positions)
 
     def order_one(self, position: int, /) -> int:
-        """Index in the source at `position`."""
+        """Return the index in the source at `position`."""
         return self._order.order_one(position)
 
     def inverse(self, indices: IntArray, epoch: int, /) -> IntArray:
-        """int64[k]: the positions in `epoch` at which `indices` come."""
+        """Return int64[k]: the positions of `indices` in `epoch`."""
         return self._order.inverse(indices, epoch)
 
     def locate(self, position: int, /) -> Location:
-        """Where position comes from; reads no data, only indexes."""
+        """Return where the sample at `position` comes from. Reads only indexes, no data."""
         position = as_position(position)
         index = self._order.order_one(position)
         if self._passes is not None:
@@ -220,15 +227,15 @@ class OrderedStream(Generic[T]):
         raise ConfigError("no sample of this child is left that could stand in", found=f"attempt {attempt}")
 
     def seeded(self, seed: int, /) -> OrderedStream[T]:
-        """The stream with `seed` where it left its own open."""
+        """Return the stream with `seed`, if it was made without a seed."""
         return self if self._with_seed is None else self._with_seed(seed)
 
     def children(self) -> Mapping[str, Source[T]]:
-        """The source, under the name `source`."""
+        """Return the source, under the name `source`."""
         return {"source": self.source}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which the stream can be rebuilt."""
+        """Return a plain-JSON description from which the stream can be rebuilt."""
         return {
             "kind": self.name.lower(),
             "version": self.version,
@@ -239,7 +246,7 @@ class OrderedStream(Generic[T]):
         }
 
     def summary(self) -> str:
-        """One line: name, parameters, samples of an epoch."""
+        """Return one line: name, parameters, samples per epoch."""
         params = {**self._order.params(), "lanes": self._lanes, "samples": self.size}
         return line(self.name, params, self._fingerprint)
 

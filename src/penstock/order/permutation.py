@@ -93,11 +93,21 @@ def subkey(key: int, counter: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class GlobalOrder:
-    """Every epoch is one permutation of all `size` samples, by (seed, epoch).
+    """Order that permutes all samples in each epoch, by (seed, epoch).
 
     Attributes:
-        size: samples in the source, 1 to 2^62.
+        size: number of samples, 1 to 2^62.
         seed: any integer.
+
+    Examples:
+        >>> import numpy as np
+        >>> from penstock.order import GlobalOrder
+        >>> order = GlobalOrder(5, seed=0)
+        >>> indices = order.order(np.arange(5))
+        >>> sorted(indices.tolist())
+        [0, 1, 2, 3, 4]
+        >>> order.inverse(indices, 0)
+        array([0, 1, 2, 3, 4])
     """
 
     size: int
@@ -110,7 +120,7 @@ class GlobalOrder:
         object.__setattr__(self, "_base", derive_key(self.seed, "shuffle"))
 
     def order(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: index in `[0, size)` at each position."""
+        """Return int64[k]: the index in `[0, size)` at each position."""
         positions = as_positions(positions)
         if positions.size == 0:
             return positions
@@ -121,17 +131,17 @@ class GlobalOrder:
         return permute(positions - epochs * self.size, self.size, subkeys(self._base, epochs))
 
     def order_one(self, position: int, /) -> int:
-        """Index at `position`."""
+        """Return the index at `position`."""
         epoch, place = divmod(as_position(position), self.size)
         return permute_one(place, self.size, self._key(epoch))
 
     def inverse(self, indices: IntArray, epoch: int, /) -> IntArray:
-        """int64[k]: positions in `epoch` at which `indices` come."""
+        """Return int64[k]: the positions of `indices` in `epoch`."""
         epoch = as_position(epoch)
         return unpermute(as_indices(indices, self.size), self.size, self._key(epoch)) + epoch * self.size
 
     def params(self) -> dict[str, Any]:
-        """Everything that decides the order besides `size`, as plain JSON."""
+        """Return all parameters of the order except `size`, as plain JSON."""
         return {"mode": "global", "seed": self.seed}
 
     def _key(self, epoch: int) -> int:

@@ -19,11 +19,17 @@ VERSION = "sequential-1"
 
 @dataclass(frozen=True, slots=True)
 class SequentialOrder:
-    """Stored order; with several lanes each walks a contiguous part of its own.
+    """Stored order. With several lanes, each one walks a contiguous part of its own.
 
     Attributes:
-        size: samples in the source, 1 to 2^62.
+        size: number of samples, 1 to 2^62.
         lanes: 1 or more.
+
+    Examples:
+        >>> import numpy as np
+        >>> from penstock.order import SequentialOrder
+        >>> SequentialOrder(6, lanes=2).order(np.arange(6))
+        array([0, 3, 1, 4, 2, 5])
     """
 
     size: int
@@ -35,7 +41,7 @@ class SequentialOrder:
         check_lanes(self.lanes)
 
     def order(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: index in `[0, size)` at each position."""
+        """Return int64[k]: the index in `[0, size)` at each position."""
         positions = as_positions(positions)
         if self.lanes == 1:
             return positions % self.size
@@ -43,12 +49,12 @@ class SequentialOrder:
         return at.start + at.place
 
     def order_one(self, position: int, /) -> int:
-        """Index at `position`."""
+        """Return the index at `position`."""
         start, place, _, _ = lane_place_one(as_position(position), self.size, self.lanes)
         return start + place
 
     def inverse(self, indices: IntArray, epoch: int, /) -> IntArray:
-        """int64[k]: positions in `epoch` at which `indices` come."""
+        """Return int64[k]: the positions of `indices` in `epoch`."""
         epoch = as_position(epoch)
         indices = as_indices(indices, self.size)
         if self.lanes == 1:
@@ -58,18 +64,27 @@ class SequentialOrder:
         return positions_at(lane, indices - starts[lane], epoch, self.size, self.lanes)
 
     def params(self) -> dict[str, Any]:
-        """Everything that decides the order besides `size`, as plain JSON."""
+        """Return all parameters of the order except `size`, as plain JSON."""
         return {"lanes": self.lanes}
 
 
 def Sequential(source: Source[T], lanes: int = 1) -> OrderedStream[T]:
-    """An endless stream of `source` in stored order.
+    """Return an endless stream of `source` in stored order.
 
     Args:
-        source: at least one sample.
-        lanes: with more than one, lane l of an epoch walks the l-th contiguous part of the source.
+        source: any source with at least one sample.
+        lanes: number of lanes. Lane l walks the l-th contiguous part of the source in each epoch.
+
+    Returns:
+        A stream whose position p has sample `p % len(source)`, with one lane.
 
     Raises:
-        ConfigError: the source is empty, or a stream, or `lanes` below 1.
+        ConfigError: the source is empty or a stream, or `lanes` is below 1.
+
+    Examples:
+        >>> import penstock as ps
+        >>> stream = ps.Sequential(ps.open("corpus.pbin"))
+        >>> [stream.locate(position).index for position in range(8)]
+        [0, 1, 2, 3, 4, 5, 0, 1]
     """
     return OrderedStream("Sequential", source, SequentialOrder(size_of(source), lanes), lanes, whole_blocks=True)

@@ -26,22 +26,34 @@ def Shuffle(
     open_blocks: int = OPEN_BLOCKS,
     block_size: int | None = None,
 ) -> OrderedStream[T]:
-    """An endless stream of `source`, every epoch in another order.
+    """Return an endless stream of `source`, in a different order each epoch.
 
-    `mode="global"` permutes all samples: best mixing, any sample may come next. `mode="blocks"` permutes the
-    source's storage blocks and mixes a few of them at a time, so that each block is read about once an epoch; with
-    lanes, each lane has blocks of its own. See `BlockOrder`.
+    `mode="global"` permutes all samples: best mixing, with random reads. `mode="blocks"` permutes the source's storage
+    blocks and mixes a few of them at a time, so each block is read about once per epoch; each lane has its own blocks.
+    See `BlockOrder`.
 
     Args:
-        source: at least one sample.
-        seed: any integer; left open (None) it is 0, or comes from the `Blend` around it.
-        mode: by default what the source prefers (remote and compressed data: blocks), else global.
-        lanes: number of sub-streams; position p is in lane `p mod lanes`.
-        open_blocks: blocks mixed at a time, in mode blocks: 16 unless said.
-        block_size: samples of a block, in mode blocks; by default the source's own blocks, else 4,096.
+        source: any source with at least one sample.
+        seed: any integer. If None, the seed is 0, or comes from an enclosing `Blend`.
+        mode: `"global"` or `"blocks"`. By default what the source prefers: blocks for remote and compressed data,
+            otherwise global.
+        lanes: number of lanes. Position p is in lane `p % lanes`.
+        open_blocks: number of blocks mixed at a time (mode `"blocks"`).
+        block_size: samples per block (mode `"blocks"`). By default the source's own blocks, or 4,096.
+
+    Returns:
+        A stream with positions 0, 1, …; epoch e is the positions `[e * len(source), (e + 1) * len(source))`.
 
     Raises:
-        ConfigError: the source is empty, or a stream, or an option that can't work.
+        ConfigError: the source is empty or a stream, or an option is invalid.
+
+    Examples:
+        >>> import penstock as ps
+        >>> stream = ps.Shuffle(ps.open("corpus.pbin"), seed=0)
+        >>> stream[0]["tokens"]
+        array([601, 602, 603, 604, 605, 606, 607, 608, 609,   0], dtype=uint16)
+        >>> sorted(stream.locate(position).index for position in range(6))
+        [0, 1, 2, 3, 4, 5]
     """
     check_lanes(lanes)
     size = size_of(source)

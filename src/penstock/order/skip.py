@@ -23,18 +23,25 @@ T = TypeVar("T")
 
 
 class Skip(Generic[T]):
-    """`stream` without the given ranges of its positions; what comes after them moves up.
+    """Stream without some positions of another stream; later samples move up.
 
-    Where the positions left out before each place are a multiple of the stream's lanes, lane l stays lane l, with
-    places of its own left out. Otherwise samples change lanes, and the result has one lane.
+    Lanes are preserved if the number of skipped positions before every place is a multiple of the stream's lanes.
+    Otherwise samples change lanes, and the result has one lane.
 
     Args:
         stream: any stream.
-        ranges: `(start, stop)` or `range` of positions of `stream`, in any order, overlapping or not; or one
-            `range`; or an integer array of single positions. Memory: 24 bytes a range.
+        ranges: positions of `stream` to skip: `(start, stop)` pairs or ranges, in any order, overlapping or not; one
+            `range`; or an integer array of single positions. Memory: 24 bytes per range.
 
     Raises:
-        ConfigError: a range that is negative, runs backwards or has a step.
+        ConfigError: a range is negative, runs backwards or has a step.
+
+    Examples:
+        >>> import penstock as ps
+        >>> stream = ps.Sequential(ps.open("corpus.pbin"))
+        >>> shorter = ps.Skip(stream, [(1, 4)])
+        >>> [shorter.locate(position).index for position in range(3)]
+        [0, 4, 5]
     """
 
     def __init__(self, stream: Stream[T], ranges: Iterable[tuple[int, int] | range] | range | IntArray) -> None:
@@ -59,7 +66,7 @@ class Skip(Generic[T]):
 
     @property
     def schema(self) -> Schema:
-        """As the stream's."""
+        """That of the stream."""
         return self.stream.schema
 
     @property
@@ -73,32 +80,32 @@ class Skip(Generic[T]):
         return self.stream[self.inner_one(position)]
 
     def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `positions`: int64[k], in that order."""
+        """Return the samples at `positions` (int64[k]) as columns, in that order."""
         return self.stream.get_batch(self.inner(as_positions(positions)))
 
     def resolve(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: what the stream makes of the inner positions, for `get_resolved`."""
+        """Return int64[k]: a number per position, for `get_resolved`."""
         return self._ahead.resolve(self.inner(positions))
 
     def get_resolved(self, resolved: IntArray, /) -> Batch:
-        """Columns of the samples at resolved positions."""
+        """Return the samples at resolved positions as columns."""
         return self._ahead.batch(resolved)
 
     def get_resolved_samples(self, resolved: IntArray, /) -> list[T]:
-        """The samples at resolved positions."""
+        """Return the samples at resolved positions."""
         return self._ahead.samples(resolved)
 
     def inner(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: positions in `stream` of the given ones."""
+        """Return int64[k]: the corresponding positions in `stream`."""
         return positions + self._lost[np.searchsorted(self._moves, positions, side="right")]
 
     def inner_one(self, position: int, /) -> int:
-        """`inner` for one position."""
+        """Return `inner` for one position."""
         position = as_position(position)
         return position + int(self._lost[np.searchsorted(self._moves, position, side="right")])
 
     def locate(self, position: int, /) -> Location:
-        """Where position comes from; reads no data, only indexes."""
+        """Return where the sample at `position` comes from. Reads only indexes, no data."""
         return replace(self.stream.locate(self.inner_one(position)), position=position)
 
     def substitute(self, position: int, attempt: int, /) -> int:
@@ -120,25 +127,25 @@ class Skip(Generic[T]):
             passed += 1
 
     def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
-        """What decides the positions `[0, stop)`: the ranges before them, and the stream's positions so far."""
+        """Return what determines the positions `[0, stop)`: the ranges before `stop`, and the stream's positions."""
         reached = self.inner_one(stop - 1) + 1 if stop else 0
         before = [list(pair) for pair in self.ranges if pair[0] < reached]
         return ({"kind": "skip", "ranges": before} if before else {}), {"stream": reached}
 
     def seeded(self, seed: int, /) -> Skip[T]:
-        """With `seed` where the stream left its own open."""
+        """Return this with `seed`, if the stream was made without a seed."""
         return Skip(self.stream.seeded(seed), self.ranges) if isinstance(self.stream, Seedable) else self
 
     def children(self) -> Mapping[str, Stream[T]]:
-        """The stream, under the name `stream`."""
+        """Return the stream, under the name `stream`."""
         return {"stream": self.stream}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which the stream can be rebuilt."""
+        """Return a plain-JSON description from which the stream can be rebuilt."""
         return {"kind": "skip", "ranges": [list(pair) for pair in self.ranges], "stream": self.stream.recipe()}
 
     def summary(self) -> str:
-        """One line: how many ranges and positions are left out."""
+        """Return one line: number of skipped ranges and positions."""
         params = {"ranges": len(self.ranges), "positions": int(self._lost[-1]), "lanes": self._lanes}
         return line("Skip", params, self._fingerprint)
 
@@ -150,7 +157,7 @@ class Skip(Generic[T]):
     _repr_html_ = html
 
     def position_of(self, inner: int, /) -> int | None:
-        """The position at which the stream's position `inner` comes; None if it is left out."""
+        """Return the position of the stream's position `inner`; None if it is skipped."""
         position = as_position(inner)
         before = int(np.searchsorted(self._moves + self._lost[:-1], position, side="right"))
         if before and position < self.ranges[before - 1][1]:

@@ -34,10 +34,26 @@ def Take(source: TokenSource, start: int, stop: int) -> TakenTokens: ...  # pyri
 @overload
 def Take(source: Source[T], start: int, stop: int) -> TakenSource[T]: ...
 def Take(source: Any, start: int, stop: int) -> Any:
-    """Samples `[start, stop)` of `source`; of a token source, those documents as a token source.
+    """Return the samples `[start, stop)` of a source.
+
+    Args:
+        source: any source. The result of a token source is a token source of these documents.
+        start: first sample.
+        stop: end of the range, not included.
+
+    Returns:
+        A source of `stop - start` samples.
 
     Raises:
-        ConfigError: the range is not inside `[0, len(source)]`, or the source is a stream.
+        ConfigError: the range isn't inside `[0, len(source)]`, or `source` is a stream.
+
+    Examples:
+        >>> import penstock as ps
+        >>> part = ps.Take(ps.open("corpus.pbin"), 2, 5)
+        >>> len(part)
+        3
+        >>> part[0]["tokens"]
+        array([301, 302, 303, 304, 305, 306,   0], dtype=uint16)
     """
     rows = TakenSource[Any](source, operator.index(start), operator.index(stop))
     return TakenTokens(source, rows) if is_token_source(source) else rows
@@ -75,13 +91,13 @@ class TakenSource(Generic[T]):
 
     @property
     def excluded_indices(self) -> IntArray | None:
-        """int64[k], rising: what the source's exclude list takes out of the range; None without a list."""
+        """Excluded samples in the range, int64[k] ascending; None without an exclude list."""
         found = excluded_of(self.source)
         return None if found is None else found[(found >= self.start) & (found < self.stop)] - self.start
 
     @property
     def costs(self) -> IntArray | None:
-        """int64[n]: the work that each sample takes; None if unknown."""
+        """Work per sample, int64[n]; None if unknown."""
         found: IntArray | None = getattr(self.source, "costs", None)
         return None if found is None else found[self.start : self.stop]
 
@@ -92,7 +108,7 @@ class TakenSource(Generic[T]):
 
     @property
     def schema(self) -> Schema:
-        """As the source's."""
+        """That of the source."""
         return self.source.schema
 
     @property
@@ -104,16 +120,16 @@ class TakenSource(Generic[T]):
 
     @property
     def preferred_mode(self) -> str:
-        """How `Shuffle` orders it by default: as the source."""
+        """Default mode of `Shuffle`: that of the source."""
         return getattr(self.source, "preferred_mode", "global")
 
     @property
     def block_starts(self) -> IntArray:
-        """int64[n_blocks + 1]: the source's storage blocks, cut to the range."""
+        """Starts of the source's storage blocks within the range, int64[n_blocks + 1]."""
         return self.storage_blocks().starts()
 
     def storage_blocks(self) -> Blocks:
-        """The same; see `penstock.order.borders`."""
+        """Return the storage blocks; see `penstock.order.borders`."""
         blocks = blocks_of(self.source)
         if isinstance(blocks, EvenBlocks):
             return blocks.cut(self.start, self.stop)
@@ -129,31 +145,31 @@ class TakenSource(Generic[T]):
         return self.source[self.start + as_index(index, len(self))]
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `indices`: int64[k], in that order."""
+        """Return the samples at `indices` (int64[k]) as columns, in that order."""
         return self.source.get_batch(as_indices(indices, len(self)) + self.start)
 
     def get_samples(self, indices: IntArray, /) -> list[T]:
-        """The samples at `indices`: int64[k], in that order."""
+        """Return the samples at `indices` (int64[k]), in that order."""
         return samples_of(self.source, as_indices(indices, len(self)) + self.start)
 
     def place_of(self, index: int, /) -> Place:
-        """What the source knows of the sample."""
+        """Return the source's place of the sample."""
         return place_of(self.source, self.start + as_index(index, len(self)))
 
     def children(self) -> Mapping[str, Source[T]]:
-        """The source, under the name `source`."""
+        """Return the source, under the name `source`."""
         return {"source": self.source}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which the part can be rebuilt."""
+        """Return a plain-JSON description from which the part can be rebuilt."""
         return {"kind": "take", "start": self.start, "stop": self.stop, "source": self.source.recipe()}
 
     def summary(self) -> str:
-        """One line: the range."""
+        """Return one line: the range."""
         return line("Take", {"start": self.start, "stop": self.stop}, self._fingerprint)
 
     def _key_of(self, index: int, /) -> str:
-        """Key of sample `index`."""
+        """Return the key of sample `index`."""
         return cast(SupportsKeys, self.source).key_of(self.start + as_index(index, len(self)))
 
     def _index_of(self, key: str, /) -> int:
@@ -215,12 +231,12 @@ class TakenTokens:
 
     @property
     def excluded_indices(self) -> IntArray | None:
-        """int64[k], rising: what the source's exclude list takes out of the range; None without a list."""
+        """Excluded samples in the range, int64[k] ascending; None without an exclude list."""
         return self._rows.excluded_indices
 
     @property
     def schema(self) -> Schema:
-        """As the source's."""
+        """That of the source."""
         return self.source.schema
 
     @property
@@ -230,32 +246,32 @@ class TakenTokens:
 
     @property
     def preferred_mode(self) -> str:
-        """How `Shuffle` orders it by default: as the source."""
+        """Default mode of `Shuffle`: that of the source."""
         return self._rows.preferred_mode
 
     @property
     def block_starts(self) -> IntArray:
-        """int64[n_blocks + 1]: the source's storage blocks, cut to the range."""
+        """Starts of the source's storage blocks within the range, int64[n_blocks + 1]."""
         return self._rows.block_starts
 
     def storage_blocks(self) -> Blocks:
-        """The same; see `penstock.order.borders`."""
+        """Return the storage blocks; see `penstock.order.borders`."""
         return self._rows.storage_blocks()
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of the ids."""
+        """Dtype of the token ids."""
         return self.source.dtype
 
     @property
     def num_tokens(self) -> int:
-        """Tokens in all; needs the source's document starts."""
+        """Total number of tokens; needs the source's document starts."""
         start, stop = self._tokens_taken()
         return stop - start
 
     @property
     def doc_starts(self) -> IntArray:
-        """int64[n_docs + 1]: first token of each document, and `num_tokens`."""
+        """First token of each document, and `num_tokens`: int64[n_docs + 1]."""
         taken = self.source.doc_starts[self._rows.start : self._rows.stop + 1]
         starts = taken - taken[0]
         starts.flags.writeable = False
@@ -263,17 +279,17 @@ class TakenTokens:
 
     @property
     def eos_id(self) -> int | None:
-        """As the source's."""
+        """That of the source."""
         return self.source.eos_id
 
     @property
     def had_eos_borders(self) -> bool:
-        """See `penstock._borders.had_eos_borders`."""
+        """Whether document boundaries used to come from the EOS id; see `penstock._borders.had_eos_borders`."""
         return had_eos_borders(self.source)
 
     @property
     def tokenizer_digest(self) -> str | None:
-        """As the source's."""
+        """That of the source."""
         return getattr(self.source, "tokenizer_digest", None)
 
     def __len__(self) -> int:
@@ -283,43 +299,43 @@ class TakenTokens:
         return self._rows[index]
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the documents at `indices`: int64[k], in that order."""
+        """Return the documents at `indices` (int64[k]) as columns, in that order."""
         return self._rows.get_batch(indices)
 
     @property
     def planes(self) -> dict[str, Plane]:
-        """The source's planes, of these tokens."""
+        """The source's planes for these tokens."""
         return {name: _TakenPlane(one, self) for name, one in planes_of(self.source).items()}
 
     def tokens(self, start: int, stop: int) -> TokenArray:
-        """uint[stop - start]: tokens in `[start, stop)`."""
+        """Return the tokens `[start, stop)`, uint[stop - start]."""
         if not 0 <= start <= stop <= self.num_tokens:
             raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
         begin, _ = self._tokens_taken()
         return self.source.tokens(begin + start, begin + stop)
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
-        """uint[len(starts), length]: one window a row; into `out` where given."""
+        """Return one window per row, uint[len(starts), length], written into `out` if given."""
         return self.source.gather(self._shifted(starts, length), length, out)
 
     def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
-        """bool[len(starts), length]: whether each token of each window is the first of a document."""
+        """Return bool[len(starts), length]: whether each token of the windows starts a document."""
         return document_flags(self.source, self._shifted(starts, length), length)
 
     def place_of(self, index: int, /) -> Place:
-        """What the source knows of the document."""
+        """Return the source's place of the document."""
         return self._rows.place_of(index)
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """The source, under the name `source`."""
+        """Return the source, under the name `source`."""
         return self._rows.children()
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which the part can be rebuilt."""
+        """Return a plain-JSON description from which the part can be rebuilt."""
         return self._rows.recipe()
 
     def summary(self) -> str:
-        """One line: the range."""
+        """Return one line: the range."""
         return self._rows.summary()
 
     __repr__ = brief
@@ -328,7 +344,7 @@ class TakenTokens:
 
     @property
     def first_token(self) -> int:
-        """Place of the first one in the source."""
+        """Number of the first token in the source."""
         return self._tokens_taken()[0]
 
     @cached_property

@@ -36,12 +36,12 @@ class WrappedSource:
 
     @property
     def excluded_indices(self) -> IntArray | None:
-        """int64[k], rising: samples that the source's exclude list removes; None without a list."""
+        """Excluded samples, int64[k] ascending; None without an exclude list."""
         return excluded_of(self.source)
 
     @property
     def costs(self) -> IntArray | None:
-        """int64[n]: the work that each sample takes; None if unknown."""
+        """Work per sample, int64[n]; None if unknown."""
         return getattr(self.source, "costs", None)
 
     @property
@@ -62,7 +62,7 @@ class WrappedSource:
 
     @property
     def block_starts(self) -> IntArray:
-        """int64[n_blocks + 1]: first sample of each storage block, and the number of samples."""
+        """First sample of each storage block, and the number of samples: int64[n_blocks + 1]."""
         return self.storage_blocks().starts()
 
     def storage_blocks(self) -> Blocks:

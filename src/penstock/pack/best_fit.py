@@ -53,20 +53,30 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class BestFit:
-    """A packing: whole documents fill windows of `length` tokens; call it with a token source.
+    """Packer that fills windows with whole documents (best-fit decreasing); call it with a token source.
 
-    Samples hold tokens, inputs, targets, loss_mask, segment_ids, positions, cu_seqlens and max_seqlen. Targets are the
-    tokens one later in the same document; a document's last token has none. Padding is known by its place, not its id.
+    Samples contain `tokens`, `inputs`, `targets`, `loss_mask`, `segment_ids`, `positions`, `cu_seqlens` and
+    `max_seqlen`. The target of a token is the next token of the same document; a document's last token has no target.
+    Padding is recognized by its place in the window, not by its id.
 
     Attributes:
-        length: tokens of a window, 1 to 268,435,456.
-        pad_id: the id that fills what is left of a window.
-        derived: where the plan is kept, by fingerprint; by default where the source keeps such things, else in memory.
-        long: documents longer than a window: `"keep"` cuts them into pieces, so that rests begin mid-document;
-            `"truncate"` keeps the first `length` tokens, with `length` targets, as `Whole`; `"drop"` leaves them out.
+        length: tokens per window, 1 to 268,435,456.
+        pad_id: id that fills the rest of a window.
+        derived: cache for the packing plan, keyed by fingerprint. By default the source's cache, else memory.
+        long: what to do with documents longer than a window. `"keep"` cuts them into pieces, so pieces may begin
+            mid-document; `"truncate"` keeps the first `length` tokens, with `length` targets, like `Whole`; `"drop"`
+            skips them.
 
     Raises:
-        ConfigError: a length or `pad_id` out of range, or an unknown `long`.
+        ConfigError: `length` or `pad_id` is out of range, or `long` is unknown.
+
+    Examples:
+        >>> import penstock as ps
+        >>> windows = ps.BestFit(16)(ps.open("corpus.pbin"))
+        >>> len(windows), windows.fill
+        (3, 0.9375)
+        >>> windows[0]["tokens"][:12]
+        array([601, 602, 603, 604, 605, 606, 607, 608, 609,   0, 201, 202], dtype=uint16)
     """
 
     length: int
@@ -149,7 +159,16 @@ def _pieces(doc_starts: IntArray, length: int) -> tuple[IntArray, IntArray]:
 
 
 class PackedWindows:
-    """The source of windows that `BestFit` returns; the plan is made or read at first use."""
+    """Source of windows of whole documents, as returned by `BestFit`.
+
+    The plan is made or loaded at first use.
+
+    Examples:
+        >>> import penstock as ps
+        >>> windows = ps.BestFit(16)(ps.open("corpus.pbin"))
+        >>> type(windows).__name__, windows.get_batch([0, 1])["segment_ids"].shape
+        ('PackedWindows', (2, 16))
+    """
 
     def __init__(self, source: TokenSource, packing: BestFit) -> None:
         require_tokens(source, "BestFit")
@@ -168,26 +187,26 @@ class PackedWindows:
 
     @property
     def plan(self) -> Plan:
-        """Which pieces each window holds."""
+        """Pieces of documents in each window."""
         if self._plan is None:
             self._plan = self._find_plan()
         return self._plan
 
     @property
     def schema(self) -> Schema:
-        """`tokens` and the label columns."""
+        """Fields of the windows: `tokens` and the label columns."""
         length = self.packing.length
         labels = fields(str(self.source.dtype), length, start_zero=False)
         return Schema((*labels, *plane_fields(self.source, length, labels=True)))
 
     @property
     def preferred_mode(self) -> str:
-        """How `Shuffle` orders it by default: as the source."""
+        """Default mode of `Shuffle`: that of the source."""
         return getattr(self.source, "preferred_mode", "global")
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the source's fingerprint, length and padding."""
+        """Digest of the source's fingerprint, the length and the padding."""
         if self._fingerprint is None:
             self._fingerprint = digest(
                 VERSION, self.packing.length, self.packing.pad_id, *self._long.values(), self.source.fingerprint
@@ -196,7 +215,7 @@ class PackedWindows:
 
     @property
     def fill(self) -> float:
-        """Share of all places in windows that hold a token."""
+        """Fraction of the windows' places that contain a token, 0 to 1."""
         held = (
             self.source.num_tokens if self.packing.long == "keep" else int(self.plan.piece_lengths.sum(dtype=np.int64))
         )
@@ -209,7 +228,7 @@ class PackedWindows:
         return first_row(self.get_batch(np.array([as_index(index, len(self))], dtype=np.int64)))
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the windows at `indices`: int64[k], in that order."""
+        """Return the windows at `indices` (int64[k]) as columns, in that order."""
         indices = as_indices(indices, len(self))
         shape = (len(indices), self.packing.length)
         row, column, starts, lengths, more = self._pieces_of(indices)
@@ -249,7 +268,7 @@ class PackedWindows:
         return count_without_targets(self, self.packing.length)
 
     def place_of(self, index: int, /) -> Place:
-        """Documents and file ranges of the tokens in a window."""
+        """Return the documents and file ranges of a window's tokens."""
         index = as_index(index, len(self))
         _, _, starts, lengths, _ = self._pieces_of(np.array([index]))
         ranges = list(zip(starts.tolist(), (starts + lengths).tolist(), strict=True))
@@ -266,16 +285,16 @@ class PackedWindows:
         return Place(documents=tuple(documents), extents=extents)
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """The token source, under the name `source`."""
+        """Return the token source, under the name `source`."""
         return {"source": self.source}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which the windows can be rebuilt."""
+        """Return a plain-JSON description from which the windows can be rebuilt."""
         packing: dict[str, Any] = {"length": self.packing.length, "pad_id": self.packing.pad_id}
         return {"kind": "best-fit", "version": VERSION, **packing, **self._long, "source": self.source.recipe()}
 
     def summary(self) -> str:
-        """One line: length and padding."""
+        """Return one line: length and padding."""
         params: dict[str, Any] = {"length": self.packing.length, "pad_id": self.packing.pad_id}
         return line("BestFit", params | self._long, self._fingerprint)
 

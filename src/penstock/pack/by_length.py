@@ -34,26 +34,33 @@ _READ_AT_ONCE = 4096
 
 
 class PackByLength:
-    """A source of groups: whole samples whose lengths together are at most `room`.
+    """Source of groups of whole samples whose lengths add up to at most `room`.
 
-    Sample i is `merge([samples])`, or without `merge` a dict of lists: field → the group's values. `costs` has the
-    length of each group, for `Balance`.
+    Sample i is `merge(samples)`. Without `merge` it is a dict of lists: field → the group's values. `costs` contains
+    the length of each group, for `Balance`.
 
-    Memory: 8 bytes a sample for lengths that are given or measured. The plan is 16 bytes a sample, 40 while it is made:
-    mapped where `derived` is given.
+    Memory: 8 bytes per sample for lengths that are passed or measured. The plan takes 16 bytes per sample (40 while it
+    is made); it is mapped from disk if `derived` is given.
 
     Args:
-        source: what is packed.
-        room: capacity of a group: the largest sum of its samples' lengths.
-        lengths: of the samples, in the unit of `room`.
-        merge: a group's samples → one sample; a pure function.
-        too_long: a sample longer than `room` is an `"error"`, `"alone"` in a group, or left out (`"drop"`).
-        name: says which lengths function and which `merge` these are, in fingerprints and recipes; `module:qualname`
-            by default.
-        derived: where the plan is kept, by fingerprint; by default where the source keeps such things, else in memory.
+        source: any source.
+        room: largest total length of a group.
+        lengths: length per sample, in the unit of `room`: an integer array [len(source)], or a function of a sample.
+        merge: pure function, samples of a group → one sample.
+        too_long: for samples longer than `room`: `"error"`, `"alone"` (a group of its own), or `"drop"`.
+        name: identifies `lengths` and `merge` in fingerprints and recipes; `module:qualname` by default.
+        derived: cache for the plan, keyed by fingerprint. By default the source's cache, else memory.
 
     Raises:
-        ConfigError: a room below 1, lengths that don't fit the source, or a function without a name.
+        ConfigError: `room` is below 1, lengths don't match the source, or a function has no name.
+
+    Examples:
+        >>> import penstock as ps
+        >>> def length(sample):
+        ...     return len(sample["tokens"])
+        >>> groups = ps.PackByLength(ps.open("corpus.pbin"), room=16, lengths=length, name="length-1")
+        >>> [[len(tokens) for tokens in group["tokens"]] for group in groups]
+        [[6, 10], [7, 9], [5, 8]]
     """
 
     def __init__(
@@ -84,12 +91,12 @@ class PackByLength:
 
     @property
     def costs(self) -> IntArray:
-        """int64[n_groups]: the length of each group."""
+        """Length of each group, int64[n_groups]."""
         return self._found()[2]
 
     @property
     def schema(self) -> Schema:
-        """Open: what `merge` returns is not known."""
+        """Open schema: the fields that `merge` returns are unknown."""
         return Schema((), open=True)
 
     @property
@@ -101,7 +108,7 @@ class PackByLength:
 
     @property
     def fill(self) -> float:
-        """Share of the groups' capacity that is filled."""
+        """Fraction of the groups' capacity that is used, 0 to 1."""
         return int(self.costs.sum()) / (len(self) * self.room) if len(self) else 0.0
 
     def __len__(self) -> int:
@@ -111,12 +118,12 @@ class PackByLength:
         return self._merged(samples_of(self.source, self._left(as_index(index, len(self)))))
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the groups at `indices`: int64[k], in that order."""
+        """Return the groups at `indices` (int64[k]) as columns, in that order."""
         return stack(self.get_samples(as_indices(indices, len(self))))
 
     @property
     def excluded_indices(self) -> IntArray | None:
-        """int64[k], rising: the groups of which all samples are taken out; None where nothing is."""
+        """Groups whose samples are all excluded, int64[k] ascending; None if no sample is excluded."""
         gone = excluded_of(self.source)
         if gone is None:
             return None
@@ -125,13 +132,13 @@ class PackByLength:
         return np.flatnonzero(np.diff(kept_before[np.asarray(starts)]) == 0)
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
-        """The groups at `indices`: int64[k], in that order; their samples are read in one batch."""
+        """Return the groups at `indices` (int64[k]), in that order; their samples are read in one batch."""
         members = [self._left(index) for index in indices.tolist()]
         samples = iter(samples_of(self.source, np.concatenate(members))) if members else iter(())
         return [self._merged([next(samples) for _ in group]) for group in members]
 
     def members(self, index: int) -> IntArray:
-        """int64[k]: the samples of group `index`, in the order of the source."""
+        """Return the samples of group `index`, int64[k], in the order of the source."""
         starts, order, _ = self._found()
         return np.sort(np.asarray(order[int(starts[index]) : int(starts[index + 1])]))
 
@@ -149,16 +156,16 @@ class PackByLength:
         return left if len(left) else members
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """The source, under the name `source`."""
+        """Return the source, under the name `source`."""
         return {"source": self.source}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON: room, names of the functions, and the source."""
+        """Return `room`, the functions' names and the source's recipe as plain JSON."""
         own = {"kind": "pack-by-length", "version": VERSION, "room": self.room, "too_long": self.too_long}
         return {**own, "fn": self.name, "source": self.source.recipe()}
 
     def summary(self) -> str:
-        """One line: room and functions."""
+        """Return one line: room and functions."""
         return line("PackByLength", {"room": self.room, "fn": self.name}, self._fingerprint)
 
     __repr__ = brief

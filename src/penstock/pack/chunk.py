@@ -49,29 +49,42 @@ FlaggedGather: TypeAlias = Callable[[IntArray, int, TokenArray | None], tuple[To
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A packing: windows of `length` tokens; call it with a token source.
+    """Packer that cuts windows from consecutive tokens; call it with a token source.
 
-    Without labels a sample is `{"tokens": uint[length]}`. With `labels="shift"` window i reads the tokens
-    `[i·length, i·length + length + 1)` and also holds inputs, targets, loss_mask, segment_ids, positions,
-    cu_seqlens and max_seqlen. With `labels="start-zero"` targets are the window's own tokens and inputs are the
-    tokens before them, 0 where a document or the window begins; it also holds is_seq_start.
+    The columns depend on `labels`:
 
-    Document starts come from the source's index. With `eos_id` they come from the tokens instead: a token after that id
-    starts a document, whatever the index says. Sources without an index use the id that they were opened with.
+    - None: `{"tokens": uint[length]}`.
+    - `"shift"`: window i reads the tokens `[i * length, i * length + length + 1)` and also contains `inputs`,
+      `targets`, `loss_mask`, `segment_ids`, `positions`, `cu_seqlens` and `max_seqlen`.
+    - `"start-zero"`: `targets` are the window's own tokens and `inputs` the tokens before them, with 0 at the start of
+      each document and of the window. It also contains `is_seq_start`.
 
-    With `fields` only those are made, and cost only what they need: `tokens`, `inputs` and `targets` of
-    `labels="shift"` are views of one block, so copy what you write to, and they need no document starts.
+    Document boundaries come from the source's index. With `eos_id` they come from the tokens instead: the token after
+    that id starts a document, whatever the index says. Sources without an index use the EOS id they were opened with.
+
+    With `fields`, only those columns are made, at the cost of only those columns. `tokens`, `inputs` and `targets` of
+    `labels="shift"` are views of one array and need no document boundaries; copy them before writing to them.
 
     Attributes:
-        length: tokens of a window.
-        overlap: tokens that a window shares with the one before; 1 is Modalities' `reuse_last_target=True`.
+        length: tokens per window.
+        overlap: tokens that a window shares with the previous one. 1 is Modalities' `reuse_last_target=True`.
         labels: None, `"shift"` or `"start-zero"`.
-        eos_id: cut at this id instead of at the source's documents.
-        fields: names of the columns to make, in their order in a sample; all that the labels have by default.
+        eos_id: cut documents at this id instead of at the source's document boundaries.
+        fields: names of the columns to make, in this order. By default all columns of `labels`.
 
     Raises:
-        ConfigError: a length below 1, an overlap outside `[0, length)` or together with labels, unknown labels, or
-            fields that the labels don't have.
+        ConfigError: `length` is below 1, `overlap` is outside `[0, length)` or combined with labels, or labels or
+            fields are unknown.
+
+    Examples:
+        >>> import penstock as ps
+        >>> windows = ps.Chunk(16, labels="shift")(ps.open("corpus.pbin"))
+        >>> len(windows)
+        2
+        >>> windows[0]["inputs"][:6]
+        array([101, 102, 103, 104,   0, 201], dtype=uint16)
+        >>> windows[0]["targets"][:6]
+        array([102, 103, 104,   0, 201, 202], dtype=uint16)
     """
 
     length: int
@@ -100,7 +113,7 @@ class Chunk:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Columns of a batch, in their order."""
+        """Names of a batch's columns, in order."""
         if self.labels is None:
             return ("tokens",)
         return self.fields or (SHIFT if self.labels == "shift" else START_ZERO)
@@ -115,7 +128,16 @@ class Chunk:
 
 
 class Windows:
-    """The source of windows over the tokens of `source` that `Chunk` returns."""
+    """Source of windows of consecutive tokens, as returned by `Chunk`.
+
+    Examples:
+        >>> import penstock as ps
+        >>> windows = ps.Chunk(16, labels="shift")(ps.open("corpus.pbin"))
+        >>> type(windows).__name__, len(windows)
+        ('Windows', 2)
+        >>> windows.documents_of(0)
+        ((0, 0, 5), (1, 0, 6), (2, 0, 5))
+    """
 
     def __init__(self, source: TokenSource, packing: Chunk) -> None:
         require_tokens(source, "Chunk")
@@ -141,7 +163,7 @@ class Windows:
 
     @property
     def schema(self) -> Schema:
-        """`tokens`, and the label columns."""
+        """Fields of the windows: `tokens` and the label columns."""
         dtype, length = str(self.source.dtype), self.packing.length
         if self.packing.labels is None:
             return Schema((Field("tokens", "tokens", dtype, (length,)), *plane_fields(self.source, length)))
@@ -151,12 +173,12 @@ class Windows:
 
     @property
     def preferred_mode(self) -> str:
-        """How `Shuffle` orders it by default: as the source."""
+        """Default mode of `Shuffle`: that of the source."""
         return getattr(self.source, "preferred_mode", "global")
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the source's fingerprint and the way windows are cut and labelled."""
+        """Digest of the source's fingerprint and the parameters of the windows."""
         if self._fingerprint is None:
             p = self.packing
             asked = () if p.fields is None else (sorted(p.fields),)
@@ -185,16 +207,16 @@ class Windows:
         return first_row(self.get_batch(np.array([index], dtype=np.int64)))
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the windows at `indices`: int64[k], in that order."""
+        """Return the windows at `indices` (int64[k]) as columns, in that order."""
         return self._columns(as_indices(indices, self._len), None)
 
     def gather_windows(self, indices: Sequence[int] | IntArray, out: TokenArray | None = None) -> Batch:
-        """As `get_batch`, reading tokens into `out`: uint[k, window_read_tokens], which the columns then share."""
+        """Return `get_batch` with tokens read into `out`, uint[k, window_read_tokens], which the columns share."""
         return self._columns(as_indices(indices, self._len), out)
 
     @property
     def window_read_tokens(self) -> int:
-        """Tokens read for one window: its length, and one more for `labels="shift"`."""
+        """Tokens read per window: `length`, and one more for `labels="shift"`."""
         return self._read_tokens
 
     def count_without_targets(self) -> int:
@@ -210,7 +232,7 @@ class Windows:
         return count_without_targets(masks, self.packing.length)
 
     def place_of(self, index: int, /) -> Place:
-        """Documents and file ranges of a window's tokens."""
+        """Return the documents and file ranges of a window's tokens."""
         start, stop = self._range(index)
         try:
             documents = self.documents_of(index)
@@ -219,11 +241,11 @@ class Windows:
         return Place(documents=documents, extents=token_extents(self.source, start, stop))
 
     def documents_of(self, index: int) -> tuple[tuple[int, int, int], ...]:
-        """`(document, start, stop)` for each document in the window: the range of its own tokens held there."""
+        """Return `(document, start, stop)` per document: the range of its own tokens in the window."""
         return documents_between(self.source, *self._range(index))
 
     def former_rule(self) -> FormerRule | None:
-        """See `penstock._kinds.HasFormerRule`."""
+        """Return the rule that earlier versions used; see `penstock._kinds.HasFormerRule`."""
         if not self._needs_starts:
             return None
         was_by_eos = had_eos_borders(self.source)
@@ -254,11 +276,11 @@ class Windows:
         return {"borders": "index" if self._eos_id is None else "eos"}
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """The token source, under the name `source`."""
+        """Return the token source, under the name `source`."""
         return {"source": self.source}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which the windows can be rebuilt."""
+        """Return a plain-JSON description from which the windows can be rebuilt."""
         p = self.packing
         return {
             "kind": "chunk",
@@ -273,7 +295,7 @@ class Windows:
         }
 
     def summary(self) -> str:
-        """One line: length, overlap, labels and the number of windows."""
+        """Return one line: length, overlap, labels and the number of windows."""
         p = self.packing
         params = {"length": p.length, "overlap": p.overlap, "labels": p.labels, "windows": self._len}
         params |= {} if p.fields is None else {"fields": ", ".join(p.fields)}

@@ -44,25 +44,33 @@ _AS_IT_WAS, _PSM, _SPM = 0, 1, 2
 
 
 class FillInTheMiddle:
-    """The documents of a token source, a share of them rearranged for filling in the middle; a token source too.
+    """Token source that rearranges a share of the documents for fill-in-the-middle training.
 
-    Give it to a packing (`Chunk`, `BestFit`, …). A document that is rearranged has three tokens more; the first that
-    holds one of the three itself, and so looks cut where it is not, is named by a warning. Memory: 9 bytes a document,
-    once borders are asked for, besides those of the source.
+    Pass it to a packer such as `Chunk` or `BestFit`. A rearranged document has three more tokens. A warning names the
+    first document that already contains one of the three tokens, because it would look cut where it isn't. Memory: 9
+    bytes per document once document boundaries are needed, in addition to those of the source.
 
     Args:
-        source: of the documents.
-        rate: share of the documents that are rearranged, 0 to 1.
-        spm_rate: share of these that begin with the suffix.
-        prefix_id, middle_id, suffix_id: the tokens before the three parts.
-        bos_id: a document's first token stays first if it is this id. By default the id that `pack` recorded, if any;
-            None cuts such documents like all others.
+        source: token source.
+        rate: share of documents to rearrange, 0 to 1.
+        spm_rate: share of the rearranged documents that begin with the suffix, 0 to 1.
+        prefix_id, middle_id, suffix_id: ids that precede the three parts.
+        bos_id: if a document's first token has this id, it stays first. By default the id recorded by `pack`, if any;
+            None treats all documents alike.
         seed: any integer.
 
     Raises:
-        ConfigError: a rate outside of 0 to 1, ids that are equal, too large for the source or its EOS, or a source with
+        ConfigError: a rate is outside 0 to 1; ids are equal, too large for the source, or its EOS id; or the source has
             planes or an exclude list.
-        TypeError: an id or a seed that is no integer.
+        TypeError: an id or the seed isn't an integer.
+
+    Examples:
+        >>> import penstock as ps
+        >>> code = ps.open("code.pbin")
+        >>> fim = ps.FillInTheMiddle(code, rate=0.5, prefix_id=2001, middle_id=2002, suffix_id=2003, seed=0)
+        >>> len(fim), code.num_tokens, fim.num_tokens
+        (4, 26, 29)
+        >>> windows = ps.Chunk(16, labels="shift")(fim)
     """
 
     def __init__(
@@ -107,12 +115,12 @@ class FillInTheMiddle:
 
     @property
     def schema(self) -> Schema:
-        """As the source's."""
+        """That of the source."""
         return self.source.schema
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the source's fingerprint and what is asked for."""
+        """Digest of the source's fingerprint and the parameters."""
         if self._fingerprint is None:
             bos = {} if self.bos_id is None else {"bos_id": self.bos_id}
             self._fingerprint = digest(VERSION, self.source.fingerprint, {**self._asked, **bos})
@@ -120,32 +128,32 @@ class FillInTheMiddle:
 
     @property
     def preferred_mode(self) -> str:
-        """How `Shuffle` orders it by default: as the source."""
+        """Default mode of `Shuffle`: that of the source."""
         return getattr(self.source, "preferred_mode", "global")
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of the ids."""
+        """Dtype of the token ids."""
         return self.source.dtype
 
     @property
     def eos_id(self) -> int | None:
-        """As the source's."""
+        """That of the source."""
         return self.source.eos_id
 
     @property
     def tokenizer_digest(self) -> str | None:
-        """As the source's."""
+        """That of the source."""
         return getattr(self.source, "tokenizer_digest", None)
 
     @property
     def num_tokens(self) -> int:
-        """Tokens in all; needs the source's document starts."""
+        """Total number of tokens; needs the source's document starts."""
         return int(self.doc_starts[-1])
 
     @property
     def doc_starts(self) -> IntArray:
-        """int64[n_docs + 1]: first token of each document, and `num_tokens`."""
+        """First token of each document, and `num_tokens`: int64[n_docs + 1]."""
         return self._doc_starts
 
     @cached_property
@@ -167,18 +175,18 @@ class FillInTheMiddle:
         return {**self.source[index], "tokens": self._document(index)}
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """The documents at `indices`: int64[k]; a list of arrays where their lengths differ."""
+        """Return the documents at `indices` (int64[k]); a list of arrays if their lengths differ."""
         chosen = as_indices(indices, len(self)).tolist()
         return {"tokens": column([self._document(index) for index in chosen])}
 
     def tokens(self, start: int, stop: int) -> TokenArray:
-        """uint[stop - start]: tokens in `[start, stop)`. Documents that are rearranged are read whole."""
+        """Return the tokens `[start, stop)`, uint[stop - start]. Rearranged documents are read whole."""
         if not 0 <= start <= stop <= self.num_tokens:
             raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
         return self._read(start, stop)
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
-        """uint[len(starts), length]: one window a row; into `out` where given."""
+        """Return one window per row, uint[len(starts), length], written into `out` if given."""
         chosen = as_indices(starts, self.num_tokens - length + 1)
         found = np.empty((len(chosen), length), self.dtype) if out is None else out
         for row, start in enumerate(chosen.tolist()):
@@ -186,7 +194,7 @@ class FillInTheMiddle:
         return found
 
     def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
-        """bool[len(starts), length]: whether each token of each window is the first of a document."""
+        """Return bool[len(starts), length]: whether each token of the windows starts a document."""
         chosen = as_indices(starts, self.num_tokens - length + 1)
         flags = np.zeros((len(chosen), length), np.bool_)
         first = np.searchsorted(self.doc_starts, chosen)
@@ -196,11 +204,11 @@ class FillInTheMiddle:
         return flags
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """The source, under the name `source`."""
+        """Return the source, under the name `source`."""
         return {"source": self.source}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which it can be rebuilt."""
+        """Return a plain-JSON description from which this can be rebuilt."""
         return {
             "kind": "fill-in-the-middle",
             "version": VERSION,
@@ -210,7 +218,7 @@ class FillInTheMiddle:
         }
 
     def summary(self) -> str:
-        """One line: what is asked for."""
+        """Return one line: the parameters."""
         return line("FillInTheMiddle", self._asked, self._fingerprint)
 
     __repr__ = brief
@@ -218,7 +226,7 @@ class FillInTheMiddle:
     _repr_html_ = html
 
     def former_rule(self) -> FormerRule | None:
-        """See `penstock._kinds.HasFormerRule`."""
+        """Return the rule that earlier versions used; see `penstock._kinds.HasFormerRule`."""
         if not self._bos:
             return None
         if self.bos_id is None:

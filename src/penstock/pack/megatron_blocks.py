@@ -34,21 +34,29 @@ _CHUNK_DOCS = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class MegatronBlocks:
-    """A packing: blocks of `length` tokens, each from the start of a document; call it with a token source.
+    """Packer for blocks that each begin with a document, like Modalities' Megatron packing.
 
-    Without labels a sample is `{"tokens": uint[length]}`. With `labels="shift"` a block reads one token more and also
-    holds inputs, targets, loss_mask, segment_ids, positions, cu_seqlens and max_seqlen, as those of `Chunk`.
+    Call it with a token source. Without labels, samples are `{"tokens": uint[length]}`. With `labels="shift"`, a block
+    reads one more token and also contains the columns of `Chunk(labels="shift")`.
 
-    A document that does not fit is read twice, and the rest of one longer than a block is not read:
-    see `repeated_tokens` and `left_out_tokens` of the result.
+    A document that doesn't fit is read twice, and the rest of a document longer than a block isn't read: see
+    `repeated_tokens` and `left_out_tokens` of the result.
 
     Attributes:
-        length: tokens of a block.
+        length: tokens per block.
         labels: None or `"shift"`.
-        derived: keeps the plan in a mapped file, made once a host; without it, in this process.
+        derived: cache for the plan, a mapped file made once per host. Without it, each process makes its own.
 
     Raises:
-        ConfigError: a length out of range, or unknown labels.
+        ConfigError: `length` is out of range, or `labels` is unknown.
+
+    Examples:
+        >>> import penstock as ps
+        >>> blocks = ps.MegatronBlocks(16)(ps.open("corpus.pbin"))
+        >>> [int(block["tokens"][0]) for block in blocks]
+        [101, 301, 501]
+        >>> blocks.repeated_tokens, blocks.left_out_tokens
+        (6, 3)
     """
 
     length: int
@@ -70,9 +78,15 @@ class MegatronBlocks:
 
 
 class MegatronWindows:
-    """The source of blocks over the documents of `source` that `MegatronBlocks` returns.
+    """Source of blocks that begin with a document, as returned by `MegatronBlocks`.
 
-    Memory: 8 bytes a block, from the first use on.
+    Memory: 8 bytes per block, from the first use on.
+
+    Examples:
+        >>> import penstock as ps
+        >>> blocks = ps.MegatronBlocks(16)(ps.open("corpus.pbin"))
+        >>> type(blocks).__name__, blocks.starts
+        ('MegatronWindows', array([ 0, 11, 26]))
     """
 
     def __init__(self, source: TokenSource, packing: MegatronBlocks) -> None:
@@ -94,7 +108,7 @@ class MegatronWindows:
 
     @property
     def schema(self) -> Schema:
-        """`tokens`, and the label columns."""
+        """Fields of the windows: `tokens` and the label columns."""
         dtype, length = str(self.source.dtype), self.packing.length
         if self.packing.labels is None:
             return Schema((Field("tokens", "tokens", dtype, (length,)), *plane_fields(self.source, length)))
@@ -102,7 +116,7 @@ class MegatronWindows:
 
     @property
     def preferred_mode(self) -> str:
-        """How `Shuffle` orders it by default: as the source."""
+        """Default mode of `Shuffle`: that of the source."""
         return getattr(self.source, "preferred_mode", "global")
 
     @property
@@ -114,7 +128,7 @@ class MegatronWindows:
 
     @property
     def starts(self) -> IntArray:
-        """int64[n_blocks]: first token of each block, ascending; planned at first use."""
+        """First token of each block, int64[n_blocks] ascending; computed at first use."""
         if self._starts is None:
             derived = self.packing.derived
             self._starts = self._plan() if derived is None else derived.array(self._plan_key(), "int64", self._plan)
@@ -122,13 +136,13 @@ class MegatronWindows:
 
     @property
     def left_out_tokens(self) -> int:
-        """Tokens that no block holds."""
+        """Number of tokens in no block."""
         gaps = np.diff(self.starts, append=self.source.num_tokens) - self.packing.length
         return int(gaps[gaps > 0].sum())
 
     @property
     def repeated_tokens(self) -> int:
-        """Tokens that are held once more than needed, because the next block begins with their document."""
+        """Number of tokens read twice, because the next block begins with their document."""
         return len(self) * self.packing.length + self.left_out_tokens - self.source.num_tokens
 
     def __len__(self) -> int:
@@ -142,7 +156,7 @@ class MegatronWindows:
         return first_row(self._columns(np.array([start], dtype=np.int64)))
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the blocks at `indices`: int64[k], in that order."""
+        """Return the blocks at `indices` (int64[k]) as columns, in that order."""
         return self._columns(self.starts[as_indices(indices, len(self))])
 
     def count_without_targets(self) -> int:
@@ -157,17 +171,17 @@ class MegatronWindows:
         return count_without_targets(self, self.packing.length)
 
     def place_of(self, index: int, /) -> Place:
-        """Documents and file ranges of a block's tokens."""
+        """Return the documents and file ranges of a block's tokens."""
         start, stop = self._range(index)
         documents = documents_between(self.source, start, stop)
         return Place(documents=documents, extents=token_extents(self.source, start, stop))
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """The token source, under the name `source`."""
+        """Return the token source, under the name `source`."""
         return {"source": self.source}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which the blocks can be rebuilt."""
+        """Return a plain-JSON description from which the blocks can be rebuilt."""
         return {
             "kind": "megatron-blocks",
             "version": VERSION,
@@ -177,7 +191,7 @@ class MegatronWindows:
         }
 
     def summary(self) -> str:
-        """One line: length, labels, and the number of blocks once it is known."""
+        """Return one line: length, labels, and the number of blocks once it is known."""
         blocks = None if self._starts is None else len(self._starts)
         params = {"length": self.packing.length, "labels": self.packing.labels, "blocks": blocks}
         return line("MegatronBlocks", params, self._fingerprint)

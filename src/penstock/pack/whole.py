@@ -28,20 +28,29 @@ VERSION = "whole-1"
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A packing: one document a window; call it with a token source.
+    """Packer that makes one window per document; call it with a token source.
 
-    A window holds the first `length` tokens of its document, then `pad_id`. With `labels="shift"` targets are the
-    tokens one later, so a longer document gives its window `length` targets. With `labels="start-zero"` each token of
-    the window is a target, and inputs are the tokens before them, 0 first: nothing but 0 is padding then. What is
-    padding is known by its place: a token that equals `pad_id` is a token like any other.
+    A window contains the first `length` tokens of its document, then `pad_id`. With `labels="shift"`, targets are the
+    next tokens, so a document longer than the window gives `length` targets. With `labels="start-zero"`, each token of
+    the window is a target and inputs are the tokens before it, starting with 0; padding is always 0. Padding is
+    recognized by its place in the window: a token that equals `pad_id` is an ordinary token.
 
     Attributes:
-        length: tokens of a window.
-        pad_id: the id that fills a window after a shorter document.
+        length: tokens per window.
+        pad_id: id that fills the window after a shorter document.
         labels: `"shift"` or `"start-zero"`.
 
     Raises:
-        ConfigError: a length below 1, a negative `pad_id`, unknown labels, or `pad_id` with `labels="start-zero"`.
+        ConfigError: `length` is below 1, `pad_id` is negative or combined with `labels="start-zero"`, or `labels` is
+            unknown.
+
+    Examples:
+        >>> import penstock as ps
+        >>> windows = ps.Whole(8)(ps.open("corpus.pbin"))
+        >>> windows[0]["tokens"]
+        array([101, 102, 103, 104,   0,   0,   0,   0], dtype=uint16)
+        >>> windows[0]["loss_mask"]
+        array([ True,  True,  True,  True, False, False, False, False])
     """
 
     length: int
@@ -67,7 +76,14 @@ class Whole:
 
 
 class WholeDocuments:
-    """The source with one window for each document of `source`, empty ones too, that `Whole` returns."""
+    """Source of one window per document, also for empty documents, as returned by `Whole`.
+
+    Examples:
+        >>> import penstock as ps
+        >>> windows = ps.Whole(8)(ps.open("corpus.pbin"))
+        >>> type(windows).__name__, windows.documents_of(4)
+        ('WholeDocuments', ((4, 0, 8),))
+    """
 
     def __init__(self, source: TokenSource, packing: Whole) -> None:
         require_tokens(source, "Whole")
@@ -80,14 +96,14 @@ class WholeDocuments:
 
     @property
     def schema(self) -> Schema:
-        """`tokens` and the label columns."""
+        """Fields of the windows: `tokens` and the label columns."""
         length = self.packing.length
         labels = fields(str(self.source.dtype), length, start_zero=False)
         return Schema((*labels, *plane_fields(self.source, length, labels=True)))
 
     @property
     def preferred_mode(self) -> str:
-        """How `Shuffle` orders it by default: as the source."""
+        """Default mode of `Shuffle`: that of the source."""
         return getattr(self.source, "preferred_mode", "global")
 
     @property
@@ -107,7 +123,7 @@ class WholeDocuments:
         return first_row(self.get_batch(np.array([as_index(index, len(self))], dtype=np.int64)))
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the windows at `indices`: int64[k], in that order."""
+        """Return the windows at `indices` (int64[k]) as columns, in that order."""
         indices = as_indices(indices, len(self))
         length, shift = self.packing.length, int(self.packing.labels == "shift")
         doc_starts = self.source.doc_starts
@@ -145,7 +161,7 @@ class WholeDocuments:
         return count_without_targets(self, self.packing.length)
 
     def place_of(self, index: int, /) -> Place:
-        """The document, and the file ranges of the tokens in the window."""
+        """Return the document and the file ranges of the window's tokens."""
         documents = self.documents_of(index)
         if not documents:
             return Place(documents=documents)
@@ -154,17 +170,17 @@ class WholeDocuments:
         return Place(documents=documents, extents=token_extents(self.source, begin, begin + stop))
 
     def documents_of(self, index: int) -> tuple[tuple[int, int, int], ...]:
-        """`(document, start, stop)`: the range of the document's own tokens held in the window; none if it is empty."""
+        """Return `(document, start, stop)`: the document's own tokens in the window; empty if there are none."""
         index = as_index(index, len(self))
         start, stop = self.source.doc_starts[index : index + 2].tolist()
         return ((index, 0, min(stop - start, self.packing.length)),) if start < stop else ()
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """The token source, under the name `source`."""
+        """Return the token source, under the name `source`."""
         return {"source": self.source}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which the windows can be rebuilt."""
+        """Return a plain-JSON description from which the windows can be rebuilt."""
         return {
             "kind": "whole",
             "version": VERSION,
@@ -175,7 +191,7 @@ class WholeDocuments:
         }
 
     def summary(self) -> str:
-        """One line: length, padding and labels."""
+        """Return one line: length, padding and labels."""
         p = self.packing
         labels = {} if p.labels == "shift" else {"labels": p.labels}
         return line("Whole", {"length": p.length, "pad_id": p.pad_id, **labels}, self._fingerprint)

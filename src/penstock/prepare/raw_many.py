@@ -92,31 +92,40 @@ def index(
     follow_links: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> IndexReport | IndexSummary:
-    """Make the raw index of a JSONL file, or of each of several: files, folders and globs, also at URLs.
+    """Write the index of a JSONL file, or of several files, directories and patterns, also at URLs.
 
-    Of several, an index that is there and fits its file is done. A file that fails keeps none of the others from its
-    index; the first error is raised at the end.
+    With several files, existing indexes that match their files are kept. An error in one file doesn't stop the others;
+    the first error is raised at the end.
 
     Args:
-        paths: a file, whose report is given; or a folder, a glob, or several of all these. Folders are searched at any
-            depth for `.jsonl` and `.ndjson`.
-        index_path: where the index of one file goes, instead of beside it.
-        flavor: whose index it is.
-        on_error: at a line that is no JSON: `"raise"`, or `"skip"` it and count it.
-        validate: False looks for line ends only.
-        overwrite: replace indexes that are there.
-        dry_run: refuse what would be refused, faulty lines too, count what would be written, and write nothing.
-        workers, executor: who reads, as of `penstock.pack`; by default by the size of the data.
-        part: `(i, n)`: the i-th (from 0) of n shares of the files.
-        finish, no_work: check each index that is there, and make what is missing; or only say what is.
-        follow_links: take files through links that lead out of a folder that is searched.
-        progress: called with the bytes done so far.
+        paths: a file; or a directory, a pattern, or a list of files, directories and patterns. Directories are searched
+            at any depth for `.jsonl` and `.ndjson`.
+        index_path: where to write the index of a single file, instead of next to it.
+        flavor: format of the index: `"modalities"` or `"energon"`.
+        on_error: for invalid lines: `"raise"`, or `"skip"` and count them.
+        validate: False only searches for line ends.
+        overwrite: replace existing indexes.
+        dry_run: check everything, including the lines, and report what would be written, without writing.
+        workers, executor: how to run the work, as in `penstock.pack`. By default chosen by the size of the data.
+        part: `(i, n)`: process part i (from 0) of n parts of the files.
+        finish, no_work: check all indexes and make the missing ones; with `no_work`, only list them.
+        follow_links: allow links that lead out of a searched directory.
+        progress: called with the number of bytes done so far.
+
+    Returns:
+        An `IndexReport` for a single file, an `IndexSummary` otherwise.
 
     Raises:
-        NotFound: no such file, or none in a folder.
-        Corrupt: a faulty line; it names the line, from 1, and its place.
-        ConfigError: the index of the one file exists, one of several does not fit, or an option can't be.
+        NotFound: a file doesn't exist, or a directory contains none.
+        Corrupt: a line is invalid; the message names the line (from 1) and its place.
+        ConfigError: the index of the single file exists, one of several doesn't match its file, or an option is
+            invalid.
         PrepareError: a process was killed, or another writer holds an index.
+
+    Examples:
+        >>> import penstock as ps
+        >>> ps.index("docs.jsonl").num_lines
+        6
     """
     sharing = _sharing(part, finish=finish, no_work=no_work, overwrite=overwrite, dry_run=dry_run)
     how: dict[str, Any] = {"flavor": flavor, "on_error": on_error, "validate": validate}

@@ -34,7 +34,7 @@ class Flavored(WrappedSource):
 
     @property
     def schema(self) -> Schema:
-        """As the source's, and open."""
+        """That of the source, open for further fields."""
         return Schema(self.source.schema.fields, open=True)
 
     @property
@@ -48,15 +48,15 @@ class Flavored(WrappedSource):
         return self._flavored(self.source[as_index(index, len(self))])
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `indices`: int64[k], in that order."""
+        """Return the samples at `indices` (int64[k]) as columns, in that order."""
         return stack(self.get_samples(as_indices(indices, len(self))))
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
-        """The samples at `indices`: int64[k], in that order."""
+        """Return the samples at `indices` (int64[k]), in that order."""
         return [self._flavored(sample) for sample in samples_of(self.source, np.asarray(indices))]
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which it can be made again."""
+        """Return a plain-JSON description from which this can be rebuilt."""
         return {"kind": "subflavors", "subflavors": self.subflavors, "source": self.source.recipe()}
 
     def summary(self) -> str:

@@ -112,29 +112,40 @@ def open_metadataset(
     raw: bool = False,
     each: Each | None = None,
 ) -> Source[Any] | Stream[Any]:
-    """One split of a metadataset of Energon's.
+    """Open one split of one of Energon's metadatasets.
 
-    One dataset, a join, `blend_epochized`, and everything with `mode="val"` is a source of one epoch; a weighted
+    A single dataset, a join, `blend_epochized`, and everything with `mode="val"` is a source of one epoch. A weighted
     `blend` in training is an endless stream. In validation each sample comes once, one dataset after another.
 
     Args:
         path: YAML file or URL; paths in it are relative to it.
         split: name of the split.
         mode: `"train"` or `"val"`.
-        seed: of a weighted blend; left open (None) it is 0, or comes from a blend around it.
-        lanes: of a weighted blend.
-        joiners: `module.name` → the function or class that the file names so, which takes samples as dicts.
-        sample_types: `module.Class` → a dataclass or TypedDict that the file, or a `dataset.yaml`, names so.
-        trust: import functions and classes that are in neither, and run code that comes with the data.
-        follow_links: read datasets through links that lead out of their folders.
-        raw: samples as stored bytes, also of typed datasets.
-        each: replaces each dataset, called with its source and node; such as by a `Map` over it.
+        seed: seed of a weighted blend. If None, it is 0, or comes from an enclosing blend.
+        lanes: lanes of a weighted blend.
+        joiners: `module.name` → the function or class of that name in the file, which takes samples as dicts.
+        sample_types: `module.Class` → a dataclass or TypedDict of that name in the file or a `dataset.yaml`.
+        trust: import functions and classes that are in neither mapping, and run code that comes with the data.
+        follow_links: read datasets through links that lead out of their directories.
+        raw: return samples as stored bytes, also from typed datasets.
+        each: called with each dataset's source and node; its result replaces the source, such as a `Map` over it.
+
+    Returns:
+        A source or a stream.
 
     Raises:
-        NotFound: a file or dataset that is not there.
-        FormatError: no YAML, or a dataset that is not what it should be.
-        ConfigError: a key or value that can't be, or a join that fails.
-        UnsafeData: code that is named, not registered and not trusted.
+        NotFound: a file or dataset doesn't exist.
+        FormatError: the file isn't YAML, or a dataset is damaged.
+        ConfigError: a key or value is invalid, or a join fails.
+        UnsafeData: the file names code that is neither registered nor trusted.
+
+    Examples:
+        >>> import penstock as ps
+        >>> stream = ps.open_metadataset("metadataset.yaml", seed=0)
+        >>> sorted(stream[position]["caption"] for position in range(2))
+        ['picture 0', 'picture 1']
+        >>> len(ps.open_metadataset("metadataset.yaml", split="val", mode="val"))
+        6
     """
     code = make_code(joiners, sample_types, trust, follow_links)
     builder = Builder(code, OpenOptions(raw=raw, trust=trust, follow_links=follow_links), lanes, each)
@@ -151,7 +162,20 @@ def build_metadataset(
 
 
 def traverse_metadataset(path: str | os.PathLike[str], *, split: str = "train") -> list[Leaf]:
-    """The datasets of one split, in order, with everything that they inherit; opens none of them."""
+    """List the datasets of one split of a metadataset, in order, without opening them.
+
+    Args:
+        path: YAML file or URL.
+        split: name of the split.
+
+    Returns:
+        One entry per dataset, with everything it inherits.
+
+    Examples:
+        >>> from penstock.recipe import traverse_metadataset
+        >>> [leaf.path.rpartition("/")[2] for leaf in traverse_metadataset("metadataset.yaml")]
+        ['pictures']
+    """
     return list(leaves(read_metadataset(path, split)))
 
 

@@ -35,12 +35,19 @@ _log = logger("penstock.recipe")
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A recipe that was read and not yet opened.
+    """Recipe that has been read but not opened.
 
     Attributes:
-        node: the node, or a whole metadataset of Energon's.
-        file: where it stands; None for a dict.
+        node: the recipe's content, or that of one of Energon's metadatasets.
+        file: path of the file; None for a dict.
         batch: its batch settings: `global_batch, micro_batch, world, tail`.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.recipe import read_recipe
+        >>> recipe = read_recipe("recipe.json")
+        >>> ps.open_recipe(recipe).counts
+        {'text': 3, 'code': 1}
     """
 
     node: Any
@@ -60,24 +67,35 @@ def open_recipe(
     seed: int | None = None,
     lanes: int = 1,
 ) -> Any:
-    """The stream or source that a recipe describes, with the same fingerprint.
+    """Open the stream or source that a recipe describes. Its fingerprint equals that of the original.
 
     Args:
-        recipe: file (YAML or JSON), URL, or what `recipe()` gave; a metadataset of Energon's, too.
-        functions: `module:name` → function that the recipe names so; for packing on the fly a pair (select, merge).
+        recipe: file (YAML or JSON), URL, or the result of `recipe()`; also one of Energon's metadatasets.
+        functions: `module:name` → function of that name in the recipe; for packing on the fly a pair (select, merge).
         sample_types: `module.Class` → a dataclass or TypedDict.
-        trust: import functions that are in neither, and run code that comes with the data.
-        follow_links: read datasets through links that lead out of their folders.
-        split: of a metadataset.
+        trust: import functions that are in neither mapping, and run code that comes with the data.
+        follow_links: read datasets through links that lead out of their directories.
+        split: split of a metadataset.
         mode: of a metadataset: `"train"` or `"val"`.
-        seed: of a metadataset's blend.
-        lanes: of a metadataset's blend.
+        seed: seed of a metadataset's blend.
+        lanes: lanes of a metadataset's blend.
+
+    Returns:
+        A stream, a lane stream, or a source.
 
     Raises:
-        NotFound: no such file.
-        FormatError: no YAML and no JSON.
-        ConfigError: an unknown key or kind, a value that can't be, or another result than the recipe says.
-        UnsafeData: a function that is neither registered nor trusted, or links that were not asked for.
+        NotFound: the file doesn't exist.
+        FormatError: the file is neither YAML nor JSON.
+        ConfigError: a key or kind is unknown, a value is invalid, or the result differs from what the recipe records.
+        UnsafeData: a function is neither registered nor trusted, or the data contains links that weren't allowed.
+
+    Examples:
+        >>> import penstock as ps
+        >>> blend = ps.open_recipe("recipe.json")
+        >>> blend.counts
+        {'text': 3, 'code': 1}
+        >>> ps.open_recipe(blend.recipe()).fingerprint == blend.fingerprint
+        True
     """
     code = make_code(functions, sample_types, trust, follow_links)
     read = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
@@ -89,7 +107,16 @@ def open_recipe(
 
 
 def read_recipe(recipe: str | os.PathLike[str] | Mapping[str, Any]) -> Recipe:
-    """Read a recipe without opening what it names; see `open_recipe`."""
+    """Read a recipe without opening its datasets; raises as `open_recipe`.
+
+    Args:
+        recipe: file (YAML or JSON), URL, or the result of `recipe()`.
+
+    Examples:
+        >>> from penstock.recipe import read_recipe
+        >>> read_recipe("recipe.json").node["kind"]
+        'blend'
+    """
     if isinstance(recipe, Mapping):
         check_nesting(recipe, None)
         return _split(dict(recipe), None)

@@ -69,34 +69,48 @@ def filter(
     part: tuple[int, int] | None = None, finish: bool = False, no_work: bool = False, restart: bool = False,
     **options: Unpack[Opening],
 ) -> FilterReport:  # fmt: skip
-    """Write the documents, or the lines, that fit all conditions; their order is kept.
+    """Write the documents, lines or samples that match all conditions, in their original order.
 
-    Memory: some 50 MB, 64 MiB, and 8 bytes a document, or 9 where indices are given.
+    Memory: about 110 MB, and 8 bytes per document (9 with `indices`).
 
     Args:
-        source, target: dataset of documents, JSONL file or shards; and the dataset to make.
-        min_tokens, max_tokens: bounds of a document's length, its EOS token counted; token sources only.
-        match, field: regular expression that is searched in this field, a key or keys joined by dots; what has no text
-            there does not fit. Lines and samples.
-        where: expression on the fields; see `penstock.reshape.expression`. Lines and samples.
-        indices: those to keep, from 0, in any order; or a file with one a line, or `.npy`.
-        invert: keep what does not fit instead.
-        to, format: of the target, by default that of its suffix or the source; and of the source, by default found.
-        token_bytes: width of the ids, where it is to be wider than that of the source.
-        overwrite: replace the target.
-        dry_run: refuse what would be refused, count what would be written, and write nothing.
-        keep_map: write beside the target from which row of the source each is: 8 bytes each.
-        keep_excluded: copy excluded samples too, with their entries: they are excluded in the output.
-        store: where all files are.
-        progress: called after each run.
-        executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
-        part, finish, no_work, restart: shared work, as of `penstock.pack`.
-        options: what `penstock.open` takes for the source.
+        source, target: a dataset of token documents, a JSONL file or shards; and the dataset to write.
+        min_tokens, max_tokens: bounds on a document's length, including its EOS token; token sources only.
+        match, field: regular expression to search in this field (dots separate nested keys). Samples without text there
+            don't match. Lines and samples only.
+        where: expression on the fields; see `penstock.reshape.expression`. Lines and samples only.
+        indices: numbers of the samples to keep, from 0, in any order; or a file with one per line, or a `.npy` file.
+        invert: keep the samples that don't match instead.
+        to, format: formats of the target and the source. By default that of the target's suffix or of the source; the
+            source's format is detected.
+        token_bytes: bytes per token id, if wider than in the source.
+        overwrite: replace an existing target.
+        dry_run: check everything and count what would be written, without writing.
+        keep_map: write a row map next to the target, 8 bytes per row.
+        keep_excluded: also copy excluded samples, with their entries: they are excluded in the target.
+        store: store of all files.
+        progress: called after each batch of rows.
+        executor, workers: how to run the work, as in `penstock.pack`. By default this process. Doesn't affect the
+            output.
+        part, finish, no_work, restart: distributed job, as in `penstock.pack`.
+        options: options of `penstock.open` for the source.
+
+    Returns:
+        A report on the dataset written.
 
     Raises:
-        ConfigError: no condition, one that can't be, a field that no sample has, or an output that exists.
-        PrepareError: the expression fails on a line, which it names.
+        ConfigError: there is no condition, one is invalid, no sample has the field, or the output exists.
+        PrepareError: the expression fails on a line; the message names it.
         FormatError: the source is damaged.
+
+    Examples:
+        >>> import penstock as ps
+        >>> report = ps.filter("docs.jsonl", "english.jsonl", where="lang == 'en'")
+        >>> len(ps.open("english.jsonl"))
+        4
+        >>> report = ps.filter("corpus.pbin", "long.pbin", min_tokens=8)
+        >>> len(ps.open("long.pbin"))
+        3
     """
     cast(dict[str, Any], options)["keep_excluded"] = keep_excluded
     sharing, hands = Sharing(part, finish, no_work, restart), hands_for(executor, workers, dry_run=dry_run)

@@ -79,33 +79,43 @@ def merge(
     part: tuple[int, int] | None = None, finish: bool = False, no_work: bool = False, restart: bool = False,
     **options: Unpack[Reshaping],
 ) -> MergeReport:  # fmt: skip
-    """Write all documents, or all lines, of several datasets as one.
+    """Write all documents, lines or samples of several datasets as one dataset.
 
-    Tokens go over as they are, by the kernel where formats and widths agree; lines too, and a last line without a line
-    end gets one. Document digests of version 2, where the side files of all sources have them, are joined.
-    Shards of samples are copied whole and numbered anew. Memory: 64 MiB, and 8 bytes a document.
+    Tokens and lines are copied unchanged; if formats and token widths agree, the kernel copies them. A last line
+    without a line end gets one. Shards of samples are copied whole and renumbered. If the side files of all sources
+    contain version-2 document digests, the digests are merged too. Memory: 64 MiB, and 8 bytes per document.
 
     Args:
-        sources: datasets of documents, of any token formats, or JSONL files.
-        target: dataset to make.
-        to: its format; by default that of the target's suffix, else that of the first source.
-        format: format of the sources; found by sniffing where it is None.
-        token_bytes: width of the ids, where it is to be wider than that of the sources.
-        mix_tokenizers: take sources of different tokenizers or EOS ids.
-        no_copy: shards of samples stay where they are, below the target: only one index over all of them is written.
-        overwrite: replace the target.
-        dry_run: refuse what would be refused, count what would be written, and write nothing.
-        keep_map: write beside the target from which row of which source each is: 8 bytes each.
-        keep_excluded: copy excluded samples too, with their entries: they are excluded in the output.
-        store: where all files are.
-        progress: called after each run.
-        executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
-        part, finish, no_work, restart: shared work, as of `penstock.pack`.
-        options: what `penstock.open` takes for the sources; for tars see `penstock.reshape.tars.merge_tars`.
+        sources: token datasets of any formats, or JSONL files, or datasets of shards.
+        target: path of the dataset to write.
+        to: its format. By default that of the target's suffix, else that of the first source.
+        format: format of the sources; detected by default.
+        token_bytes: bytes per token id, if wider than in the sources.
+        mix_tokenizers: accept sources with different tokenizers or EOS ids.
+        no_copy: leave the shards where they are, below the target, and only write one index of all of them.
+        overwrite: replace an existing target.
+        dry_run: check everything and count what would be written, without writing.
+        keep_map: write a row map next to the target, 8 bytes per row.
+        keep_excluded: also copy excluded samples, with their entries: they are excluded in the target.
+        store: store of all files.
+        progress: called after each batch of rows.
+        executor, workers: how to run the work, as in `penstock.pack`. By default this process. Doesn't affect the
+            output.
+        part, finish, no_work, restart: distributed job, as in `penstock.pack`.
+        options: options of `penstock.open` for the sources; for tars see `penstock.reshape.tars.merge_tars`.
+
+    Returns:
+        A report on the dataset written.
 
     Raises:
-        ConfigError: no source, an output that exists, or sources that don't fit together.
+        ConfigError: there is no source, the output exists, or the sources don't match each other.
         FormatError: a source is damaged.
+
+    Examples:
+        >>> import penstock as ps
+        >>> report = ps.merge(["corpus.pbin", "code.pbin"], "all.pbin")
+        >>> len(ps.open("all.pbin"))
+        10
     """
     cast(dict[str, Any], options)["keep_excluded"] = keep_excluded
     if isinstance(sources, str | os.PathLike | Place):

@@ -110,7 +110,7 @@ class Lines(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Of the source."""
+        """That of the source."""
         ...
 
     def line_ranges(self) -> IntArray:

@@ -75,36 +75,46 @@ def shuffle(
     announce: Announce | None = None,
     **options: Unpack[Reshaping],
 ) -> Written:
-    """Write the documents, or the lines, of a dataset in another order.
+    """Write the documents, lines or samples of a dataset in a random order.
 
-    The order is the first epoch of `penstock.Shuffle` with the same seed, so it needs no table, and the bytes depend on
-    source and seed alone. Data larger than memory go through a scratch file beside the target, which has no name and is
-    as large as the data. Memory: `memory_bytes`, 100 MB, and 12 bytes a document; or a few times the longest one.
+    The order is the first epoch of `penstock.Shuffle` with the same seed. The bytes written depend only on the source
+    and the seed. Data larger than memory goes through an unnamed scratch file next to the target, as large as the data.
+    Memory: `memory_bytes`, 100 MB, and 12 bytes per document; or a few times the longest document.
 
     Args:
-        source: dataset of documents, or a JSONL file.
-        target: dataset to make.
+        source: token dataset, JSONL file, or shards.
+        target: path of the dataset to write.
         seed: any integer.
-        to, format: of the target, by default that of its suffix or the source; and of the source, by default found.
-        token_bytes: width of the ids, where it is to be wider than that of the source.
-        memory_bytes: for the rows held at once, by default 48 to 112 MB; more is faster for data larger than memory. No
-            influence on the output.
-        overwrite: replace the target.
-        dry_run: refuse what would be refused, count what would be written, and write nothing.
-        keep_map: write beside the target from which row of the source each is: 8 bytes each.
-        keep_excluded: copy excluded samples too, with their entries: they are excluded in the output.
-        store: where all files are.
-        progress: called after each run.
-        executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
-        part, finish, no_work, restart: shared work, as of `penstock.pack`. A share is of the
-            places of the output, whose rows are read where they lie.
-        announce: told what will be read, once the output is taken and before anything is written.
-        options: what `penstock.open` takes for the source; see `penstock.reshape.tars.merge_tars` for tars, of which
-            each split is shuffled for itself.
+        to, format: formats of the target and the source. By default that of the target's suffix or of the source; the
+            source's format is detected.
+        token_bytes: bytes per token id, if wider than in the source.
+        memory_bytes: memory for rows, by default 48 to 112 MB. More is faster for data larger than memory. Doesn't
+            affect the output.
+        overwrite: replace an existing target.
+        dry_run: check everything and count what would be written, without writing.
+        keep_map: write a row map next to the target, 8 bytes per row.
+        keep_excluded: also copy excluded samples, with their entries: they are excluded in the target.
+        store: store of all files.
+        progress: called after each batch of rows.
+        executor, workers: how to run the work, as in `penstock.pack`. By default this process. Doesn't affect the
+            output.
+        part, finish, no_work, restart: distributed job, as in `penstock.pack`. A part is a range of the output's rows.
+        announce: called with the planned reads once the output is claimed, before anything is written.
+        options: options of `penstock.open` for the source. For tars see `penstock.reshape.tars.merge_tars`; each split
+            of tars is shuffled separately.
+
+    Returns:
+        A report on the dataset written.
 
     Raises:
-        ConfigError: the output exists, or an option can't be.
+        ConfigError: the output exists, or an option is invalid.
         FormatError: the source is damaged.
+
+    Examples:
+        >>> import penstock as ps
+        >>> written = ps.shuffle("docs.jsonl", "shuffled.jsonl", seed=0)
+        >>> sorted(sample["id"] for sample in ps.open("shuffled.jsonl"))
+        ['a1', 'a2', 'a3', 'a4', 'a5', 'a6']
     """
     cast(dict[str, Any], options)["keep_excluded"] = keep_excluded
     if memory_bytes is not None and memory_bytes < _LEAST_MEMORY_BYTES:

@@ -85,35 +85,45 @@ def split(
     part: tuple[int, int] | None = None, finish: bool = False, no_work: bool = False, restart: bool = False,
     **options: Unpack[Reshaping],
 ) -> tuple[Written, ...]:  # fmt: skip
-    """Deal the documents, or the lines, of a dataset to parts in the order of `ratio`: `folder/<stem>_<name><suffix>`.
+    """Split a dataset into parts such as train and validation, written as `folder/<stem>_<name><suffix>`.
 
-    Each is in exactly one part, and keeps its order there. By position, parts have the shares asked for to the
-    document, by largest remainder, and which document is where follows from seed, number of documents and shares. By
-    content, equal documents share a part, also when documents are added later, and shares hold on average. Each part
-    becomes visible whole, one after another; killed in between, the same command resumes. Memory: some 50 MB, 64 MiB
-    for each part, and 8 bytes a document.
+    Each row is in exactly one part, and rows keep their order. By position, the sizes match `ratio` exactly (largest
+    remainder), and the assignment depends only on the seed, the number of rows and the ratio. By content, equal
+    documents go to the same part, also if documents are added later, and the sizes match on average. Each part becomes
+    visible as a whole, one after another; if interrupted, repeat the call to resume. Memory: about 50 MB, 64 MiB per
+    part, and 8 bytes per document.
 
     Args:
-        source: dataset of documents, or a JSONL file.
-        folder: where the parts go.
-        ratio: share of each part, in any unit, such as `(8, 1, 1)`.
-        names: of the parts; by default train, validation, test for two or three, else their numbers from 0.
+        source: token dataset or JSONL file.
+        folder: directory for the parts.
+        ratio: relative size of each part, such as `(8, 1, 1)`.
+        names: names of the parts. By default train, validation, test for two or three parts, else numbers from 0.
         seed: any integer.
         by: `"position"` or `"content"`.
-        to, format: of the parts, by default that of the source; and of the source, found by sniffing where it is None.
-        overwrite: replace parts that are there.
-        dry_run: refuse what would be refused, count what would be written, and write nothing.
-        keep_map: write beside each part from which row of the source each of its rows is: 8 bytes each.
-        keep_excluded: copy excluded samples too, with their entries: they are excluded in the output.
-        store: where all files are.
-        progress: called after each run.
-        executor, workers: who reads, as of `penstock.pack`; this process where both are None. They change no byte.
-        part, finish, no_work, restart: shared work, as of `penstock.pack`.
-        options: what `penstock.open` takes for the source.
+        to, format: formats of the parts and the source. By default that of the source, which is detected.
+        overwrite: replace existing parts.
+        dry_run: check everything and count what would be written, without writing.
+        keep_map: write a row map next to each part, 8 bytes per row.
+        keep_excluded: also copy excluded samples, with their entries: they are excluded in the parts.
+        store: store of all files.
+        progress: called after each batch of rows.
+        executor, workers: how to run the work, as in `penstock.pack`. By default this process. Doesn't affect the
+            output.
+        part, finish, no_work, restart: distributed job, as in `penstock.pack`.
+        options: options of `penstock.open` for the source.
+
+    Returns:
+        A report on each part, in the order of `ratio`.
 
     Raises:
-        ConfigError: shares or names that can't be, or a part that exists; then none is made.
+        ConfigError: the ratio or names are invalid, or a part exists; then no part is written.
         FormatError: the source is damaged.
+
+    Examples:
+        >>> import penstock as ps
+        >>> parts = ps.split("docs.jsonl", "parts", ratio=(2, 1))
+        >>> len(ps.open("parts/docs_train.jsonl")), len(ps.open("parts/docs_validation.jsonl"))
+        (4, 2)
     """
     cast(dict[str, Any], options)["keep_excluded"] = keep_excluded
     shares = _checked_shares(ratio, by)

@@ -35,11 +35,11 @@ class Forgetting:
         return self.staged.append_file(path, start_bytes, length_bytes)
 
     def tell(self) -> int:
-        """Bytes appended so far."""
+        """Return the number of bytes appended so far."""
         return self.staged.tell()
 
     def sync(self) -> None:
-        """Make the bytes durable, still invisible."""
+        """Make the bytes durable, but not yet visible."""
         self.staged.sync()
 
     def commit(self) -> None:

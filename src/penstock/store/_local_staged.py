@@ -147,11 +147,11 @@ class LocalStaged:
         return self._temp
 
     def tell(self) -> int:
-        """Bytes appended so far."""
+        """Return the number of bytes appended so far."""
         return self._size_bytes + len(self._pending)
 
     def sync(self) -> None:
-        """Make the bytes durable, still invisible."""
+        """Make the bytes durable, but not yet visible."""
         self._flush()
         if self._left_bytes > self._size_bytes:
             self._os.ftruncate(self._fd, self._size_bytes)

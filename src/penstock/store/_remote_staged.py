@@ -91,7 +91,7 @@ class RemoteStaged:
             return self._open.append_file(path, start_bytes, length_bytes)
 
     def tell(self) -> int:
-        """Bytes appended so far."""
+        """Return the number of bytes appended so far."""
         return self._size_bytes if self._hidden else self._open.tell()
 
     def sync(self) -> None:

@@ -98,7 +98,7 @@ class CachedStore:
     # --- reading -------------------------------------------------------------------------------------------------
 
     def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
-        """Bytes `[start, start + length)`, fewer only at the end of the file; raises `NotFound`."""
+        """Return the bytes `[start, start + length)`, fewer only at the end of the file, or raise `NotFound`."""
         if length_bytes is None and path not in self._heads and path not in self._heads.sizes:
             self._learn(path)
         size_bytes = self.size(path)
@@ -106,7 +106,7 @@ class CachedStore:
         return self.get_ranges(path, [(start_bytes, stop_bytes)])[0] if start_bytes < stop_bytes else b""
 
     def get_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
-        """One bytes object for each `(start_bytes, stop_bytes)`; raises `Truncated`."""
+        """Return one bytes object per `(start_bytes, stop_bytes)`, or raise `Truncated`."""
         asked_bytes = sum(max(0, stop - start) for start, stop in ranges)
         self.remote.counters.mine.asked_bytes += asked_bytes
         if (begun := self._begun.get_ranges(path, ranges)) is not None:
@@ -232,23 +232,23 @@ class CachedStore:
         return self._args[1]
 
     def size(self, path: str) -> int:
-        """Size in bytes; raises `NotFound`."""
+        """Return the size in bytes, or raise `NotFound`."""
         if path not in self._heads.sizes:
             self._begin(path)
         return self._heads.size(path)
 
     def exists(self, path: str) -> bool:
-        """Whether a file or a folder of this name is there."""
+        """Return whether there is a file or directory of this name."""
         with contextlib.suppress(NotFound):
             self._begin(path)
         return self._heads.is_there(path, self.remote)
 
     def is_folder(self, path: str) -> bool:
-        """Whether a folder of this name is there."""
+        """Return whether there is a directory of this name."""
         return self._heads.is_folder_of(path, self.remote)
 
     def list(self, prefix: str) -> Iterator[str]:
-        """All files under the folder `prefix`, in byte order of their paths."""
+        """Yield all files below the directory `prefix`, in byte order of their paths."""
         return self.remote.list(prefix)
 
     def first_names(self, path: str) -> list[str]:
@@ -262,7 +262,7 @@ class CachedStore:
     # --- writing -------------------------------------------------------------------------------------------------
 
     def stage(self, path: str, *, overwrite: bool = False) -> Staged:
-        """Start a file; raises `ConfigError` where it exists and `overwrite` is false."""
+        """Start a file, or raise `ConfigError` if it exists and `overwrite` is false."""
         return Forgetting(self.forget, self.remote.stage(path, overwrite=overwrite))
 
     def commit(self, staged: Sequence[Staged]) -> None:
@@ -272,7 +272,7 @@ class CachedStore:
             self.forget(one.path)
 
     def delete(self, path: str) -> None:
-        """Remove one file; raises `NotFound`."""
+        """Remove one file, or raise `NotFound`."""
         self.forget(path)
         self.remote.delete(path)
 

@@ -63,7 +63,18 @@ def require_long_work(what: str) -> None:
 
 
 def cache_folder() -> str:
-    """The folder for everything that can be computed or fetched again; raises `ConfigError` for a URL."""
+    """Return the directory for data that can be computed or fetched again.
+
+    Raises `ConfigError` if it is a URL.
+
+    Set it with the environment variable `PENSTOCK_CACHE`.
+
+    Examples:
+        >>> import os
+        >>> from penstock.store import cache_folder
+        >>> os.path.isabs(cache_folder())
+        True
+    """
     usual = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "penstock")
     given = setting("PENSTOCK_CACHE") or usual
     if "://" in given:  # a folder of that name would be made here
@@ -79,7 +90,20 @@ def upload_folder() -> str:
 
 
 class DerivedCache:
-    """Mapped arrays by key; see `penstock._kinds.Derived`. Falls back to memory where the folder can't be written."""
+    """Cache of computed arrays, mapped from files; see `penstock._kinds.Derived`.
+
+    Uses memory if the directory isn't writable.
+
+    Args:
+        folder: directory of the files; the cache folder by default.
+
+    Examples:
+        >>> import numpy as np
+        >>> from penstock.store import DerivedCache
+        >>> cache = DerivedCache("cache")
+        >>> cache.array("squares-10", "int64", lambda: np.arange(10) ** 2)[:4].tolist()
+        [0, 1, 4, 9]
+    """
 
     __slots__ = ("_folder",)
 
@@ -88,17 +112,20 @@ class DerivedCache:
 
     @property
     def folder(self) -> str:
-        """Folder of the files; the environment is read at each use, so that tests and workers may set it late."""
+        """Directory of the files; the environment is read at each use."""
         return os.path.join(self._folder or cache_folder(), "derived")
 
     def array(self, key: str, dtype: str, build: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-        """The 1-d array under `key`, mapped read-only; built under a lock by one process where it is missing."""
+        """Return the 1-d array under `key`, mapped read-only.
+
+        If it is missing, one process builds it, under a lock.
+        """
         return self.fed(key, dtype, lambda put: put(build()))
 
     def scratch(self, count: int, dtype: str) -> NDArray[Any]:
-        """any[count] of zeros to work in: in a file without a name, mapped, so that its pages need no memory to stay.
+        """Return a mutable array of `count` zeros, mapped from an unnamed file.
 
-        In memory where it is small, or the folder can't be written.
+        Small arrays, and all arrays if the directory isn't writable, are in memory.
 
         Raises:
             OSError: the disk is full.
@@ -121,9 +148,9 @@ class DerivedCache:
             return np.memmap(file, dtype, "r+", shape=(count,)).view(np.ndarray)
 
     def fed(self, key: str, dtype: str, feed: Callable[[Put], None]) -> NDArray[Any]:
-        """The same for an array that comes in runs, which are never all in memory: `feed(put)` puts one after another.
+        """Return the array under `key`, built from pieces: `feed(put)` puts one after another.
 
-        What `feed` raises is raised, and nothing is kept; it is called again where the folder can't be written.
+        Errors of `feed` are raised, and nothing is kept. If the directory isn't writable, `feed` is called again.
         """
         if not _KEY.match(key):
             raise ConfigError(f"not a key for a derived file: {key!r}")

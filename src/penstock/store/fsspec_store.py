@@ -62,13 +62,13 @@ class FsspecStore:
     # --- reading -------------------------------------------------------------------------------------------------
 
     def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
-        """Bytes `[start, start + length)`, fewer only at the end of the file; raises `NotFound`."""
+        """Return the bytes `[start, start + length)`, fewer only at the end of the file, or raise `NotFound`."""
         size_bytes = self.size(path)
         stop_bytes = size_bytes if length_bytes is None else min(size_bytes, start_bytes + length_bytes)
         return self.get_ranges(path, [(start_bytes, stop_bytes)])[0] if start_bytes < stop_bytes else b""
 
     def get_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
-        """One bytes object for each `(start_bytes, stop_bytes)`; raises `Truncated`."""
+        """Return one bytes object per `(start_bytes, stop_bytes)`, or raise `Truncated`."""
         return self.fetch(path, ranges)[0]
 
     def fetch(self, path: str, ranges: Sequence[Range]) -> tuple[list[bytes], Head]:
@@ -104,21 +104,21 @@ class FsspecStore:
         return Head(info["size"], strong(version), modified)
 
     def size(self, path: str) -> int:
-        """Size in bytes; raises `NotFound`."""
+        """Return the size in bytes, or raise `NotFound`."""
         return self.head(path).size_bytes
 
     def exists(self, path: str) -> bool:
-        """Whether a file or a folder of this name is there."""
+        """Return whether there is a file or directory of this name."""
         with contextlib.suppress(NotFound):
             return self.head(path).size_bytes >= 0
         return self.is_folder(path)
 
     def is_folder(self, path: str) -> bool:
-        """Whether a file lies under `path`."""
+        """Return whether there is a file below `path`."""
         return bool(self._found(path))
 
     def list(self, prefix: str) -> Iterator[str]:
-        """All files under the folder `prefix`, in byte order of their paths, staged ones left out."""
+        """Yield all files below the directory `prefix`, in byte order of their paths, except staged ones."""
         found = self._found(prefix)
         if not found:
             raise NotFound("no such file or folder", path=prefix)
@@ -137,7 +137,7 @@ class FsspecStore:
     # --- writing -------------------------------------------------------------------------------------------------
 
     def stage(self, path: str, *, overwrite: bool = False) -> RemoteStaged:
-        """Start a file; raises `ConfigError` where it exists and `overwrite` is false."""
+        """Start a file, or raise `ConfigError` if it exists and `overwrite` is false."""
         if not overwrite and self.exists(path):
             raise output_exists(path)
         return RemoteStaged(lambda: self, path, path, overwrite=overwrite)
@@ -147,7 +147,7 @@ class FsspecStore:
         publish(staged)
 
     def delete(self, path: str) -> None:
-        """Remove one file; raises `NotFound`."""
+        """Remove one file, or raise `NotFound`."""
         self.head(path)
         with self._typed(path):
             self._files.rm_file(path)

@@ -117,7 +117,7 @@ class JoiningStore:
         self.remote.sweep_folder(path)
 
     def stage(self, path: str, *, overwrite: bool = False) -> JoinedStaged:
-        """Start a file; raises `ConfigError` where it exists and `overwrite` is false."""
+        """Start a file, or raise `ConfigError` if it exists and `overwrite` is false."""
         if not overwrite and self.remote.exists(path):
             raise output_exists(path)
         return JoinedStaged(self, path, overwrite, scratch_file(path))
@@ -171,7 +171,7 @@ class JoinedStaged:
             self._size_bytes += length_bytes
 
     def tell(self) -> int:
-        """Bytes appended so far."""
+        """Return the number of bytes appended so far."""
         return self._size_bytes
 
     def sync(self) -> None:

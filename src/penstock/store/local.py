@@ -58,14 +58,23 @@ from penstock.store.mapped import map_open
 
 
 class LocalStore:
-    """Files of this machine. Stateless: safe in threads, after fork, and picklable with the real `os`.
+    """Store for the files of this machine. It is stateless, safe in threads and after fork, and picklable.
 
     Args:
-        os_module: does the work.
-        kept: continue the files of killed writers, where bytes agree, and count these; by default they are removed.
-        claim: an output that is held already: writers of this store join its claim.
-        guard: refuses links out of a dataset's folder; None: they are followed.
-        replaces_planes: its writers replace tokens together with their planes; others refuse tokens with planes.
+        os_module: module that does the work.
+        kept: continue the files of killed writers if their bytes agree, and count these; by default they are removed.
+        claim: claim on an output; writers of this store join it.
+        guard: rejects links out of a dataset's directory; None follows them.
+        replaces_planes: writers replace tokens together with their planes; otherwise replacing tokens with planes is an
+            error.
+
+    Examples:
+        >>> from penstock.store import LocalStore
+        >>> store = LocalStore()
+        >>> store.get("docs.jsonl", 0, 10)
+        b'{"id": "a1'
+        >>> store.exists("chat-mds"), store.is_folder("chat-mds")
+        (True, True)
     """
 
     __slots__ = ("_claim", "_kept", "_os", "guard", "replaces_planes")
@@ -94,7 +103,7 @@ class LocalStore:
     # --- reading -------------------------------------------------------------------------------------------------
 
     def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
-        """Bytes `[start, start + length)`, fewer only at the end of the file; raises `NotFound`."""
+        """Return the bytes `[start, start + length)`, fewer only at the end of the file, or raise `NotFound`."""
         with self.opened(path) as fd:
             status = self._os.fstat(fd)
             require_regular(status, path)
@@ -103,7 +112,7 @@ class LocalStore:
             return read_range(self._os, fd, start_bytes, length_bytes)
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """One bytes object for each `(start_bytes, stop_bytes)`, over one open file; raises `Truncated`."""
+        """Return one bytes object per `(start_bytes, stop_bytes)`, opening the file once, or raise `Truncated`."""
         with self.opened(path) as fd:
             pieces = [read_range(self._os, fd, start, stop - start) for start, stop in ranges]
         for (start, stop), data in zip(ranges, pieces, strict=True):
@@ -114,7 +123,7 @@ class LocalStore:
         return pieces
 
     def mmap(self, path: str) -> NDArray[np.uint8]:
-        """uint8[size_bytes]: the file, mapped read-only; empty for an empty file; raises `NotFound`."""
+        """Return the file as uint8[size_bytes], mapped read-only, or raise `NotFound`."""
         with self.opened(path) as fd:
             status = self._os.fstat(fd)
             require_regular(status, path)
@@ -123,7 +132,7 @@ class LocalStore:
             return map_open(fd, status.st_size)
 
     def size(self, path: str) -> int:
-        """Size in bytes; raises `NotFound`, also for a folder."""
+        """Return the size of a file in bytes, or raise `NotFound`, also for a directory."""
         try:
             status = self._os.stat(path)
         except (OSError, ValueError) as error:
@@ -134,15 +143,15 @@ class LocalStore:
         return status.st_size
 
     def exists(self, path: str) -> bool:
-        """Whether a file or a folder of this name is there."""
+        """Return whether there is a file or directory of this name."""
         return status_of(self._os.lstat, path) is not None
 
     def is_folder(self, path: str) -> bool:
-        """Whether `path` is a folder."""
+        """Return whether `path` is a directory."""
         return (status := status_of(self._os.stat, path)) is not None and stat.S_ISDIR(status.st_mode)
 
     def list(self, prefix: str) -> Iterator[str]:
-        """All files under the folder `prefix`, in byte order of their relative paths, staged ones left out."""
+        """Yield all files below the directory `prefix`, in byte order of their relative paths, except staged ones."""
         if not self.is_folder(prefix):
             raise not_found(prefix)
         yield from files_below(prefix)
@@ -150,7 +159,7 @@ class LocalStore:
     # --- writing -------------------------------------------------------------------------------------------------
 
     def stage(self, path: str, *, overwrite: bool = False) -> LocalStaged:
-        """Start a file, making missing folders; raises `ConfigError` where it exists and `overwrite` is false."""
+        """Start a file and make missing directories; raise `ConfigError` if it exists and `overwrite` is false."""
         require_no_url(path)
         self.require_target(path)
         if overwrite:
@@ -164,7 +173,7 @@ class LocalStore:
     def stage_folder(
         self, path: str, *, overwrite: bool = False, beside: str | None = None, own: Owned | None = None
     ) -> LocalStagedFolder:
-        """Start a folder; see `penstock.store.powers.FolderStore`."""
+        """Start a directory; see `penstock.store.powers.FolderStore`."""
         require_no_url(path)
         self.require_target(path)
         if not is_free(path):
@@ -175,13 +184,13 @@ class LocalStore:
         return LocalStagedFolder(self._os, path, overwrite=overwrite, beside=beside, kept=self._kept, own=own)
 
     def stage_files(self, folder: str) -> LocalStagedFiles:
-        """Start small files of a folder that is there, which become visible together; see `penstock.store.small`."""
+        """Start small files in an existing directory that become visible together; see `penstock.store.small`."""
         require_no_url(folder)
         self.require_target(os.path.join(folder, TOGETHER))
         return LocalStagedFiles(self._os, folder)
 
     def claim(self, path: str, *, shared: bool = False) -> LocalClaim | JoinedClaim:
-        """Hold an output until it is released; raises `PrepareError` where another writer holds it."""
+        """Claim an output until it is released, or raise `PrepareError` if another writer holds it."""
         require_no_url(path)
         self.require_target(path)
         if self._claim is not None and os.path.realpath(path) == os.path.realpath(self._claim.path):
@@ -189,7 +198,7 @@ class LocalStore:
         return LocalClaim(NamingOs(self._os, path), path, shared=shared)
 
     def holding(self, claim: LocalClaim) -> LocalStore:
-        """This store for writers that join in `claim`."""
+        """Return this store for writers that share `claim`."""
         return self._with(claim=claim)
 
     def replacing_planes(self) -> LocalStore:
@@ -197,7 +206,7 @@ class LocalStore:
         return self._with(replaces_planes=True)
 
     def within(self, path: str | None) -> LocalStore:
-        """This store for the dataset at `path`: links that lead out of its folder are refused; for None none is."""
+        """Return this store for the dataset at `path`, without links out of its directory; None allows all links."""
         guard = None if path is None else LinkGuard(path)
         return self._with(guard=guard)
 
@@ -211,23 +220,23 @@ class LocalStore:
         return LocalStore(self._os, **(same | changed))
 
     def require_target(self, path: str) -> None:
-        """Raise `UnsafeData` where a link leads what is written at `path` out of the dataset's folder."""
+        """Raise `UnsafeData` if a link leads writes at `path` out of the dataset's directory."""
         if self.guard is not None:
             self.guard.require_target(path)
 
     def real_path(self, path: str) -> str:
-        """Where a file is that is opened by name; raises `UnsafeData`."""
+        """Return the real path of a file, or raise `UnsafeData`."""
         return path if self.guard is None else self.guard.require(path)
 
     def commit(self, staged: Sequence[Staged]) -> None:
-        """Sync all, then publish in order: a later file is visible only after the earlier ones are durable."""
+        """Sync all files, then publish them in order: a file is visible only after the earlier ones are durable."""
         for one in staged:
             one.sync()
         for one in staged:
             one.commit()
 
     def delete(self, path: str) -> None:
-        """Remove one file; raises `NotFound`."""
+        """Remove one file, or raise `NotFound`."""
         self.require_target(path)
         try:
             self._os.unlink(path)
@@ -235,21 +244,21 @@ class LocalStore:
             raise not_found(path) from None
 
     def sweep(self, path: str) -> None:
-        """Remove what a writer of a visible file left that was killed just before its end."""
+        """Remove leftovers of a writer that was killed just after its file became visible."""
         drop_second_names(self._os, path)
 
     def link(self, path: str, name: str) -> bool:
-        """Give a file a second name, in the place of a file of that name."""
+        """Hard-link a file to a second name, replacing a file of that name."""
         self.require_target(name)
         return give_name(self._os, path, name)
 
     def rename(self, path: str, name: str) -> None:
-        """Give a file another name in its folder, durably and in one step in the place of a file of that name."""
+        """Rename a file in its directory, durably and atomically, replacing a file of that name."""
         self._os.rename(path, name)
         sync_folder(self._os, os.path.dirname(os.path.abspath(name)))
 
     def move_new(self, path: str, target: str) -> bool:
-        """Give a file or folder of the same file system a new name, durably; false where something has that name."""
+        """Move a file or directory in one file system, durably; return False if the target exists."""
         self.require_target(target)
         for made in make_folders(self._os, os.path.dirname(os.path.abspath(target))):
             sync_folder(self._os, os.path.dirname(made))
@@ -271,16 +280,16 @@ class LocalStore:
         return True
 
     def remove_tree(self, path: str) -> None:
-        """Remove a folder and all in it, links not followed; what can't be removed stays."""
+        """Remove a directory tree without following links; files that can't be removed stay."""
         remove_tree(self._os, path)
 
     def remove_folder(self, path: str) -> None:
-        """Remove one empty folder."""
+        """Remove one empty directory."""
         self._os.rmdir(path)
 
     @contextlib.contextmanager
     def opened(self, path: str) -> Generator[int]:
-        """The descriptor of a file, open for reading; raises `NotFound`, `UnsafeData`."""
+        """Yield a descriptor of the file, open for reading, or raise `NotFound` or `UnsafeData`."""
         try:
             fd = open_descriptor(path, self._os)
         except (OSError, ValueError) as error:

@@ -17,7 +17,17 @@ from penstock.types import Buffer
 
 
 class MemoryStore:
-    """Files in a dict: path → bytes."""
+    """Store of files in a dict, path → bytes.
+
+    Args:
+        files: initial files.
+
+    Examples:
+        >>> from penstock.store import MemoryStore
+        >>> store = MemoryStore({"data/a.txt": b"hello"})
+        >>> list(store.list("data")), store.size("data/a.txt")
+        (['data/a.txt'], 5)
+    """
 
     __slots__ = ("_taken", "files")
 
@@ -26,12 +36,12 @@ class MemoryStore:
         self._taken: dict[str, int] = {}
 
     def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
-        """Bytes `[start, start + length)`, fewer only at the end of the file; raises `NotFound`."""
+        """Return the bytes `[start, start + length)`, fewer only at the end of the file, or raise `NotFound`."""
         data = self._file(path)
         return data[start_bytes:] if length_bytes is None else data[start_bytes : start_bytes + length_bytes]
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """One bytes object for each `(start_bytes, stop_bytes)`; raises `Truncated`."""
+        """Return one bytes object per `(start_bytes, stop_bytes)`, or raise `Truncated`."""
         data = self._file(path)
         for start, stop in ranges:
             if stop > len(data):
@@ -39,30 +49,30 @@ class MemoryStore:
         return [data[start:stop] for start, stop in ranges]
 
     def mmap(self, path: str) -> NDArray[np.uint8]:
-        """uint8[size_bytes]: the file, read-only."""
+        """Return the file as uint8[size_bytes], read-only."""
         return np.frombuffer(self._file(path), np.uint8)
 
     def size(self, path: str) -> int:
-        """Size in bytes; raises `NotFound`."""
+        """Return the size in bytes, or raise `NotFound`."""
         return len(self._file(path))
 
     def exists(self, path: str) -> bool:
-        """Whether a file or a folder of this name is there."""
+        """Return whether there is a file or directory of this name."""
         return path in self.files or self.is_folder(path)
 
     def is_folder(self, path: str) -> bool:
-        """Whether a file lies under `path`."""
+        """Return whether there is a file below `path`."""
         return any(name.startswith(path.rstrip("/") + "/") for name in self.files)
 
     def list(self, prefix: str) -> Iterator[str]:
-        """All files under the folder `prefix`, in byte order of their paths."""
+        """Yield all files below the directory `prefix`, in byte order of their paths."""
         if not self.is_folder(prefix):
             raise NotFound("no such file or folder", path=prefix)
         start = prefix.rstrip("/") + "/"
         yield from sorted((name for name in self.files if name.startswith(start)), key=str.encode)
 
     def stage(self, path: str, *, overwrite: bool = False) -> MemoryStaged:
-        """Start a file; raises `ConfigError` where it exists and `overwrite` is false."""
+        """Start a file, or raise `ConfigError` if it exists and `overwrite` is false."""
         if not overwrite and path in self.files:
             raise output_exists(path)
         return MemoryStaged(self.files, path, overwrite=overwrite)
@@ -70,7 +80,7 @@ class MemoryStore:
     def stage_folder(
         self, path: str, *, overwrite: bool = False, beside: str | None = None, own: Owned | None = None
     ) -> MemoryStagedFolder:
-        """Start a folder; see `penstock.store.powers.FolderStore`."""
+        """Start a directory; see `penstock.store.powers.FolderStore`."""
         if self.exists(path):
             if not overwrite:
                 raise output_exists(path)
@@ -78,27 +88,27 @@ class MemoryStore:
         return MemoryStagedFolder(self, path, overwrite=overwrite, own=own)
 
     def claim(self, path: str, *, shared: bool = False) -> MemoryClaim:
-        """Hold an output until it is released; raises `PrepareError` where another writer holds it."""
+        """Claim an output until it is released, or raise `PrepareError` if another writer holds it."""
         return MemoryClaim(self._taken, path, shared=shared)
 
     def require_replaceable(self, path: str, own: Owned | None) -> None:
-        """As `penstock.store._replaced.require_replaceable`."""
+        """Raise `ConfigError` if `path` may not be replaced."""
         if path in self.files:
             raise ConfigError("what stands here is no folder", path=path, hint="Name another output, or remove it")
         names = set(listed(own, path) or ())
         refuse_unlisted(path, [name for name in self.names_in(path) if name not in names], names=bool(names))
 
     def names_in(self, path: str) -> list[str]:
-        """All files under a folder, by their paths in it."""
+        """Return all files below a directory, by their relative paths."""
         return [name[len(path.rstrip("/")) + 1 :] for name in self.list(path)]
 
     def commit(self, staged: Sequence[Staged]) -> None:
-        """Publish in order."""
+        """Publish the files in order."""
         for one in staged:
             one.commit()
 
     def delete(self, path: str) -> None:
-        """Remove one file; raises `NotFound`."""
+        """Remove one file, or raise `NotFound`."""
         self._file(path)
         del self.files[path]
 
@@ -142,7 +152,7 @@ class MemoryStaged:
         return self.write(store.get_ranges(path, [(start_bytes, stop_bytes)])[0])
 
     def tell(self) -> int:
-        """Bytes appended so far."""
+        """Return the number of bytes appended so far."""
         return len(self._open)
 
     def sync(self) -> None:

@@ -290,7 +290,7 @@ class _Part:
         return self._noting(lambda: self._staged.append_file(path, start_bytes, length_bytes))
 
     def tell(self) -> int:
-        """Bytes appended so far."""
+        """Return the number of bytes appended so far."""
         return self._staged.tell()
 
     def sync(self) -> None:

@@ -191,7 +191,7 @@ class StagedFolder(Readable, Protocol):
         ...
 
     def abort(self) -> None:
-        """Drop it. A second call, or a call after `commit`, does nothing."""
+        """Discard the file. A second call, or a call after `commit`, does nothing."""
         ...
 
 

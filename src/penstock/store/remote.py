@@ -59,7 +59,7 @@ class RemoteStore:
     # --- reading -------------------------------------------------------------------------------------------------
 
     def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
-        """Bytes `[start, start + length)`, fewer only at the end of the file; raises `NotFound`."""
+        """Return the bytes `[start, start + length)`, fewer only at the end of the file, or raise `NotFound`."""
         if start_bytes == 0 and length_bytes is None:
             return bytes(self._count(self._transport.read(self._key(path), None)).data[0])
         size_bytes = self.size(path)
@@ -67,7 +67,7 @@ class RemoteStore:
         return self.get_ranges(path, [(start_bytes, stop_bytes)])[0] if start_bytes < stop_bytes else b""
 
     def get_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
-        """One bytes object for each `(start_bytes, stop_bytes)`; raises `Truncated`.
+        """Return one bytes object per `(start_bytes, stop_bytes)`, or raise `Truncated`.
 
         Where the server sends whole files only, the file is read whole, at each call.
         """
@@ -129,7 +129,7 @@ class RemoteStore:
         return self._transport.head(self._key(path))
 
     def size(self, path: str) -> int:
-        """Size in bytes; raises `NotFound`."""
+        """Return the size in bytes, or raise `NotFound`."""
         return self.head(path).size_bytes
 
     def exists(self, path: str) -> bool:
@@ -139,7 +139,7 @@ class RemoteStore:
         return not self._is_web and self.is_folder(path)
 
     def is_folder(self, path: str) -> bool:
-        """Whether a file lies under `path`.
+        """Return whether there is a file below `path`.
 
         A web server does not say: there, every path that is no file may be a folder, and formats look for their files
         in it; but `{a,b}` stands for files.
@@ -152,7 +152,7 @@ class RemoteStore:
         return False
 
     def list(self, prefix: str) -> Iterator[str]:
-        """All files under the folder `prefix`, in byte order of their paths, staged ones left out."""
+        """Yield all files below the directory `prefix`, in byte order of their paths, except staged ones."""
         if self._is_web:
             raise Unsupported("a web server does not list its files", path=prefix, hint="Name a file of the dataset")
         self.counters.mine.requests += 1
@@ -199,7 +199,7 @@ class RemoteStore:
     # --- writing -------------------------------------------------------------------------------------------------
 
     def stage(self, path: str, *, overwrite: bool = False) -> RemoteStaged:
-        """Start a file; raises `ConfigError` where it exists and `overwrite` is false."""
+        """Start a file, or raise `ConfigError` if it exists and `overwrite` is false."""
         self._require_writable(path)
         key = self._key(path)
         if not overwrite:
@@ -213,7 +213,7 @@ class RemoteStore:
         publish(staged)
 
     def delete(self, path: str) -> None:
-        """Remove one file; raises `NotFound`."""
+        """Remove one file, or raise `NotFound`."""
         self._require_writable(path)
         self.head(path)
         self._transport.delete(self._key(path))

@@ -24,14 +24,23 @@ _LOST_SLASH = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
 
 
 def resolve(url: str | os.PathLike[str]) -> tuple[Store, str]:
-    """The store of `url` and the path in it.
+    """Return the store of a path or URL, and the path in it.
 
-    A plain path and `file://` are local; a slash behind the name of a file means nothing. In a remote store, which
-    keeps copies in the cache folder, the path is the URL; nothing is asked of it here.
+    Plain paths and `file://` are local; a slash at the end of a file's name is ignored. In a remote store, which caches
+    copies in the cache folder, the path is the URL. No request is made.
+
+    Args:
+        url: path or URL.
 
     Raises:
-        ConfigError: a scheme that no store serves, or a local name that no file can have.
-        MissingExtra: a package that the scheme needs is not installed.
+        ConfigError: no store supports the scheme, or a local name is invalid.
+        MissingExtra: a package that the scheme needs isn't installed.
+
+    Examples:
+        >>> from penstock.store import resolve
+        >>> store, path = resolve("docs.jsonl")
+        >>> type(store).__name__, store.size(path) > 0
+        ('LocalStore', True)
     """
     text = os.fspath(url)
     found = _SCHEME.match(text)

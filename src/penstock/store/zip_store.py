@@ -92,7 +92,7 @@ class ZipStore:
         return self._store.get_ranges(self._path, [(base + start, base + stop) for start, stop in ranges])
 
     def size(self, path: str) -> int:
-        """Size in bytes; raises `NotFound`."""
+        """Return the size in bytes, or raise `NotFound`."""
         member = self._member(path)
         return self._store.size(path) if member is None else member.size_bytes
 

@@ -81,28 +81,36 @@ def report(
     flavor: str | None = None, tokenizer: str | None = None,
     overwrite: bool = False, dry_run: bool = False, trust: bool = False, follow_links: bool = False,
 ) -> Report:  # fmt: skip
-    """Write what there is to see of a dataset, or of a run over a recipe, as one page.
+    """Write a self-contained HTML report on a dataset, or on a training run described by a recipe.
 
-    A dataset: counts, lengths, shards, splits, schema, files, examples that are chosen by a hash, findings of a check.
-    A run: what it reads of each source, the tree of its mix, shares over its steps, and the batch of one step.
+    For a dataset: counts, lengths, shards, splits, schema, files, examples chosen by hash, and the findings of a check.
+    For a run: what it reads from each source, the tree of its mix, the proportions over its steps, and the batch of one
+    step.
 
     Args:
-        target: dataset, recipe or metadataset; path or URL.
-        output: the page; path or URL.
-        examples: samples that are shown, at most 48.
-        depth: of the check of a dataset, as of `penstock.verify`; `"none"` for no check.
-        step: of a run, whose batch is shown, counted from 0.
-        state: of a run: its saved state, a JSON file that records the batch size of each step.
-        steps, global_batch, world, seed, mode: of a run, as of `penstock plan`.
-        split, format, layout, eos_id, excludes, planes, flavor, trust, follow_links: as of `penstock.open`.
-        tokenizer: file or folder of the tokenizer, to show ids as text.
-        overwrite: replace the report that is there.
-        dry_run: refuse what would be refused, say how large the page would be, and write nothing.
+        target: path or URL of a dataset, recipe or metadataset.
+        output: path or URL of the page.
+        examples: number of samples to show, at most 48.
+        depth: depth of the check of a dataset, as in `penstock.verify`; `"none"` skips it.
+        step: step of a run whose batch is shown, from 0.
+        state: saved state of a run, a JSON file, which records the batch size of each step.
+        steps, global_batch, world, seed, mode: of a run, as in `penstock plan`.
+        split, format, layout, eos_id, excludes, planes, flavor, trust, follow_links: as in `penstock.open`.
+        tokenizer: file or directory of the tokenizer, to show token ids as text.
+        overwrite: replace an existing report.
+        dry_run: check everything and report the size of the page, without writing.
+
+    Returns:
+        A summary of the page written.
 
     Raises:
-        ConfigError: the batch size of a run is unknown; the output exists, is no report, or is not called as a page is
-            (`.html`, `.htm`); options that the target has no place for.
-        NotFound, FormatError: nothing is at `target`, or it can't be opened.
+        ConfigError: the batch size of a run is unknown; the output exists, isn't a report, or doesn't end with `.html`
+            or `.htm`; or the target doesn't support an option.
+        NotFound, FormatError: there is nothing at `target`, or it can't be opened.
+
+    Examples:
+        >>> import penstock as ps
+        >>> page = ps.report("docs.jsonl", "docs.html", examples=3)
     """
     if not 0 <= examples <= MOST_EXAMPLES:
         raise ConfigError("so many examples are too many for a page", found=examples, expected=f"0 to {MOST_EXAMPLES}")

@@ -273,7 +273,7 @@ class EnergonJsonlSource:
 
     @property
     def preferred_mode(self) -> Mode:
-        """How `Shuffle` orders it by default: remote ones by blocks."""
+        """Default mode of `Shuffle`: `"blocks"` for remote data."""
         return preferred_mode(self._store)
 
     def __len__(self) -> int:
@@ -284,11 +284,11 @@ class EnergonJsonlSource:
         return self._samples(self._read([self._range(place)]), [place])[0]
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `indices`: int64[k]."""
+        """Return the samples at `indices` (int64[k]) as columns."""
         return stack(self.get_samples(as_indices(indices, len(self))))
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
-        """The samples at `indices`: int64[k], in that order."""
+        """Return the samples at `indices` (int64[k]), in that order."""
         # Not numpy's own indexing: it lets go of Python's lock, which other threads then fight for at every batch.
         starts = self._starts.data
         places = as_indices(indices, len(starts) - 1).tolist()
@@ -308,7 +308,7 @@ class EnergonJsonlSource:
         return str(as_index(index, len(self)))
 
     def index_of(self, key: str, /) -> int:
-        """Index of the sample with this key; raises `NotFound`."""
+        """Return the index of the sample with this key, or raise `NotFound`."""
         place = count_in(key, len(self))
         if place is None or key != str(place):
             raise NotFound(f"no sample with the key {key!r}", path=self.path, found=f"{len(self)} samples")
@@ -330,11 +330,11 @@ class EnergonJsonlSource:
         raise NotFound(f"no media metadata of {name!r}", path=self.path, hint="A JSONL holds no media")
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """None: these are data on disk."""
+        """Return an empty mapping: data on disk has no children."""
         return {}
 
     def recipe(self) -> dict[str, Any]:
-        """Format, path and options."""
+        """Return format, path and options as plain JSON."""
         options: dict[str, Any] = {"raw": True} if self._options.raw else {}
         options |= {"columns": list(self._options.columns)} if self._options.columns is not None else {}
         options |= {"follow_links": True} if self._options.follow_links else {}

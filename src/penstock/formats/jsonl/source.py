@@ -233,11 +233,11 @@ class JsonlSource:
         return {"files": len(self._store.files), **({"compressed files": compressed} if compressed else {})}
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """None: these are data on disk."""
+        """Return an empty mapping: data on disk has no children."""
         return {}
 
     def recipe(self) -> dict[str, Any]:
-        """Format, path and options."""
+        """Return format, path and options as plain JSON."""
         given = self._options
         options: dict[str, Any] = {"flavor": given.flavor} if given.flavor != "modalities" else {}
         options |= {"raw": True} if given.raw else {}

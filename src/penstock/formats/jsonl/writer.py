@@ -177,7 +177,7 @@ class JsonlWriter:
         return manifest
 
     def abort(self) -> None:
-        """Leave nothing."""
+        """Discard everything written so far."""
         self._open = False
         self._index.abort()
         self._staged.abort()

@@ -44,7 +44,7 @@ class Output(Protocol):
         ...
 
     def abort(self) -> None:
-        """Leave nothing."""
+        """Discard everything written so far."""
         ...
 
 

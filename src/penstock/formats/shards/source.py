@@ -242,7 +242,7 @@ class ShardSource:
             raise
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
-        """The samples at `indices`: int64[k], in that order."""
+        """Return the samples at `indices` (int64[k]), in that order."""
         chosen = as_indices(indices, self._size)
         numbers = np.searchsorted(self._starts, chosen, side="right") - 1
         codecs, rows = self._rows(numbers, chosen - self._starts[numbers])
@@ -295,11 +295,11 @@ class ShardSource:
         return Place(extents=(self._shard(number).extent(place - self._first[number]),))
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """None: these are data on disk."""
+        """Return an empty mapping: data on disk has no children."""
         return {}
 
     def recipe(self) -> dict[str, Any]:
-        """Format, path and options."""
+        """Return format, path and options as plain JSON."""
         options: dict[str, Any] = {"trust": True} if self._options.trust else {}
         options |= {"raw": True} if self._options.raw else {}
         options |= {} if self._options.validate_hash is None else {"validate_hash": self._options.validate_hash}

@@ -243,7 +243,7 @@ class ShardWriter:
             raise
 
     def abort(self) -> None:
-        """Leave nothing."""
+        """Discard everything written so far."""
         self._open = False
         self._close()
 

@@ -253,11 +253,11 @@ class ArrowSource:
         return Place(extents=(self._blocks.extent(int(np.searchsorted(self._blocks.starts, place, side="right")) - 1),))
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """None: these are data on disk."""
+        """Return an empty mapping: data on disk has no children."""
         return {}
 
     def recipe(self) -> dict[str, Any]:
-        """Format, path and options."""
+        """Return format, path and options as plain JSON."""
         given = self._options
         options: dict[str, Any] = {} if given.split is None else {"split": given.split}
         options |= {} if given.columns is None else {"columns": list(given.columns)}

@@ -60,7 +60,7 @@ class TableLines:
 
     @property
     def fingerprint(self) -> str:
-        """Of the source."""
+        """That of the source."""
         return self.source.fingerprint
 
     @property

@@ -127,7 +127,7 @@ class TokenFile:
         return found
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
-        """uint[len(starts), length]: one window a row; into `out` where given.
+        """Return one window per row, uint[len(starts), length], written into `out` if given.
 
         Raises:
             IndexError: a window is not inside the run.
@@ -219,9 +219,22 @@ def document_batch(source: TokenSource, indices: Sequence[int] | IntArray) -> Ba
 def document_runs(
     source: TokenSource, run_tokens: int = RUN_TOKENS, first: int = 0, end: int | None = None
 ) -> Iterator[tuple[TokenArray, IntArray]]:
-    """Whole documents in order, in runs of about `run_tokens`: (uint[n_tokens], their int64[n_docs] lengths).
+    """Yield whole documents in order, in runs of about `run_tokens` tokens.
 
-    With `first` and `end` only those in `[first, end)`.
+    Args:
+        source: token source.
+        run_tokens: approximate size of a run.
+        first: first document.
+        end: end of the range of documents; None for all.
+
+    Yields:
+        The tokens, uint[n_tokens], and the documents' lengths, int64[n_docs].
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.convert import document_runs
+        >>> [(len(tokens), lengths.tolist()) for tokens, lengths in document_runs(ps.open("corpus.pbin"))]
+        [(45, [5, 6, 7, 8, 9, 10])]
     """
     doc_starts = source.doc_starts
     n_docs = len(doc_starts) - 1 if end is None else end

@@ -43,7 +43,7 @@ class Borders(Protocol):
         ...
 
     def flags(self, doc_starts: Callable[[], IntArray], starts: IntArray, length: int) -> NDArray[np.bool_]:
-        """bool[len(starts), length]: whether each token of each window is the first of a document."""
+        """Return bool[len(starts), length]: whether each token of the windows starts a document."""
         ...
 
 
@@ -222,7 +222,7 @@ class RunSource:
 
     @property
     def preferred_mode(self) -> Mode:
-        """How `Shuffle` orders it by default: remote ones by blocks."""
+        """Default mode of `Shuffle`: `"blocks"` for remote data."""
         return preferred_mode(self._opening.store)
 
     @property
@@ -303,7 +303,7 @@ class RunSource:
         return document(self, index)
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """The documents at `indices`: int64[k]; a list of arrays where their lengths differ."""
+        """Return the documents at `indices` (int64[k]); a list of arrays if their lengths differ."""
         return document_batch(self, indices)
 
     def tokens(self, start: int, stop: int) -> TokenArray:
@@ -311,15 +311,15 @@ class RunSource:
         return self.ids.tokens(start, stop)
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
-        """uint[len(starts), length]: one window a row; into `out` where given."""
+        """Return one window per row, uint[len(starts), length], written into `out` if given."""
         return self.ids.gather(starts, length, out)
 
     def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
-        """bool[len(starts), length]: whether each token of each window is the first of a document."""
+        """Return bool[len(starts), length]: whether each token of the windows starts a document."""
         return self._borders.flags(lambda: self.doc_starts, starts, length)
 
     def place_of(self, index: int, /) -> Place:
-        """File range of document `index`."""
+        """Return the file range of document `index`."""
         index = range(len(self))[index]
         return Place(extents=(self.ids.extent(int(self.doc_starts[index]), int(self.doc_starts[index + 1])),))
 
@@ -328,17 +328,17 @@ class RunSource:
         return self.ids.extents(start, stop)
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """None: these are data on disk."""
+        """Return an empty mapping: data on disk has no children."""
         return {}
 
     def recipe(self) -> dict[str, Any]:
-        """Format, path and options."""
+        """Return format, path and options as plain JSON."""
         one = self._opening
         borders = {"one_document": one.options.one_document or None}
         return recipe_of(one.format, one.path, one.options, **dict(one.params), **borders)
 
     def summary(self) -> str:
-        """One line: path, tokens, width."""
+        """Return one line: path, tokens, width."""
         one = self._opening
         params = {"path": one.path, "tokens": self.num_tokens, "dtype": self.dtype, **dict(one.params)}
         return line(one.format, params, self._fingerprint)

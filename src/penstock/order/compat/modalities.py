@@ -301,7 +301,7 @@ class ModalitiesOrder:
         return indices
 
     def order_one(self, position: int, /) -> int:
-        """Index at `position`."""
+        """Return the index at `position`."""
         epoch, place = divmod(as_position(position), self.size)
         return int(self._of_epoch(epoch)[place])
 
@@ -313,7 +313,7 @@ class ModalitiesOrder:
         return places[as_indices(indices, self.size)] + epoch * self.size
 
     def params(self) -> dict[str, Any]:
-        """Everything that decides the order besides `size`, as plain JSON."""
+        """Return all parameters of the order except `size`, as plain JSON."""
         return {"seed": self.seed}
 
     def _of_epoch(self, epoch: int) -> NDArray[Any]:

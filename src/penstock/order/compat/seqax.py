@@ -190,7 +190,7 @@ class SeqaxPass(Generic[T]):
 
     @property
     def schema(self) -> Schema:
-        """As the source's."""
+        """That of the source."""
         return self.source.schema
 
     @property
@@ -207,7 +207,7 @@ class SeqaxPass(Generic[T]):
         return self.source[self._index(index)]
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `indices`: int64[k], in that order."""
+        """Return the samples at `indices` (int64[k]) as columns, in that order."""
         return self.source.get_batch(self._order()[as_indices(indices, len(self))].astype(np.int64))
 
     def get_samples(self, indices: IntArray, /) -> list[T]:
@@ -219,11 +219,11 @@ class SeqaxPass(Generic[T]):
         return place_of(self.source, self._index(index))
 
     def children(self) -> Mapping[str, Source[T]]:
-        """The source, under the name `source`."""
+        """Return the source, under the name `source`."""
         return {"source": self.source}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which it can be rebuilt."""
+        """Return a plain-JSON description from which this can be rebuilt."""
         return {"kind": "seqax-pass", "version": VERSION, **asdict(self.params), "source": self.source.recipe()}
 
     def summary(self) -> str:

@@ -32,25 +32,41 @@ def prepare(
     headers_only: bool = False,
     **options: Unpack[Preparing],
 ) -> PrepareSummary | IndexReport:
-    """Make the metadata of Energon for a folder of tar shards, or the index of a JSONL file. Shards are only read.
+    """Write Energon's metadata for a directory of tar shards, or the index of a JSONL file.
+
+    Shards are only read.
 
     Args:
-        path: the folder, or a file that ends in `.jsonl`.
-        sample_type: what samples are: a type of Energon's, or CrudeWebdataset; without it `dataset.yaml` stays.
-        field_map: field → the part that it comes from; held against the first samples.
-        dataset_yaml_name: name of that file.
-        media: read metadata of media, found by `"extension"`, `"glob"` or `"header"`.
-        media_patterns: of `"glob"`.
-        exact, headers_only: how much of each is read, as of `penstock.prepare.media.run.prepare_media`.
-        options: all others of `penstock.prepare.energon.run.prepare_webdataset`: `split_ratio, split_parts, exclude,
-            shuffle_tars, tar_index_only, sqlite, workers, executor, part, finish, no_work, restart, overwrite,
-            follow_links, progress`; of a JSONL file `workers` and `overwrite` alone.
+        path: the directory, or a file that ends with `.jsonl`.
+        sample_type: type of the samples: one of Energon's, or CrudeWebdataset. By default `dataset.yaml` is kept.
+        field_map: field → part of the sample that it comes from; checked against the first samples.
+        dataset_yaml_name: name of the `dataset.yaml` to write.
+        media: also index the metadata of media files, found by `"extension"`, `"glob"` or `"header"`.
+        media_patterns: patterns for `"glob"`.
+        exact, headers_only: how much of each media file to read, as in `penstock.prepare.media.run.prepare_media`.
+        options: the other options of `penstock.prepare.energon.run.prepare_webdataset`: `split_ratio, split_parts,
+            exclude, shuffle_tars, tar_index_only, sqlite, workers, executor, part, finish, no_work, restart, overwrite,
+            follow_links, progress`. A JSONL file takes only `workers` and `overwrite`.
+
+    Returns:
+        A summary with the number of shards and samples of each split, or the report on the index of a JSONL file.
 
     Raises:
-        NotFound: no such folder or file, or no shards in it.
-        ConfigError: it is prepared already, or an option can't be.
-        FormatError: a shard, or a line, is damaged.
-        PrepareError: another run is at work, or a process was killed.
+        NotFound: the directory or file doesn't exist, or contains no shards.
+        ConfigError: the dataset is already prepared, or an option is invalid.
+        FormatError: a shard or a line is damaged.
+        PrepareError: another run is preparing it, or a process was killed.
+
+    Examples:
+        >>> import penstock as ps
+        >>> summary = ps.prepare(
+        ...     "tars",
+        ...     sample_type="CaptioningSample",
+        ...     field_map={"image": "png", "caption": "txt"},
+        ...     split_ratio="1,0,0",
+        ... )
+        >>> ps.open("tars")[0]["caption"]
+        'picture 0'
     """
     place, more = place_of(path), cast(dict[str, Any], options)
     if place.name.endswith(".jsonl"):

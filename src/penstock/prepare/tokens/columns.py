@@ -51,7 +51,7 @@ class ColumnParts:
         return self._writer.commit()
 
     def abort(self) -> None:
-        """Leave nothing."""
+        """Discard everything written so far."""
         self._writer.abort()
 
     def __enter__(self) -> Self:

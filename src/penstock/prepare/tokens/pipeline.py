@@ -113,70 +113,90 @@ def pack(
     store: LocalStore | None = None,
     progress: Callable[[PackProgress], None] | None = None,
 ) -> PackReport:
-    """Tokenise JSONL, Parquet or plain text and pack it. Killed and called again with the same arguments, it resumes.
+    """Tokenize JSONL, Parquet or plain text and pack it into one token dataset. Re-run to resume.
 
-    Every document ends in the EOS token, unless `eos` is "none", the default for flat-tokens. Memory: a few MiB, the
-    engine and a few times the longest line in each worker; three pieces of a compressed input; 8 bytes a document.
-    Disk: the output's size twice until it is complete.
+    An interrupted call resumes when it is repeated with the same arguments. Every document ends with the EOS token,
+    unless `eos` is `"none"`, the default for flat-tokens.
+
+    Memory: a few MiB; in each worker the tokenizer and a few times the longest line; three pieces of a compressed
+    input; 8 bytes per document. Disk: twice the output's size until it is complete.
 
     Args:
-        inputs: files, folders and globs, also `.gz` and `.zst`; taken in byte order of their relative paths. `"-"` is
-            standard input, which is copied into a temporary file first.
-        output: where the dataset goes: a file, or with `file_tokens`, a slash at its end, or where a folder is, a
-            folder of token files. A known suffix decides before a slash.
-        tokenizer: a `tokenizer.json`, a Hugging Face folder, a SentencePiece `.model`, or a `.tiktoken` file.
-        to: format; by default that of the output's suffix, and pbin for a folder.
-        file_tokens: cut a folder's token files at the first border at or after each multiple of it; 4·10^9 by default.
-        field: key of the text in each line, `"text"` by default; dots lead into objects. Several are joined.
+        inputs: files, directories and patterns, also `.gz` and `.zst`; read in byte order of their relative paths.
+            `"-"` is standard input, which is copied to a temporary file first.
+        output: path of the dataset: a file; or, with `file_tokens`, a trailing slash or an existing directory, a
+            directory of token files. A known suffix takes precedence over a slash.
+        tokenizer: a `tokenizer.json`, a Hugging Face directory, a SentencePiece `.model`, or a `.tiktoken` file.
+        to: output format. By default that of the output's suffix; pbin for a directory.
+        file_tokens: split a directory's token files at the first document boundary at or after each multiple of this;
+            4·10^9 by default.
+        field: key of the text in each line, `"text"` by default. Dots separate nested keys. Several fields are joined.
         join: text between several fields.
-        jq: a jq program instead, of which the first output counts; a plain path such as `.a.b` needs no jq package.
-        input_format: `"jsonl"`, `"parquet"`, whose columns are fields, or `"text"`; `"auto"` tells the first two.
-        text_per: what of plain text is a document: a file, or a line that is not blank.
-        eos: token that ends a document, or `"none"`; by default the tokenizer's own, and `"none"` for flat-tokens.
-        special_tokens: `"none"` leaves out what the tokenizer's post-processor adds.
-        pretokenizer: how a tiktoken file's text is split, where its name does not say: `"gpt2"`, `"cl100k"`,
-            `"o200k"` or `"qwen2"`.
-        workers: processes; by default one a core.
-        executor: `"processes"`, `"inline"` for none, `"ray"`, another name, or an executor; see `penstock.executors`.
-        on_error: at a line without a document: `"raise"`, or `"skip"` and list it.
-        overwrite: replace the output.
-        restart: throw away what an unfinished run has finished.
-        part: `(i, n)`: do the i-th (from 0) of n shares of the work, and commit nothing.
-        finish: with other workers of the same plan beside it: do what is missing, and commit.
-        no_work: with `finish`: commit where nothing is missing, else report the shares that are.
-        engine: `"auto"` is gigatoken where the tokenizer's own library confirms it, `"tokenizers"` that library.
-        task_bytes: input of one task; it has no influence on the output.
-        oracle_bytes: text on which both engines are compared before the work begins.
-        follow_links: take files through links that lead out of a folder that is searched.
-        keep_map: write beside the output from which line of which input each document is, 8 bytes a document.
-        keep_excluded: pack excluded lines too: their documents are excluded in the output.
-        excludes: exclude list of the one input; by default that beside each, on this machine. False packs all samples.
-        dry_run: refuse what would be refused, say about how much would be written, by a sample, and write nothing.
-        chat: lines are conversations: their `messages` become text by the tokenizer's own chat template, and the plane
-            `loss_mask` beside the tokens tells what an assistant says.
-        chat_format: the shape of conversations: `"messages"`, `"sharegpt"`, `"alpaca"` or `"prompt-completion"`;
-            `"auto"` takes the only one that a row can have.
+        jq: a jq program that extracts the text instead; its first output is used. Plain paths such as `.a.b` don't need
+            the jq package.
+        input_format: `"jsonl"`, `"parquet"` (columns are fields), or `"text"`. `"auto"` distinguishes the first two.
+        text_per: for plain text, what makes a document: each `"file"`, or each non-blank `"line"`.
+        eos: token that ends each document, or `"none"`. By default the tokenizer's own; `"none"` for flat-tokens.
+        special_tokens: `"none"` omits the tokens that the tokenizer's post-processor adds.
+        pretokenizer: how a tiktoken file's text is split, if its name doesn't tell: `"gpt2"`, `"cl100k"`, `"o200k"` or
+            `"qwen2"`.
+        workers: number of processes; by default one per core.
+        executor: `"processes"`, `"inline"` (this process), `"ray"`, another name, or an executor; see
+            `penstock.executors`.
+        on_error: for lines without a document: `"raise"`, or `"skip"` and list them.
+        overwrite: replace an existing output.
+        restart: discard the results of an interrupted run.
+        part: `(i, n)`: do part i (from 0) of n parts of a distributed job, without committing.
+        finish: finalize a distributed job: do the missing work and commit.
+        no_work: with `finish`: commit only if nothing is missing, else report the missing parts.
+        engine: `"auto"` uses gigatoken if it agrees with the tokenizer's own library; `"tokenizers"` uses that library.
+        task_bytes: input size of one task. Doesn't affect the output.
+        oracle_bytes: amount of text on which both engines are compared before the work begins.
+        follow_links: allow links that lead out of a searched directory.
+        keep_map: write a row map next to the output: the input line of each document, 8 bytes per document.
+        keep_excluded: also pack excluded lines; their documents are excluded in the output.
+        excludes: exclude list of the single input. By default the one next to each input on this machine. False packs
+            all samples.
+        dry_run: check everything and estimate the size of the output from a sample, without writing.
+        chat: lines are conversations. Their `messages` are formatted with the tokenizer's chat template, and the plane
+            `loss_mask` marks the tokens of the assistant.
+        chat_format: shape of the conversations: `"messages"`, `"sharegpt"`, `"alpaca"` or `"prompt-completion"`.
+            `"auto"` chooses the only one that matches a row.
         chat_eos: which conversations get an EOS token at their end: `"auto"`, those that don't end in it; `"always"`,
             those whose last token is another, even white space; `"never"`, the default if `eos` is `"none"`. It is
             trained on if the last answer has no end token of its own. With flat-tokens, `"auto"` and `"always"` append
             the tokenizer's own EOS token if `eos` is omitted.
-        chat_date: `YYYY-MM-DD`, for a template that asks for the day.
-        shuffle: a seed: the documents come in the order that `penstock.shuffle` with this seed gives them, once all
-            are encoded. Memory: 24 bytes a document in each process; disk: the output's size once more.
-        keep_control_tokens: messages may hold special tokens as text, which then are such tokens; else no document.
-        fim_rate: share of the documents, 0 to 1, that are cut by character and rearranged for filling in the middle,
-            before they are tokenised; which ones, and where, follows from their text and `fim_seed`.
-        fim_spm_rate: share of these that begin with the suffix, 0.5 by default.
-        fim_seed: any integer, 0 by default.
-        fim_tokens: the tokens before prefix, middle and suffix; by default those of a tokenizer that is known for it.
-        store: where all files are.
-        progress: called after each part.
+        chat_date: `YYYY-MM-DD`, for a template that uses the current date.
+        shuffle: a seed. Writes documents in the order of `penstock.shuffle` with this seed, once all are encoded.
+            Memory: 24 bytes per document in each process. Disk: the output's size once more.
+        keep_control_tokens: encode special tokens in messages as such; a message that contains one is an error
+            otherwise.
+        fim_rate: share of the documents, 0 to 1, that are split by character and rearranged for fill-in-the-middle
+            before they are tokenized. The choice depends only on their text and `fim_seed`.
+        fim_spm_rate: share of these that begin with the suffix; 0.5 by default.
+        fim_seed: any integer; 0 by default.
+        fim_tokens: tokens before prefix, middle and suffix. By default those of a known tokenizer.
+        store: store of all files.
+        progress: called after each task.
+
+    Returns:
+        A report with `documents`, `tokens`, `num_dropped` and more.
 
     Raises:
-        NotFound: an input or the tokenizer is missing.
-        ConfigError: an option can't be, the output exists, or unfinished work was asked for otherwise.
+        NotFound: an input or the tokenizer doesn't exist.
+        ConfigError: an option is invalid, the output exists, or unfinished work has other options.
         FormatError: an input or the tokenizer is damaged.
-        PrepareError: a line without a document, a killed worker, a full disk. What was finished is kept.
+        PrepareError: a line has no document, a worker was killed, or the disk is full. Finished work is kept.
+
+    Examples:
+        >>> import penstock as ps
+        >>> report = ps.pack(
+        ...     "docs.jsonl", "docs.pbin", tokenizer="tokenizer.json", eos="<|endoftext|>", executor="inline"
+        ... )
+        >>> report.documents, report.eos
+        (6, '<|endoftext|>')
+        >>> len(ps.open("docs.pbin"))
+        6
     """
     _require("--special-tokens", special_tokens, ("default", "none"))
     _require("--on-error", on_error, ("raise", "skip"))

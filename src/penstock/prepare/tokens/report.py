@@ -11,7 +11,22 @@ from penstock.types import Manifest
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A line that was left out: the input's relative path, the line from 1, and why."""
+    """Line that was skipped.
+
+    Attributes:
+        file: relative path of the input.
+        line: number of the line, from 1.
+        reason: why it was skipped.
+
+    Examples:
+        >>> import penstock as ps
+        >>> with open("docs.jsonl", "a") as file:
+        ...     print("not JSON", file=file)
+        >>> options = {"tokenizer": "tokenizer.json", "eos": "<|endoftext|>", "executor": "inline"}
+        >>> report = ps.pack("docs.jsonl", "docs.pbin", on_error="skip", **options)
+        >>> [(dropped.file, dropped.line) for dropped in report.dropped]
+        [('docs.jsonl', 7)]
+    """
 
     file: str
     line: int
@@ -20,13 +35,21 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class PackProgress:
-    """How far `pack` is.
+    """Progress of `pack`.
 
     Attributes:
-        documents: so far.
-        tokens: so far.
-        input_bytes: bytes of the inputs read so far; for compressed ones an estimate.
-        total_bytes: bytes of the inputs; of a share, of what is its own.
+        documents: number of documents so far.
+        tokens: number of tokens so far.
+        input_bytes: input bytes read so far; an estimate for compressed inputs.
+        total_bytes: bytes of the inputs, or of this part's share of them.
+
+    Examples:
+        >>> import penstock as ps
+        >>> def show(progress):
+        ...     print(f"{100 * progress.input_bytes / progress.total_bytes:.0f}%, {progress.documents} documents")
+        >>> options = {"tokenizer": "tokenizer.json", "eos": "<|endoftext|>", "executor": "inline"}
+        >>> report = ps.pack("docs.jsonl", "docs.pbin", progress=show, **options)
+        100%, 6 documents
     """
 
     documents: int
@@ -38,32 +61,43 @@ class PackProgress:
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class PackReport:
-    """What `pack` did.
+    """Result of `pack`.
 
     Attributes:
-        output: where the dataset is.
-        documents: in it.
-        tokens: in it, EOS tokens included; None where it was complete already and its format does not count them.
-        input_files: files read.
-        input_bytes: their size; of a share, of what is its own.
-        num_dropped: lines left out; `dropped` are the first 100.
-        engine: what encoded; `engine_note` says why not gigatoken.
-        tasks: pieces of work; `reused_tasks` of them an earlier run had finished.
+        output: path of the dataset.
+        documents: number of documents in it.
+        tokens: number of tokens in it, including EOS tokens; None if it was already complete and its format doesn't
+            record the number.
+        input_files: number of files read.
+        input_bytes: their size, or the size of this part's share of them.
+        num_dropped: number of lines skipped; `dropped` contains the first 100.
+        engine: engine that encoded the text; `engine_note` is the reason why it wasn't gigatoken.
+        tasks: number of tasks; `reused_tasks` of them had been finished by an earlier run.
         seconds: stage → seconds.
-        manifest: the content of the side file; None where nothing was committed.
-        part: `(i, n)`, where this was the i-th of n shares: counts are those of the share.
-        missing: shares of the work that are missing, where the output could not be committed for that.
-        excluded: lines that the exclude lists of the inputs left out.
-        num_unmasked: conversations whose loss mask is 0 everywhere; `unmasked` are the first 5.
-        num_endless: conversations in which no trained token ends the last answer: a model doesn't learn from them to
-            stop; `endless` are the first 5.
-        null_fields: fields of structs, such as `messages[].tool_calls[].id`, that were null in some rows of tables of
-            conversations, and dropped there.
-        unknown_tokens: tokens that stand for text that the tokenizer doesn't know; all of them if the output is
-            finished, else those that this run encoded.
-        dropped_characters: characters that the tokenizer dropped, as it has no token for them; the same.
-        eos: the token that ends documents; None if none was appended.
-        was_complete: an earlier run that was killed had finished the output: nothing was left to do but to sweep.
+        manifest: content of the side file; None if nothing was committed.
+        part: `(i, n)` if this was part i of a distributed job; counts are then those of the part.
+        missing: parts that are missing, if the output couldn't be committed for that reason.
+        excluded: lines skipped because of the inputs' exclude lists.
+        num_unmasked: conversations whose loss mask is 0 everywhere; `unmasked` contains the first 5.
+        num_endless: conversations whose last answer doesn't end with a trained token, so that a model doesn't learn to
+            stop; `endless` contains the first 5.
+        null_fields: nested fields of conversations, such as `messages[].tool_calls[].id`, that were null in some table
+            rows and dropped there.
+        unknown_tokens: number of tokens for text that the tokenizer doesn't know: all if the output is finished, else
+            those encoded by this run.
+        dropped_characters: number of characters for which the tokenizer has no token; counted in the same way.
+        eos: token that ends documents; None if none was appended.
+        was_complete: an interrupted earlier run had already finished the output.
+
+    Examples:
+        >>> import penstock as ps
+        >>> report = ps.pack(
+        ...     "docs.jsonl", "docs.pbin", tokenizer="tokenizer.json", eos="<|endoftext|>", executor="inline"
+        ... )
+        >>> report.documents, report.num_dropped, report.was_complete
+        (6, 0, False)
+        >>> report.manifest.num_samples
+        6
     """
 
     output: str

@@ -201,11 +201,11 @@ class FolderSource:
         return {"parts": shown, "samples_by_name": f"{samples:,}: {rule}"}
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """None: these are data on disk."""
+        """Return an empty mapping: data on disk has no children."""
         return {}
 
     def recipe(self) -> dict[str, Any]:
-        """Format, path and options."""
+        """Return format, path and options as plain JSON."""
         given = self._options
         options: dict[str, Any] = {"raw": True} if given.raw else {}
         options |= {"trust": True} if given.trust else {}

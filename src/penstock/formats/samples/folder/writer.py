@@ -123,7 +123,7 @@ class FolderWriter:
         return manifest
 
     def abort(self) -> None:
-        """Leave nothing."""
+        """Discard everything written so far."""
         self._open = False
         self._folder.abort()
 

@@ -91,14 +91,26 @@ _registered: dict[str, SampleType] = {}
 
 
 def register_sample_type(cls: T) -> T:
-    """Let `dataset.yaml` name a class of yours, without `trust`; as a function or a decorator.
+    """Register a class so that `dataset.yaml` may name it without `trust`; as a function or a decorator.
 
     Args:
-        cls: a dataclass or a TypedDict; fields without a default are required. Fields whose names begin with two
-            underscores, which every sample has, do not count.
+        cls: a dataclass or TypedDict. Fields without a default are required. Names that begin with two underscores,
+            which every sample has, don't count as fields.
+
+    Returns:
+        `cls`.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: `cls` is neither a dataclass nor a TypedDict.
+
+    Examples:
+        >>> from dataclasses import dataclass
+        >>> import penstock as ps
+        >>> @ps.register_sample_type
+        ... @dataclass
+        ... class Picture:
+        ...     image: object
+        ...     caption: str
     """
     one = type_of_class(cls)
     _registered[f"{cls.__module__}.{cls.__qualname__}"] = one

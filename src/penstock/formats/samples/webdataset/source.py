@@ -190,7 +190,7 @@ class WebdatasetSource:
         return self._sample(parse(self._shards.read_range(name, inside)), name, place)
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
-        """The samples at `indices`: int64[k], in that order."""
+        """Return the samples at `indices` (int64[k]), in that order."""
         parsed, shards, places = self._parse_all(indices)
         return list(map(self._sample, parsed, shards, places))
 
@@ -287,7 +287,7 @@ class WebdatasetSource:
     # --- by key and name -----------------------------------------------------------------------------------------
 
     def key_of(self, index: int, /) -> str:
-        """Key of sample `index`."""
+        """Return the key of sample `index`."""
         place = self._places.in_split(as_index(index, self._places.size))
         return self._parsed(*self._places.locate_one(place))[0]
 
@@ -357,11 +357,11 @@ class WebdatasetSource:
     # --- what it is ----------------------------------------------------------------------------------------------
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """None: these are data on disk."""
+        """Return an empty mapping: data on disk has no children."""
         return {}
 
     def recipe(self) -> dict[str, Any]:
-        """Format, path and options."""
+        """Return format, path and options as plain JSON."""
         options = self._options
         given: dict[str, Any] = {"split": self.split} if self.split is not None else {}
         given |= {"raw": True} if options.raw else {}

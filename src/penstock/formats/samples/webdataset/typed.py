@@ -205,7 +205,7 @@ class TypedSource:
         return self._typed(self._raw[index])
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
-        """The samples at `indices`: int64[k], in that order."""
+        """Return the samples at `indices` (int64[k]), in that order."""
         return list(map(self._typed, self._raw.get_samples(indices)))
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
@@ -266,11 +266,11 @@ class TypedSource:
         return found
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """None: these are data on disk."""
+        """Return an empty mapping: data on disk has no children."""
         return {}
 
     def recipe(self) -> dict[str, Any]:
-        """Format, path and options."""
+        """Return format, path and options as plain JSON."""
         how = self._typing
         given: dict[str, Any] = {} if how.columns is None else {"columns": list(how.columns)}
         given |= {"trust": True} if how.decode is not None and how.decode.trust else {}

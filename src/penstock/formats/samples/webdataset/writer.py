@@ -237,7 +237,7 @@ class WebdatasetWriter:
         return manifest
 
     def abort(self) -> None:
-        """Leave nothing."""
+        """Discard everything written so far."""
         self._open = False
         self._close()
         self._folder.abort()

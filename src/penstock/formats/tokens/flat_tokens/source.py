@@ -166,7 +166,7 @@ class FlatTokensSource:
 
     @property
     def tokenizer_digest(self) -> str | None:
-        """Digest of the tokenizer that made the ids, where the side file records it."""
+        """Digest of the tokenizer, if the side file records it."""
         return None if self.manifest is None else self.manifest.tokenizer_digest
 
     @property
@@ -258,11 +258,11 @@ class FlatTokensSource:
         return group_proof(self._store, self._group, self._tokens.meta, self._starts.meta)
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """None: these are data on disk."""
+        """Return an empty mapping: data on disk has no children."""
         return {}
 
     def recipe(self) -> dict[str, Any]:
-        """Format, path and options."""
+        """Return format, path and options as plain JSON."""
         return recipe_of("flat-tokens", self._path, self._options, split=self._split)
 
     def summary(self) -> str:

@@ -227,7 +227,7 @@ class FlatTokensWriter:
         return manifest
 
     def abort(self) -> None:
-        """Leave nothing."""
+        """Discard everything written so far."""
         self._open = False
         self._close()
 

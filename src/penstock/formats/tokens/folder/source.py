@@ -132,7 +132,7 @@ class TokenFilesSource:
 
     @property
     def had_eos_borders(self) -> bool:
-        """See `penstock._borders.had_eos_borders`."""
+        """Whether document boundaries used to come from the EOS id; see `penstock._borders.had_eos_borders`."""
         return self.listed.format not in ("megatron", "flat-tokens")
 
     @property
@@ -241,7 +241,7 @@ class TokenFilesSource:
             return self._file(file)[within]
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """The documents at `indices`: int64[k]; a list of arrays where their lengths differ."""
+        """Return the documents at `indices` (int64[k]); a list of arrays if their lengths differ."""
         if self._doc_starts is not None:
             return document_batch(self, indices)
         indices = as_indices(indices, len(self))
@@ -280,7 +280,7 @@ class TokenFilesSource:
         return rows
 
     def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
-        """bool[len(starts), length]: whether each token of each window is the first of a document."""
+        """Return bool[len(starts), length]: whether each token of the windows starts a document."""
         starts = checked_starts(starts, length, self.num_tokens)
         flags = np.empty((len(starts), length), np.bool_)
         self._gather(_read_flags, starts, (flags,))
@@ -302,11 +302,11 @@ class TokenFilesSource:
         return folder_proof(self._store, self.listed, self._file, self._pieces)
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """None: these are data on disk."""
+        """Return an empty mapping: data on disk has no children."""
         return {}
 
     def recipe(self) -> dict[str, Any]:
-        """Format, path and options."""
+        """Return format, path and options as plain JSON."""
         recipe = recipe_of(
             NAME,
             self._path,

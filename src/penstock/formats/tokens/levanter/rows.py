@@ -58,7 +58,7 @@ class LevanterRows:
 
     @property
     def preferred_mode(self) -> Mode:
-        """How `Shuffle` orders it by default: remote ones by blocks."""
+        """Default mode of `Shuffle`: `"blocks"` for remote data."""
         return preferred_mode(self._store)
 
     @property
@@ -130,11 +130,11 @@ class LevanterRows:
         return Place(extents=tuple(found))
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """None: these are data on disk."""
+        """Return an empty mapping: data on disk has no children."""
         return {}
 
     def recipe(self) -> dict[str, Any]:
-        """Format, path and options."""
+        """Return format, path and options as plain JSON."""
         columns = None if self._options.columns is None else list(self._options.columns)
         return recipe_of("levanter", self.path, self._options, columns=columns)
 

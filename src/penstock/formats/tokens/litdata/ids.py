@@ -67,7 +67,7 @@ class ChunkIds:
         return found
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
-        """uint[len(starts), length]: one window a row; into `out` where given."""
+        """Return one window per row, uint[len(starts), length], written into `out` if given."""
         starts = checked_starts(starts, length, self.num_tokens)
         windows = np.empty((len(starts), length), self.dtype) if out is None else out
         for row, start in enumerate(starts.tolist()):

@@ -115,7 +115,7 @@ class LitdataRows:
         return self.get_samples(np.array([as_index(index, len(self))]))[0]
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `indices`: int64[k]."""
+        """Return the samples at `indices` (int64[k]) as columns."""
         return stack(self.get_samples(as_indices(indices, len(self))))
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
@@ -136,11 +136,11 @@ class LitdataRows:
         return Place(extents=(Extent(chunk.path, 0, self._store.size(chunk.path)),))
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """None: these are data on disk."""
+        """Return an empty mapping: data on disk has no children."""
         return {}
 
     def recipe(self) -> dict[str, Any]:
-        """Format, path and options."""
+        """Return format, path and options as plain JSON."""
         columns = None if self._options.columns is None else list(self._options.columns)
         return recipe_of("litdata", self.path, self._options, columns=columns)
 

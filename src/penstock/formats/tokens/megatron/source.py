@@ -170,7 +170,7 @@ class MegatronSource:
 
     @property
     def tokenizer_digest(self) -> str | None:
-        """Digest of the tokenizer that made the ids, where the side file records it."""
+        """Digest of the tokenizer, if the side file records it."""
         return None if self.manifest is None else self.manifest.tokenizer_digest
 
     @property
@@ -252,7 +252,7 @@ class MegatronSource:
         return {"tokens": self._document(as_index(index, len(self)))}
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """The documents at `indices`: int64[k]; a list of arrays where their lengths differ."""
+        """Return the documents at `indices` (int64[k]); a list of arrays if their lengths differ."""
         if self._held_starts.held() is not None:
             return document_batch(self, indices)
         return {"tokens": column([self._document(index) for index in as_indices(indices, len(self)).tolist()])}
@@ -262,7 +262,7 @@ class MegatronSource:
         return self.ids.tokens(start, stop)
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
-        """uint[len(starts), length]: one window a row; into `out` where given."""
+        """Return one window per row, uint[len(starts), length], written into `out` if given."""
         return self.ids.gather(starts, length, out)
 
     def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
@@ -303,7 +303,7 @@ class MegatronSource:
         return Place(extents=tuple(extents))
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """None: these are data on disk."""
+        """Return an empty mapping: data on disk has no children."""
         return {}
 
     def recipe(self) -> dict[str, Any]:

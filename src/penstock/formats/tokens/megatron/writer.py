@@ -301,7 +301,7 @@ class MegatronWriter:
         return manifest
 
     def abort(self) -> None:
-        """Leave nothing."""
+        """Discard everything written so far."""
         self._open = False
         self._bin.abort()
         if self._idx is not None:

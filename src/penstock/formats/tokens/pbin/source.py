@@ -139,7 +139,7 @@ class PbinSource:
 
     @property
     def tokenizer_digest(self) -> str | None:
-        """Digest of the tokenizer that made the ids, where the side file records it."""
+        """Digest of the tokenizer, if the side file records it."""
         return None if self.manifest is None else self.manifest.tokenizer_digest
 
     @property
@@ -254,7 +254,7 @@ class PbinSource:
         return document(self, index)
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """The documents at `indices`: int64[k]; a list of arrays where their lengths differ."""
+        """Return the documents at `indices` (int64[k]); a list of arrays if their lengths differ."""
         return document_batch(self, indices)
 
     def tokens(self, start: int, stop: int) -> TokenArray:
@@ -262,7 +262,7 @@ class PbinSource:
         return self._file.tokens(start, stop)
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
-        """uint[len(starts), length]: one window a row; into `out` where given."""
+        """Return one window per row, uint[len(starts), length], written into `out` if given."""
         return self._file.gather(starts, length, out)
 
     def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
@@ -291,7 +291,7 @@ class PbinSource:
         return np.concatenate([np.empty(0, np.int64), *found])
 
     def place_of(self, index: int, /) -> Place:
-        """File range of document `index`."""
+        """Return the file range of document `index`."""
         index = range(len(self))[index]
         start, stop = self.borders_of(index, index + 1).tolist()
         return Place(extents=(self._file.extent(start, stop),))
@@ -315,15 +315,15 @@ class PbinSource:
         return token_proof(self, manifest, self._store, self._path, header_bytes, self.num_tokens, token_bytes)
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """None: these are data on disk."""
+        """Return an empty mapping: data on disk has no children."""
         return {}
 
     def recipe(self) -> dict[str, Any]:
-        """Format, path and options."""
+        """Return format, path and options as plain JSON."""
         return recipe_of("pbin", self._path, self._options, layout=self._options.layout)
 
     def summary(self) -> str:
-        """One line: path, tokens, width."""
+        """Return one line: path, tokens, width."""
         return line("pbin", {"path": self._path, "tokens": self.num_tokens, "dtype": self.dtype}, self._fingerprint)
 
     __repr__ = brief

@@ -240,7 +240,7 @@ class PbinWriter:
         return manifest
 
     def abort(self) -> None:
-        """Leave nothing."""
+        """Discard everything written so far."""
         self._open = False
         self._staged.abort()
         self._claim.release()

@@ -61,7 +61,7 @@ class Shares:
 
     @property
     def epoch_size(self) -> int:
-        """Samples of an epoch."""
+        """Samples per epoch."""
         return int(self.choose.sum())
 
 
