@@ -8,7 +8,7 @@ WIDTH, HEIGHT = 960, 320
 PIPE_TOP, PIPE_BOTTOM = 112, 168
 SOURCES = ("text, JSONL, Parquet", "images and audio in tars", "token files of any tool", "shards in a bucket")
 STATIONS = (
-    ("prepare", "index, tokenize, pack", "on one machine or many"),
+    ("prepare", "index, tokenize,", "pack"),
     ("store", "in existing formats,", "complete or not at all"),
     ("check", "every byte; errors name", "the place and the fix"),
     ("convert", "between formats,", "verified by a digest"),

@@ -45,6 +45,11 @@ def test_formats_that_were_read_in_a_store_are_remote_in_the_table() -> None:
     assert [name for name in sorted(tried & set(BUILT_IN)) if not get_format(name).traits.remote] == []
 
 
+def test_every_format_is_verified_and_read_remotely_as_the_page_of_formats_states() -> None:
+    assert [name for name in BUILT_IN if not get_format(name).traits.verify] == []
+    assert [name for name in BUILT_IN if not get_format(name).traits.remote] == []
+
+
 def test_readme_stays_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) < 200
 

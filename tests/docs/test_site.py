@@ -84,7 +84,7 @@ def test_plots(site: dict[str, ModuleType]) -> None:
 
 def test_tables_of_urls(site: dict[str, ModuleType]) -> None:
     tables = site["url_tables"].tables(site["pages"].ROOT / "tests/urls/cells.json")
-    row = next(line for line in tables.splitlines() if line.startswith("| `convert to` | jsonl, "))
+    row = next(line for line in tables.splitlines() if line.startswith("| `convert` (output) | jsonl, "))
     assert row.count("✓") == 7
-    assert "| `index` | beside | ✓ | error " in tables
+    assert "| `index` | index next to the file | ✓ | error " in tables
     assert ". Web servers are only read." in tables
