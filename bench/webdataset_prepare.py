@@ -27,7 +27,9 @@ def run(options: Options) -> Result:
     ):
         ours, theirs = _copy(made, "ours"), _copy(made, "theirs")
         whole = alternate(
-            lambda ours=ours: command_seconds([PENSTOCK, "prepare", ours, *_FLAGS], lambda: tars.unprepare(ours)),
+            lambda ours=ours: command_seconds(
+                [PENSTOCK, "energon", "prepare", ours, *_FLAGS], lambda: tars.unprepare(ours)
+            ),
             lambda theirs=theirs: command_seconds(
                 energon.command("prepare", theirs, *_FLAGS), lambda: tars.unprepare(theirs)
             ),

@@ -68,9 +68,10 @@ LAYERS: dict[str, int] = {
     "compat": 5,
     "view": 5,
     "look": 5,
-    "cli": 6,
-    "__main__": 7,
-    "testing": 7,
+    "verbs": 6,
+    "cli": 7,
+    "__main__": 8,
+    "testing": 8,
 }
 """Top module or package → layer. Imports go down only; between packages of one layer there are none."""
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.look.diff import diff as diff
     from penstock.look.exclude import exclude as exclude
     from penstock.look.find import find as find
+    from penstock.look.trace import lineage as lineage
     from penstock.mix import Balance as Balance
     from penstock.mix import Blend as Blend
     from penstock.mix import Concat as Concat
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from penstock.pack import PackByLength as PackByLength
     from penstock.pack import Whole as Whole
     from penstock.prepare.energon.verb import prepare as prepare
+    from penstock.prepare.media.run import prepare_media as prepare_media
     from penstock.prepare.raw_many import index as index
     from penstock.prepare.tokens.pipeline import pack as pack
     from penstock.recipe import open_metadataset as open_metadataset
@@ -53,6 +55,14 @@ if TYPE_CHECKING:
     from penstock.reshape.merge import merge as merge
     from penstock.reshape.shuffle import shuffle as shuffle
     from penstock.reshape.split import split as split
+    from penstock.verbs import cache as cache
+    from penstock.verbs import explain as explain
+    from penstock.verbs import head as head
+    from penstock.verbs import info as info
+    from penstock.verbs import plan as plan
+    from penstock.verbs import purge as purge
+    from penstock.verbs import stage as stage
+    from penstock.verbs import status as status
     from penstock.view.report import report as report
 
 __version__ = "0.2.0"

@@ -360,15 +360,15 @@ def run(args: list[str]) -> int:
 COMMANDS: dict[str, list[str]] = {
     "info": ["info", "SET"],
     "head": ["head", "SET", "-n", "12"],
-    "preview": ["preview", "SET", "-n", "12"],
+    "energon preview": ["energon", "preview", "SET", "-n", "12"],
     "verify": ["verify", "SET", "--depth", "full"],
     "convert": ["convert", "SET", "OUT", "--to", "jsonl"],
     "merge": ["merge", "SET", "-o", "OUT"],
     "shuffle": ["shuffle", "SET", "-o", "OUT", "--seed", "1"],
     "split": ["split", "SET", "-o", "OUT", "--ratio", "1,1"],
     "filter": ["filter", "SET", "-o", "OUT", "--where", "id > 2"],
-    "chunk": ["chunk", "SET", "-o", "OUT", "--chunk-id", "0", "--num-chunks", "1"],
-    "lint": ["lint", "SET"],
+    "split --only": ["split", "SET", "-o", "OUT", "--parts", "1", "--only", "0"],
+    "energon lint": ["energon", "lint", "SET"],
     "plan": ["plan", "RECIPE", "--global-batch", "2", "--profile", "6"],
 }
 
@@ -380,7 +380,7 @@ def test_every_verb_asks(verb: str, tmp_path: Path) -> None:
     move_out(tmp_path, path / "shard.00001.mds", "absolute")
     places = {"SET": str(path), "OUT": str(tmp_path / "out"), "RECIPE": str(tmp_path / "recipe.json")}
     args = [places.get(one, one) for one in COMMANDS[verb]]
-    assert run(args) == (1 if verb in ("verify", "lint") else UnsafeData.exit_status)
+    assert run(args) == (1 if verb.startswith(("verify", "energon")) else UnsafeData.exit_status)
     assert run([*args, "--follow-links"]) == 0
 
 

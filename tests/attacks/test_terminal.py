@@ -30,7 +30,9 @@ def require_harmless(text: str) -> None:
     assert "\nFORGED" not in text
 
 
-@pytest.mark.parametrize("arguments", [("head",), ("head", "--json"), ("info",), ("preview",)])
+@pytest.mark.parametrize(
+    "arguments", [("head",), ("head", "--json"), ("info",), ("head", "--pictures=blocks"), ("energon", "preview")]
+)
 def test_values_are_shown(
     arguments: tuple[str, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,7 +66,7 @@ def test_names_are_shown(
     assert status in ((0,) if command in ("info", "head") else (1, 6))
 
 
-@pytest.mark.parametrize("command", ["info", "head", "verify", "lint"])
+@pytest.mark.parametrize("command", ["info", "head", "verify", "energon lint"])
 def test_names_inside_of_an_index_are_shown(command: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     shard: dict[str, Any] = {
         "column_encodings": ["str"],
@@ -80,7 +82,7 @@ def test_names_inside_of_an_index_are_shown(command: str, tmp_path: Path, capfd:
         "zip_data": None,
     }
     (tmp_path / "index.json").write_text(json.dumps({"version": 2, "shards": [shard]}))
-    require_harmless(told(capfd, command, str(tmp_path))[0])
+    require_harmless(told(capfd, *command.split(), str(tmp_path))[0])
 
 
 def test_keys_of_tars_are_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -88,8 +90,8 @@ def test_keys_of_tars_are_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str
         member = tarfile.TarInfo(f"k{STEERING}\nFORGED.txt")
         member.size = 1
         tar.addfile(member, io.BytesIO(b"x"))
-    for command in ("head", "info", "preview"):
-        require_harmless(told(capfd, command, str(tmp_path / "s.tar"))[0])
+    for command in ("head", "info", "energon preview"):
+        require_harmless(told(capfd, *command.split(), str(tmp_path / "s.tar"))[0])
 
 
 def test_errors_are_one_line() -> None:

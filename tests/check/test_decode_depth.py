@@ -51,7 +51,7 @@ def test_a_field_that_is_not_an_image(cli: Callable[..., tuple[int, str]], tmp_p
     assert status == 1
     assert "the field 'image' is not an image" in " ".join(output.split())
     assert "2 more samples" in " ".join(output.split())
-    status, output = cli("lint", str(root))
+    status, output = cli("energon", "lint", str(root))
     assert "the field 'image' is not an image" in " ".join(output.split())
     source = ps.open(root, split="train", decode="uint8")
     with pytest.raises(Corrupt, match="sample 'k0': the field 'image' is not an image"):

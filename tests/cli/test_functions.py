@@ -10,14 +10,19 @@ import click
 import pytest
 
 import penstock as ps
+from penstock import verbs
 from penstock._keywords import Reshaping
+from penstock.cli._commands import GROUPS
 from penstock.prepare.energon.run import prepare_webdataset
 from penstock.types import OpenOptions
+from penstock.view.pages.targets import Settings
 
-VERBS = (
-    *("pack", "index", "prepare", "merge", "shuffle", "split", "filter", "find", "diff"),
-    *("convert", "verify", "repair", "report"),
-)
+WITHOUT = {"demo", "doctor", "mount", "modalities", "energon"}
+"""Verbs that make no sense as functions."""
+
+RUN = ("split", "mode", "global_batch", "seed", "world", "lanes", "trust", "follow_links")
+"""Options of a run over a recipe, which `open_run` takes."""
+
 OTHERWISE: dict[str, dict[str, str | None]] = {
     "pack": {"field": "field", "join": "join"},
     "index": {"no_validate": "validate"},
@@ -25,58 +30,100 @@ OTHERWISE: dict[str, dict[str, str | None]] = {
         **dict.fromkeys(("by_extension", "by_glob", "by_header", "media_metadata"), "media"),
         "no_sqlite": "sqlite",
         "skip_dataset_yaml": None,  # without a sample_type it stays
-        "show_progress": "progress",
         "non_interactive": None,  # a function asks no questions
-        "fix_duplicates": None,  # Energon's, without effect
-        "tmp_path": None,  # PENSTOCK_CACHE
     },
+    "prepare-media": dict.fromkeys(("by_extension", "by_glob", "by_header"), "by"),
     "shuffle": {"memory_mb": "memory_bytes"},
-    "convert": {"format_name": "format", "more": None},
+    "convert": {"paths": "source", "more": None},  # options of a writer are arguments
+    "head": {
+        "flavor": "flavor",  # None is modalities
+        **dict.fromkeys(("pictures", "no_pictures"), None),  # for terminals
+    },
+    "find": {"target": "target"},
     "verify": {
-        "format_name": "format",
         **dict.fromkeys(("write_manifest", "replace_manifest"), None),  # write_side_file
         **dict.fromkeys(("part", "finish", "no_work", "restart", "work"), None),  # verify_shared
     },
-    "repair": {"format_name": "format"},
+    "exclude": {"keys": "key"},
+    "plan": dict.fromkeys(("profile", "workers"), None),  # Loader.metrics
+    "explain": dict.fromkeys(  # samples are those of the stream at the positions
+        ("show", "start", "index", "key", "tokenizer", "show_all", "pictures", "no_pictures"), None
+    ),
 }
-"""Command → its options that a function takes otherwise: the argument, of another type or sense; None: none."""
+"""Verb → its parameters that a function takes otherwise: the argument, of another type or sense; None: none."""
 
-PLACES = {"output": ("output", "target", "folder")}
+PLACES = {"output": ("output", "target", "folder"), "path": ("path", "inputs", "source", "target")}
 OWN = ("as_json",)
+
+
+def command_of(verb: str) -> click.Command:
+    return importlib.import_module(f"penstock.cli.cmd_{verb.replace('-', '_')}").command
+
+
+def function_of(verb: str) -> Any:
+    return getattr(verbs, verb.replace("-", "_"))
 
 
 def arguments_of(verb: str) -> dict[str, Any]:
     """Name → default of what a function takes; of open options and writers' None."""
-    functions = [getattr(ps, verb), *([prepare_webdataset] if verb == "prepare" else [])]
+    functions = [function_of(verb)]
+    functions += {"prepare": [ps.prepare, prepare_webdataset], "report": [ps.report], "exclude": [ps.exclude]}.get(
+        verb, []
+    )
     parameters = [one for function in functions for one in inspect.signature(function).parameters.values()]
     known = {one.name: one.default for one in parameters if one.kind is not one.VAR_KEYWORD}
+    if verb in ("plan", "explain"):
+        return known | dict.fromkeys(RUN, None)
+    if verb == "view":
+        return known | {name: getattr(Settings(), name) for name in Settings.__slots__}
+    if verb == "purge":
+        from penstock.look.purge import purge
+
+        known |= {one.name: one.default for one in inspect.signature(purge).parameters.values()}
     if verb != "prepare" and any(one.kind is one.VAR_KEYWORD for one in parameters):
         known |= {name: getattr(OpenOptions(), name) for name in OpenOptions.__slots__ if name not in known}
+        known.setdefault("format", None)
     return known
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_options_are_arguments(verb: str) -> None:
-    command: click.Command = importlib.import_module(f"penstock.cli.cmd_{verb}").command
+def names_of(param: click.Parameter) -> set[str]:
+    """Names that an argument of the function may have: that of the parameter, and the long options."""
+    return {str(param.name), *(one.lstrip("-").replace("-", "_") for one in param.opts if one.startswith("--"))}
+
+
+def test_every_verb_is_a_function() -> None:
+    names = {name for group in GROUPS.values() for name in group} - WITHOUT
+    assert {name.replace("-", "_") for name in names} == set(verbs.__all__)
+    for name in verbs.__all__:
+        if name not in ("view",):
+            assert callable(getattr(ps, name))
+
+
+@pytest.mark.parametrize("verb", [name.replace("_", "-") for name in verbs.__all__])
+def test_parameters_are_arguments(verb: str) -> None:
     known, otherwise = arguments_of(verb), OTHERWISE.get(verb, {})
-    options = [one for one in command.params if isinstance(one, click.Option) and one.name not in OWN]
-    assert set(otherwise) <= {one.name for one in options}
-    for option in options:
-        name, default = str(option.name), option.to_info_dict()["default"]
+    params = [one for one in command_of(verb).params if one.name not in OWN]
+    assert set(otherwise) <= {one.name for one in params}
+    for param in params:
+        name, default = str(param.name), param.to_info_dict().get("default")
+        named = names_of(param) & known.keys()
         if name in otherwise:
             assert otherwise[name] is None or otherwise[name] in known, name
-        elif name in PLACES:
-            assert known.keys() & set(PLACES[name])
+        elif name in PLACES and not named:
+            assert known.keys() & set(PLACES[name]), name
         elif name == "drop_planes":
             assert default is None, "of tokens, taken with the other options"
             assert name in Reshaping.__annotations__
         elif verb in ("merge", "shuffle", "split") and name in ("maxcount", "maxsize", "pattern", "prefix_keys"):
             assert not default, "of tars, which take them with the other options"
-        elif verb == "convert" and name not in known:
+        elif verb == "convert" and not named:
             assert default is None, "of a writer"
+        elif isinstance(param, click.Argument):
+            assert named, f"verbs.{verb} has no {name}"
         else:
-            assert name in known, f"ps.{verb} has no {name}="
-            if option.required:
-                assert known[name] is inspect.Parameter.empty
-            else:
-                assert (known[name] or None) == (default or None), f"the default of {name}="
+            assert named, f"verbs.{verb} has no {name}="
+            argument = next(iter(named))
+            if param.required:
+                assert known[argument] is inspect.Parameter.empty
+            elif verb not in ("plan", "explain", "stage") or name not in RUN:
+                assert (known[argument] or None) == (default or None), f"the default of {argument}="

@@ -80,8 +80,8 @@ def test_errors_and_findings_have_hints_for_the_command_line(tmp_path: Path) -> 
     data = Path(__file__).parents[1] / "golden" / "litdata"
     refused = called("convert", data / "samples", tmp_path / "x.pbin", "--eos-id", "3")
     assert (refused.returncode, "Name the column of ids: --tokens-column [" in refused.stderr) == (10, True)
-    for verb in ("head", "preview"):
-        shown = called(verb, data / "samples-pickle")
+    for verb in ("head", "energon preview"):
+        shown = called(*verb.split(), data / "samples-pickle")
         assert (shown.returncode != 0, "columns=" in shown.stdout + shown.stderr) == (True, False)
     assert "--trust" not in called("head", data / "samples-pickle", "--json").stdout
     found = called("verify", data / "samples-pickle")

@@ -14,7 +14,7 @@ from tests.cli.called import report, run
 
 import penstock as ps
 from penstock.errors import NotFound, Unsupported
-from penstock.look.trace import trace
+from penstock.look.trace import lineage
 from penstock.testing import FileServer
 
 ROWS = [{"id": f"k{number}", "text": f"text {number}"} for number in range(12)]
@@ -40,13 +40,14 @@ def test_every_verb_takes_several_files(files: list[Path], tmp_path: Path, capsy
     two, before = files[:2], sorted(files[0].parent.iterdir())
     assert report(capsys, "info", *two)["samples"] == 8
     assert report(capsys, "head", *two, "-n", 1)["samples"][0]["id"] == "k0"
-    assert report(capsys, "preview", *two, "-n", 1)["samples"][0]["id"] == "k0"
+    assert report(capsys, "energon", "preview", *two, "-n", 1)["samples"][0]["id"] == "k0"
     assert report(capsys, "verify", *two)["errors"] == 0
-    assert report(capsys, "lint", *two)["errors"] == 0
+    assert report(capsys, "energon", "lint", *two)["errors"] == 0
+    assert report(capsys, "verify", *two, "--depth", "decode")["errors"] == 0
     made: dict[str, tuple[Any, ...]] = {
         "shuffle": ("--seed", 1),
         "filter": ("--where", "len(text) > 0"),
-        "chunk": ("--chunk-id", 0, "--num-chunks", 1),
+        "split": ("--parts", 1, "--only", 0),
     }
     for verb, options in made.items():
         run(capsys, verb, *two, "-o", tmp_path / f"{verb}.jsonl", *options)
@@ -58,7 +59,7 @@ def test_every_verb_takes_several_files(files: list[Path], tmp_path: Path, capsy
     run(capsys, "report", *two, "-o", tmp_path / "page.html")
     run(capsys, "exclude", *two, "--key", "k1", "--reason", "r", "--list", tmp_path / "list")
     assert sorted(files[0].parent.iterdir()) == before
-    found = trace(tmp_path / "filter.jsonl").inputs[0]
+    found = lineage(tmp_path / "filter.jsonl").inputs[0]
     assert found.state == "same"
     assert found.path.startswith(f"{tmp_path}/raw/{{")
 

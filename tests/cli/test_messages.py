@@ -121,7 +121,7 @@ def test_prepare_without_a_sample_type(tmp_path: Path, capsys: pytest.CaptureFix
         True,
         False,
     )
-    status, message = run(capsys, "preview", folder, "--trust")
+    status, message = run(capsys, "head", folder, "--trust", "--pictures")
     assert status == 0
 
 
@@ -160,7 +160,7 @@ def test_json_in_a_yaml_file(
     assert (status, expected in message) == (7, True), message
 
 
-@pytest.mark.parametrize("verb", ["info", "head", "preview", "report"])
+@pytest.mark.parametrize("verb", ["info", "head", "energon preview", "report"])
 def test_stored_code_does_not_run_and_is_not_needed_to_look_at_data(
     verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -174,8 +174,8 @@ def test_stored_code_does_not_run_and_is_not_needed_to_look_at_data(
     (meta / "sample_loader.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     sample_type = "sample_type: {__module__: megatron.energon, __class__: TextSample}\n"
     (meta / "dataset.yaml").write_text(sample_type + "sample_loader: sample_loader.py:sample_loader\n")
-    status, message = run(capsys, verb, folder, *(["-o", tmp_path / "o.html"] if verb == "report" else []))
+    status, message = run(capsys, *verb.split(), folder, *(["-o", tmp_path / "o.html"] if verb == "report" else []))
     assert status == 0, message
     assert not (tmp_path / "ran").exists()
-    status, message = run(capsys, "lint", folder)
+    status, message = run(capsys, "energon", "lint", folder)
     assert (status != 0, "Pass --trust if you trust whoever wrote it" in message) == (True, True)

@@ -16,7 +16,7 @@ VERBS = {
     "merge": ["merge", "IN", "IN", "-o", "OUT"],
     "shuffle": ["shuffle", "IN", "--seed", "1", "-o", "OUT"],
     "filter": ["filter", "IN", "--indices", "ix", "-o", "OUT"],
-    "chunk": ["chunk", "IN", "--chunk-id", "0", "--num-chunks", "2", "-o", "OUT"],
+    "split --only": ["split", "IN", "--parts", "2", "--only", "0", "-o", "OUT"],
     "split": ["split", "IN", "--ratio", "1,1", "-o", "OUT"],
 }
 

@@ -167,20 +167,20 @@ def run(*args: object) -> Any:
     return CliRunner().invoke(cli, list(map(str, args)))
 
 
-@pytest.mark.parametrize("verb", [("preview", "-n", 2), ("head", "-n", 2)])
+@pytest.mark.parametrize("verb", [("energon", "preview"), ("head",)])
 @pytest.mark.parametrize(
     ("way", "mark"), [("kitty", KITTY + "a=T"), ("iterm", ITERM), ("sixel", SIXEL), ("blocks", "\x1b[38;2;")]
 )
-def test_a_command_shows_them(tars: Path, verb: tuple[object, ...], way: str, mark: str) -> None:
-    done = run(verb[0], tars, *verb[1:], "--pictures", way)
+def test_a_command_shows_them(tars: Path, verb: tuple[str, ...], way: str, mark: str) -> None:
+    done = run(*verb, tars, "-n", 2, "--pictures", way)
     assert done.exit_code == 0, done.output
     if way != "blocks":
         assert done.output.count(mark) == 2
     assert mark in done.output
     for other in ("none", "auto", None):  # what is no terminal is sent none by itself
-        plain = run(verb[0], tars, *verb[1:], *(() if other is None else ("--pictures", other)))
+        plain = run(*verb, tars, "-n", 2, *(() if other is None else ("--pictures", other)))
         assert (plain.exit_code, "\x1b" in plain.output) == (0, False)
-    refused = run(verb[0], tars, "--json", "--pictures", way)
+    refused = run(*verb, tars, "--json", "--pictures", way)
     assert (refused.exit_code, "--pictures" in refused.output) == (2, True)
 
 

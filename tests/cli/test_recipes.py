@@ -91,7 +91,7 @@ def test_explain_our_own(capsys: pytest.CaptureFixture[str]) -> None:
     back = report(capsys, "explain", "recipe.yaml", "--document", str(document))["samples"]
     assert found["samples"][0]["index"] in [one["index"] for one in back]
     out, _ = run(capsys, "explain", "recipe.yaml", "--step", "2")
-    assert "step 2: 4 samples, all ranks" in out
+    assert "step 2 (counted from 0): 4 samples, all ranks" in out
     assert "document " in out
     out, _ = run(capsys, "explain", "recipe.yaml", "--document", str(document), "--step", "0")
     assert "not read in the first" in out
@@ -223,7 +223,7 @@ def test_a_tokenizer_that_does_not_fit_is_said(capsys: pytest.CaptureFixture[str
     ps.pack(place / "texts.jsonl", place / "texts.pbin", tokenizer=str(golden / "bpe2"), executor="inline")
     for command in (
         ["head", "texts.pbin", "-n", "1"],
-        ["preview", "texts.pbin"],
+        ["head", "texts.pbin", "--pictures"],
         ["find", "texts.pbin", "--text", "q"],
     ):
         status = 1 if command[0] == "find" else 0

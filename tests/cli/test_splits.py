@@ -23,11 +23,11 @@ VERBS = {
     "diff": ("{same}",),
     "filter": ("-o", "{out}", "--where", "n >= 0"),
     "shuffle": ("-o", "{out}", "--seed", "1"),
-    "chunk": ("-o", "{out}", "--chunk-id", "0", "--num-chunks", "2"),
     "merge": ("-o", "{out}"),
-    "preview": (),
+    "split": ("-o", "{out}", "--parts", "2", "--only", "0"),
+    "energon preview": (),
+    "energon lint": (),
     "pack": ("-o", "{out}.pbin", "--tokenizer", "bytes"),
-    "lint": (),
     "plan": ("--global-batch", "1"),
     "purge": ("-o", "{out}"),
     "exclude": ("--indices", "0", "--reason", "r"),
@@ -64,7 +64,7 @@ def arguments(verb: str, path: Path, tmp_path: Path) -> list[str]:
         (tmp_path / "run.yaml").write_text(f"path: {path}\n")
         path = tmp_path / "run.yaml"
     names = {"out": str(tmp_path / "out"), "same": str(path)}
-    return [verb, str(path), *(one.format(**names) for one in VERBS[verb])]
+    return [*verb.split(), str(path), *(one.format(**names) for one in VERBS[verb])]
 
 
 @pytest.mark.parametrize("verb", VERBS)

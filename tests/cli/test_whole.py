@@ -42,12 +42,13 @@ def test_widths_and_formats(place: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_shuffle(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = run(capsys, "shuffle", "a.pbin", "-o", "c.pbin", "--seed", "3", "--memory-mb", "2")
-    assert out == f"c.pbin: 20 documents, 60 tokens, {Path('c.pbin').stat().st_size} B\n"
+    assert out == f"c.pbin: 20 documents, 60 tokens, {Path('c.pbin').stat().st_size} B (seed 3)\n"
     assert sorted(documents_in("c.pbin")) == sorted(documents_in("a.pbin")) != documents_in("c.pbin")
     _, said = run(capsys, "shuffle", "a.pbin", "-o", "c.pbin", "--seed", "3", status=10)
     assert "exists" in said
     run(capsys, "shuffle", "a.pbin", "-o", "c.pbin", "--seed", "4", "--overwrite")
-    run(capsys, "shuffle", "a.pbin", "-o", "d.pbin", status=2)  # no seed
+    out, _ = run(capsys, "shuffle", "a.pbin", "-o", "d.pbin")
+    assert out.endswith("(seed 0)\n")
 
 
 def test_split(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,7 +75,8 @@ def test_filter(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_chunk(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(capsys, "chunk", "a.pbin", "-o", "c.pbin", "--chunk-id", "1", "--num-chunks", "3")
+    out, _ = run(capsys, "split", "a.pbin", "-o", "c.pbin", "--parts", "3", "--only", "1")
+    assert out.endswith("(part 1 of 3 contiguous parts, counted from 0)\n")
     assert documents_in("c.pbin") == documents_in("a.pbin")[7:14]
-    run(capsys, "chunk", "a.pbin", "-o", "d.pbin", "--chunk-id", "3", "--num-chunks", "3", status=10)
+    run(capsys, "split", "a.pbin", "-o", "d.pbin", "--parts", "3", "--only", "3", status=10)
     assert not Path("d.pbin").exists()

@@ -32,7 +32,7 @@ SYSTEM = 18
 FULL = r"No space left on device: (?:[\d,]+ bytes more to write, )?[\d,]+ bytes free there"
 _HIDDEN = (".staged", ".work", ".unfinished")
 _WAITING = ".penstock.exclude.jsonl.next"
-READS = ("info", "head", "verify", "lint", "preview", "plan", "explain", "energon")
+READS = ("info", "head", "verify", "plan", "explain", "energon")
 ONE_STATUS = ("energon",)
 """Commands that end with 1 for every refusal, as those that they stand for do."""
 Tree = dict[str, bytes]

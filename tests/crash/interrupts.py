@@ -47,7 +47,7 @@ sys.addaudithook(hook)
 from penstock.__main__ import main
 main()
 """
-SERVING = ("view", "mount", "energon mount", "preview", "energon preview")
+SERVING = ("view", "mount", "energon mount", "energon preview")
 """Commands that Ctrl-C ends as meant, or that make no difference to a file."""
 UNEQUAL = (".exclude.jsonl", ".certificate.json", ".sqlite", "-shm", "-wal", "-journal")
 """Ends of names of files that hold a time, or equal rows in other bytes."""

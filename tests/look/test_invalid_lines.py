@@ -64,7 +64,7 @@ def test_invalid_lines_are_skipped_and_counted(
         assert "skipped 2 invalid lines" in err, words
         assert found["samples"] == 6 if words == ("info",) else [one["key"] for one in found["found"]] == ["k5"]
     with pytest.raises(SystemExit) as ended:
-        main(["lint", str(path), "--json"])
+        main(["energon", "lint", str(path), "--json"])
     report = json.loads(capsys.readouterr().out)
     faults = [one["found"] for one in report["findings"] if one["code"].endswith(".line")]
     assert (ended.value.code, len(faults), sum(report["samples"].values())) == (1, 2, 6)

@@ -96,7 +96,7 @@ def head(call: Call, path: Path, key: str) -> Iterator[Any]:
 
 
 def preview(call: Call, path: Path, key: str) -> Iterator[Any]:
-    for one in call("preview", path, "--key", key, "-n", "1")["samples"]:
+    for one in call("energon", "preview", path, "--key", key, "-n", "1")["samples"]:
         yield one["index"], key
 
 

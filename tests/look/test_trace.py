@@ -13,7 +13,7 @@ import penstock as ps
 from penstock.cli.main import main
 from penstock.errors import NotFound
 from penstock.look.purge import purge
-from penstock.look.trace import Origin, trace
+from penstock.look.trace import Origin, lineage
 from penstock.prepare.tokens.pipeline import pack
 from penstock.store.place import place_of
 from penstock.store.put import put
@@ -39,7 +39,7 @@ def chain(origin: Origin) -> list[tuple[str, str]]:
 
 
 def test_back_to_the_first_lines(packed: Path) -> None:
-    tree = trace(packed / "mixed.pbin")
+    tree = lineage(packed / "mixed.pbin")
     names = [("mixed.pbin", "output"), ("few.pbin", "same"), ("few.jsonl", "same"), ("all.jsonl", "same")]
     assert chain(tree) == [*names, ("a.jsonl", "same")]
     assert tree.made_by == {"command": "shuffle", "seed": 3, "token_bytes": 2}
@@ -60,25 +60,25 @@ def test_what_was_purged_says_so(packed: Path, to: str) -> None:
     ps.exclude(source, indices=[2], reason="asked")
     purged = packed / f"purged.{to}"
     purge(source, purged, to=to)
-    tree = trace(purged)
+    tree = lineage(purged)
     assert (tree.made_by["command"], tree.samples, Path(tree.inputs[0].path).name) == ("purge", 9, source.name)
     ps.merge([source], packed / f"merged.{to}", to=to)
     Path(f"{purged}.certificate.json").rename(packed / f"merged.{to}.certificate.json")
-    assert trace(purged).made_by["command"] == "merge"  # without its certificate it is told by who wrote it
+    assert lineage(purged).made_by["command"] == "merge"  # without its certificate it is told by who wrote it
     (packed / f"merged.{to}.certificate.json").write_text("{}")
-    assert trace(packed / f"merged.{to}").made_by["command"] == "merge"
+    assert lineage(packed / f"merged.{to}").made_by["command"] == "merge"
 
 
 def test_what_changed_and_what_is_elsewhere(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     away = tmp_path_factory.mktemp("away")
     (packed / "few.jsonl").rename(away / "few.jsonl")
     (packed / "few.jsonl.penstock").rename(away / "few.jsonl.penstock")
-    assert chain(trace(packed / "mixed.pbin"))[-1] == ("few.jsonl", "not found")
-    found = chain(trace(packed / "mixed.pbin", look_in=[away, packed]))
+    assert chain(lineage(packed / "mixed.pbin"))[-1] == ("few.jsonl", "not found")
+    found = chain(lineage(packed / "mixed.pbin", look_in=[away, packed]))
     assert found[-2:] == [("all.jsonl", "same"), ("a.jsonl", "same")]
     (packed / "few.jsonl").write_text('{"text": "another"}\n')
-    assert chain(trace(packed / "mixed.pbin"))[-1] == ("few.jsonl", "changed")
-    assert chain(trace(packed / "mixed.pbin", look_in=[away]))[2] == ("few.jsonl", "same"), "the one that was read"
+    assert chain(lineage(packed / "mixed.pbin"))[-1] == ("few.jsonl", "changed")
+    assert chain(lineage(packed / "mixed.pbin", look_in=[away]))[2] == ("few.jsonl", "same"), "the one that was read"
 
 
 def test_shards_and_splits_name_their_inputs(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_shards_and_splits_name_their_inputs(tmp_path: Path) -> None:
     ps.filter(tmp_path / "a", tmp_path / "b", where="id < 5")
     ps.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c")
     ps.split(tmp_path / "c", tmp_path / "parts", ratio=(1, 1))
-    tree = trace(tmp_path / "parts" / "c_train")
+    tree = lineage(tmp_path / "parts" / "c_train")
     assert chain(tree) == [("c_train", "output"), ("c", "same"), ("a", "same")]
     assert [Path(one.path).name for one in tree.inputs[0].inputs] == ["a", "b"]
     assert tree.inputs[0].inputs[1].made_by["where"] == "id < 5"
@@ -104,15 +104,15 @@ def test_what_verbs_make_of_samples_names_its_inputs(tmp_path: Path) -> None:
     ps.convert(ps.open(tmp_path / "mds"), tmp_path / "a.jsonl")
     ps.convert(tmp_path / "a.jsonl", tmp_path / "again", to="mds")
     first = [(name, "same") for name in ("mds", "mixed_train", "mixed", "merged", "tars")]
-    assert chain(trace(tmp_path / "back")) == [("back", "output"), *first]
-    assert chain(trace(tmp_path / "again")) == [("again", "output"), ("a.jsonl", "same"), *first]
-    assert trace(tmp_path / "mixed").made_by["command"] == "shuffle"
-    assert trace(tmp_path / "a.jsonl").made_by["command"] == "convert"
+    assert chain(lineage(tmp_path / "back")) == [("back", "output"), *first]
+    assert chain(lineage(tmp_path / "again")) == [("again", "output"), ("a.jsonl", "same"), *first]
+    assert lineage(tmp_path / "mixed").made_by["command"] == "shuffle"
+    assert lineage(tmp_path / "a.jsonl").made_by["command"] == "convert"
     (tmp_path / "t.csv").write_text("id,text\n1,a\n")
     ps.convert(tmp_path / "t.csv", tmp_path / "table", to="mds")
-    assert chain(trace(tmp_path / "table")) == [("table", "output"), ("t.csv", "same")]
+    assert chain(lineage(tmp_path / "table")) == [("table", "output"), ("t.csv", "same")]
     (tmp_path / "t.csv").write_text("id,text\n1,b\n")
-    assert chain(trace(tmp_path / "table")) == [("table", "output"), ("t.csv", "changed")]
+    assert chain(lineage(tmp_path / "table")) == [("table", "output"), ("t.csv", "changed")]
 
 
 def test_a_side_file_of_a_stranger_leads_nowhere(tmp_path: Path) -> None:
@@ -126,13 +126,13 @@ def test_a_side_file_of_a_stranger_leads_nowhere(tmp_path: Path) -> None:
     outside.write_text('{"a": 1}\n')
     digest = ps.open(outside).fingerprint
     names = ("../outside.jsonl", str(outside), "/dev/zero", "", "x/../../outside.jsonl")
-    tree = trace(write("a.jsonl", **dict.fromkeys(names, digest)))
+    tree = lineage(write("a.jsonl", **dict.fromkeys(names, digest)))
     assert [one.state for one in tree.inputs] == ["not found"] * len(names)
     # Two files that name one another, and each itself: the walk ends.
     same = ps.open(write("b.jsonl")).fingerprint
     write("c.jsonl", **{"d.jsonl": same, "c.jsonl": same})
     write("d.jsonl", **{"c.jsonl": same, "d.jsonl": same})
-    itself, other = trace(tmp_path / "c.jsonl").inputs
+    itself, other = lineage(tmp_path / "c.jsonl").inputs
     assert (itself.state, other.state, [one.state for one in other.inputs]) == (
         "not found",
         "same",
@@ -143,14 +143,14 @@ def test_a_side_file_of_a_stranger_leads_nowhere(tmp_path: Path) -> None:
 
 def test_the_command(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["trace", str(packed / "few.jsonl")])
+        main(["lineage", str(packed / "few.jsonl")])
     first, second, *_ = capsys.readouterr().out.splitlines()
     assert "few.jsonl: output, 10 samples; filter" in first
     assert second.startswith("  ")
     with pytest.raises(NotFound, match="no side file says"):
-        trace(packed / "a.jsonl")
+        lineage(packed / "a.jsonl")
     with pytest.raises(NotFound):
-        trace(packed / "nothing.jsonl")
+        lineage(packed / "nothing.jsonl")
 
 
 def test_inputs_that_were_a_folder_are_found_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,14 +161,14 @@ def test_inputs_that_were_a_folder_are_found_in_it(tmp_path: Path, capsys: pytes
     (tmp_path / "other/a").mkdir()
     (tmp_path / "other/a/x.jsonl").write_text('{"text": "another of that name"}\n')
     pack(tmp_path / "raw", tmp_path / "train.pbin", tokenizer=TOKENIZER, executor="inline")
-    packed = trace(tmp_path / "train.pbin")
+    packed = lineage(tmp_path / "train.pbin")
     assert [(one.path.removeprefix(str(tmp_path)), one.state) for one in packed.inputs] == [
         ("/raw/a/x.jsonl", "same"),
         ("/raw/b/x.jsonl", "same"),
     ]
     (tmp_path / "raw/b/x.jsonl").rename(tmp_path / "elsewhere.jsonl")
     with pytest.raises(SystemExit):
-        main(["trace", str(tmp_path / "train.pbin")])
+        main(["lineage", str(tmp_path / "train.pbin")])
     told = capsys.readouterr()
     assert "b/x.jsonl: not found" in told.out
     assert "--look-in DIR" in told.err
@@ -187,10 +187,10 @@ def test_inputs_in_a_bucket_and_on_a_disk(
     pack(f"{bucket}/raw/a.jsonl", f"s3://bucket/{tmp_path.name}.pbin", tokenizer=TOKENIZER, executor="inline")
     pack(tmp_path / "a.jsonl", tmp_path / "near.pbin", tokenizer=TOKENIZER, executor="inline")
     for made in (tmp_path / "far.pbin", f"s3://bucket/{tmp_path.name}.pbin"):
-        assert chain(trace(made))[1:] == [("a.jsonl", "not found")]
-        assert chain(trace(made, look_in=[f"{bucket}/raw"]))[1:] == [("a.jsonl", "same")]
+        assert chain(lineage(made))[1:] == [("a.jsonl", "not found")]
+        assert chain(lineage(made, look_in=[f"{bucket}/raw"]))[1:] == [("a.jsonl", "same")]
     (tmp_path / "a.jsonl").unlink()
-    assert chain(trace(tmp_path / "near.pbin", look_in=[f"{bucket}/raw"]))[1:] == [("a.jsonl", "same")]
+    assert chain(lineage(tmp_path / "near.pbin", look_in=[f"{bucket}/raw"]))[1:] == [("a.jsonl", "same")]
     put(other.store, other.path, b'{"text": "a dog"}\n')
     for made in (tmp_path / "far.pbin", tmp_path / "near.pbin"):
-        assert chain(trace(made, look_in=[f"{bucket}/other"]))[1:] == [("a.jsonl", "changed")]
+        assert chain(lineage(made, look_in=[f"{bucket}/other"]))[1:] == [("a.jsonl", "changed")]

@@ -47,7 +47,7 @@ USES: dict[str, Use] = {
     "info": Use("tokens/a.pbin", says="pbin"),
     "head": Use("lines/a.jsonl -n 1", says="line 0"),
     "find": Use("lines/a.jsonl --where id==2", says="1 found"),
-    "trace": Use("tokens/a.pbin", says="output"),
+    "lineage": Use("tokens/a.pbin", says="output"),
     "exclude": Use(
         "lines/a.jsonl --where id==2 --reason asked", makes="lines/a.jsonl.penstock.exclude.jsonl", says="1 added"
     ),
@@ -60,15 +60,12 @@ USES: dict[str, Use] = {
     "shuffle": Use("tokens/a.pbin -o new.pbin --seed 1", makes="new.pbin", says="4 documents"),
     "split": Use("lines/a.jsonl -o new --ratio 1,1", makes="new", says="2 lines"),
     "filter": Use("lines/a.jsonl -o new.jsonl --where id>2", makes="new.jsonl", says="3 removed"),
-    "chunk": Use("tokens/a.pbin -o new.pbin --chunk-id 0 --num-chunks 2", makes="new.pbin", says="2 documents"),
     "prepare": Use(
         "bare --non-interactive --split-ratio 2,1,1 --sample-type CrudeWebdataset",
         makes="bare/.nv-meta/.info.json",
         says="train",
     ),
     "prepare-media": Use("media --media-by-header", makes="media/.nv-meta", says="media"),
-    "lint": Use("tars/a", says="clean"),
-    "preview": Use("tars/a -n 1", says="text 0"),
     "mount": Use("tars/a point"),
     "view": Use("tars/a --no-open"),
     "plan": Use("recipe.yaml", says="2 samples"),

@@ -95,7 +95,7 @@ def _copies() -> list[Case]:
         if format != "webdataset":
             chosen = "--where 'n > 2'" if format in ("jsonl", "mds", "csv", "tsv", "json-shards") else "--min-tokens 4"
             add("filter", format, f"filter IN/{name} -o {out} {chosen}")
-            add("chunk", format, f"chunk IN/{name} -o {out} --chunk-id 1 --num-chunks 3")
+            add("split --only", format, f"split IN/{name} -o {out} --parts 3 --only 1")
     for format, out in PACKED.items():
         add("pack", format, f"pack IN/a.jsonl -o OUT/{out} --tokenizer {TOKENIZER} --executor inline")
     add("purge", "pbin", "purge IN/a.pbin -o OUT/x.pbin --list IN/gone.exclude.jsonl")
@@ -139,7 +139,7 @@ def _reads() -> list[Case]:
     found.append(Case("find", "webdataset", "read", "find IN/a.tars --key a3 --json"))
     found.append(Case("find", "pbin", "read", f"find IN/b.files --text text --tokenizer {TOKENIZER} --json"))
     for format, name in {"pbin": "a.pbin", "mds": "a.mds", "webdataset": "a.tars", "token-files": "a.files"}.items():
-        found.append(Case("trace", format, "read", f"trace IN/{name} --json"))
+        found.append(Case("lineage", format, "read", f"lineage IN/{name} --json"))
     for format, name in {**ROW_FORMATS, "recipe": "a.yaml"}.items():
         if format != "pbin with planes":
             found.append(Case("stage", format, "read", f"stage IN/{name} --hosts 1 --host 0"))
@@ -147,8 +147,8 @@ def _reads() -> list[Case]:
     found.append(Case("view", "a shelf", "read", "view IN --no-open --port 0"))
     found.append(Case("exclude --show", "a list elsewhere", "read",
                       "exclude IN/a.mds --show --list IN/gone.mds.exclude.jsonl --json"))  # fmt: skip
-    for verb in ("lint", "preview"):
-        found.append(Case(verb, "webdataset", "read", f"{verb} IN/a.tars"))
+    for verb, option in (("verify", "--depth decode"), ("head", "--pictures")):
+        found.append(Case(f"{verb} {option}", "webdataset", "read", f"{verb} IN/a.tars {option}"))
     found.append(Case("plan", "recipe", "read", "plan IN/a.yaml --global-batch 2"))
     found.append(Case("explain", "recipe", "read", "explain IN/a.yaml --step 1 --global-batch 2 --json"))
     state = "explain IN/a.yaml --step 1 --global-batch 2 --state IN/state.json --json"

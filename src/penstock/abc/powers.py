@@ -47,7 +47,8 @@ class SupportsKeys(Protocol):
 class SupportsPlaces(Protocol):
     """Knows where its samples are, or come from.
 
-    Gain: `explain`, `lint` and `plan` name files and offsets; windows, and sources made of others, name documents too.
+    Gain: `explain`, `verify` and `plan` name files and offsets. Windows, and sources made of others,
+    name documents too.
     """
 
     def place_of(self, index: int, /) -> Place:
@@ -151,7 +152,7 @@ class SupportsSubstitutes(Protocol):
 class SupportsRuns(Protocol):
     """A writer that takes many items in one call, as they are stored.
 
-    Gain: `convert`, `merge`, `shuffle`, `split`, `filter` and `chunk` don't split a run into samples to pass it on.
+    Gain: `convert`, `merge`, `shuffle`, `split` and `filter` don't split a run into samples to pass it on.
 
     What an item is follows from the format: a document of tokens, a line with its end, a sample as it is stored.
     """

@@ -1,4 +1,4 @@
-"""`lint`: every sample of every split is read and decoded, as training would; what can't be is named with its place."""
+"""Read and decode every sample of every split, as training would: `verify --depth decode` and `energon lint`."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ def decoding_findings(
         )
     except (UnsafeData, ConfigError) as error:
         what = f"samples aren't decoded: {error.what}"
-        fix = error.hint if isinstance(error, UnsafeData) else "Check each split by its own path"
+        fix = error.hint if isinstance(error, UnsafeData) else "Check one split with split=NAME, or by its own path"
         return [Finding("samples.not-decoded", "warning", str(error.path or path), None, what, None, fix)]
     except (FormatError, NotFound) as error:
         if is_damaged:

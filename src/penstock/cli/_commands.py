@@ -1,62 +1,78 @@
-"""The commands, by task: what each does in a line, and one example of each."""
+"""The commands by group, with a one-line summary and an example of each."""
 
 from __future__ import annotations
 
 GROUPS: dict[str, dict[str, str]] = {
-    "Begin": {
-        "demo": "The main job on real input that every machine has.",
-        "doctor": "Versions, extras, limits and folders of this machine.",
-        "completion": "A script that completes commands in your shell.",
+    "Start": {
+        "demo": "Run the full pipeline on the Python standard library.",
+        "doctor": "Show versions, extras, limits and folders of this machine.",
     },
-    "Prepare and store": {
-        "index": "Make the raw index of a JSONL file.",
-        "pack": "Tokenise and pack; killed and run again, it goes on.",
+    "Prepare and convert": {
+        "pack": "Tokenize and pack text. Re-run to resume.",
+        "index": "Build the raw index of a JSONL file.",
         "convert": "Convert a dataset to another format or layout.",
-        "prepare": "Energon's metadata for tar shards; the index of a JSONL file.",
-        "prepare-media": "What the headers of media say, as an index.",
-        "status": "How far shared or unfinished work on an output is.",
+        "prepare": "Write Energon metadata for tar shards, or the index of a JSONL file.",
+        "prepare-media": "Index the metadata of media files.",
+        "status": "Show progress of an interrupted or distributed job.",
     },
-    "Look at": {
-        "info": "What a dataset is: counts, sizes, schema.",
-        "head": "Show the first samples.",
-        "find": "Where samples are, by key, text or expression.",
-        "diff": "Whether two datasets hold the same samples.",
-        "trace": "The inputs and commands that made a dataset.",
-        "preview": "Show samples in the terminal.",
-        "view": "Look at datasets and runs in a browser.",
-        "report": "A dataset or a run as one page, for a mail or a wiki.",
-        "mount": "The parts of samples as files of a folder.",
+    "Inspect": {
+        "info": "Show counts, sizes and schema of a dataset.",
+        "head": "Show the first samples, or the samples you choose.",
+        "find": "Find samples by key, text or expression.",
+        "diff": "Compare the samples of two datasets.",
+        "lineage": "Show the inputs and commands that made a dataset.",
+        "view": "Browse datasets and runs in a web browser.",
+        "report": "Write a report on a dataset or a run as one HTML page.",
+        "mount": "Mount the samples of tar shards as files in a folder.",
     },
     "Check": {
-        "verify": "Check a dataset; each finding says what to do.",
-        "repair": "Mend known damage; only lists it without --write.",
-        "lint": "Read every sample; say where one can't be, and why.",
+        "verify": "Check a dataset and say how to fix each finding.",
+        "repair": "List known damage, and repair it with --write.",
     },
-    "Reshape": {
-        "merge": "Join datasets in the order given.",
-        "shuffle": "Documents or lines in a random order.",
-        "split": "Deal documents or lines to parts.",
-        "filter": "Keep the documents or lines that fit.",
-        "chunk": "One of N consecutive pieces of a dataset.",
+    "Transform": {
+        "merge": "Join datasets in the given order.",
+        "shuffle": "Shuffle documents, lines or samples.",
+        "split": "Split a dataset by ratio, or extract one of N contiguous parts.",
+        "filter": "Keep only documents, lines or samples that match.",
     },
-    "Take out": {
-        "exclude": "Take samples out by a list beside the data.",
-        "purge": "A dataset without what is excluded, and its certificate.",
+    "Remove data": {
+        "exclude": "Exclude samples with a list stored next to the data.",
+        "purge": "Rewrite a dataset without excluded samples and issue a removal certificate.",
     },
     "Train": {
-        "plan": "What a run over a recipe will read.",
-        "explain": "What a step of a run read; where a document came.",
-        "stage": "Copy to this host's cache what it will read.",
-        "cache": "What lies in the cache folder; trim or clear it.",
+        "plan": "Show what a run over a recipe will read.",
+        "explain": "Show which samples a step read, or which steps read a document.",
+        "stage": "Pre-download what this host will read.",
+        "cache": "Show, trim or clear the cache.",
     },
-    "As others call it": {
-        "modalities": "The commands of Modalities: same options, same files.",
-        "energon": "The commands of Energon: same options, same files.",
+    "Drop-in replacements": {
+        "modalities": "Run the commands of Modalities: same options, same files.",
+        "energon": "Run the commands of Energon: same options, same files.",
     },
 }
-"""Task → command → what it does."""
+"""Group → command → its summary."""
 
-COMMANDS: dict[str, str] = {name: what for group in GROUPS.values() for name, what in group.items()}
+HIDDEN: dict[str, str] = {"completion": "Print a shell completion script."}
+"""Commands that the root help does not list."""
+
+RENAMED: dict[str, str] = {
+    "lint": "verify PATH --depth decode",
+    "preview": "head PATH --pictures",
+    "chunk": "split SOURCE -o OUT --parts N --only I",
+    "trace": "lineage TARGET",
+}
+"""Command of earlier versions → its replacement."""
+
+ALIASES: dict[str, dict[str, str]] = {
+    "prepare": {"--split-ratio": "--ratio"},
+    "report": {"--examples": "--limit"},
+    "exclude": {"--list": "--excludes"},
+    "purge": {"--list": "--excludes"},
+    "": {"--num-workers": "--workers"},
+}
+"""Command, or "" for all → option of earlier versions, which help does not show → its name now."""
+
+COMMANDS: dict[str, str] = {name: what for group in (*GROUPS.values(), HIDDEN) for name, what in group.items()}
 
 EXAMPLES: dict[str, str] = {
     "demo": "penstock demo",
@@ -65,26 +81,23 @@ EXAMPLES: dict[str, str] = {
     "index": "penstock index raw/",
     "pack": "penstock pack raw/ -o tokens/ --tokenizer tokenizer.json --eos '<|endoftext|>'",
     "convert": "penstock convert corpus.pbin shards/ --to mds",
-    "prepare": "penstock prepare tars/ --split-ratio 8,1,1",
+    "prepare": "penstock prepare tars/ --ratio 8,1,1",
     "prepare-media": "penstock prepare-media photos/",
     "status": "penstock status tokens/",
     "info": "penstock info corpus.pbin",
     "head": "penstock head corpus.pbin -n 2 --tokenizer tokenizer.json",
-    "preview": "penstock preview tars/ -n 3",
     "view": "penstock view corpus.pbin recipe.yaml",
     "report": "penstock report corpus.pbin -o corpus.html",
     "mount": "penstock mount tars/ point/",
     "find": "penstock find corpus.jsonl --where 'id == 17'",
     "diff": "penstock diff corpus.jsonl shards/ --as set",
-    "trace": "penstock trace train.pbin",
+    "lineage": "penstock lineage train.pbin",
     "verify": "penstock verify corpus.pbin --depth full",
     "repair": "penstock repair corpus.pbin --write",
-    "lint": "penstock lint tars/",
     "merge": "penstock merge a.pbin b.pbin -o both.pbin",
-    "shuffle": "penstock shuffle corpus.jsonl -o shuffled.jsonl --seed 1",
+    "shuffle": "penstock shuffle corpus.jsonl -o shuffled.jsonl",
     "split": "penstock split corpus.jsonl -o parts/ --ratio 8,1,1",
     "filter": "penstock filter corpus.jsonl -o english.jsonl --where \"lang == 'en'\"",
-    "chunk": "penstock chunk corpus.pbin -o first.pbin --chunk-id 0 --num-chunks 8",
     "exclude": "penstock exclude corpus.jsonl --key 17 --reason 'asked for by its author'",
     "purge": "penstock purge corpus.jsonl -o clean.jsonl",
     "plan": "penstock plan recipe.yaml --steps 1000 --global-batch 512",
@@ -94,7 +107,7 @@ EXAMPLES: dict[str, str] = {
     "modalities": "penstock modalities data create_raw_index corpus.jsonl",
     "energon": "penstock energon prepare tars/",
 }
-"""Command → one use of it."""
+"""Command → an example."""
 
 INNER_EXAMPLES: dict[str, str] = {
     "modalities data create_raw_index": "penstock modalities data create_raw_index corpus.jsonl",
@@ -125,24 +138,24 @@ INNER_EXAMPLES: dict[str, str] = {
     "energon mount": "penstock energon mount tars/ point/",
     "energon checkpoint redist": "penstock energon checkpoint redist --new-world-size 4 state_0.pt state_1.pt states/",
 }
-"""Command of a group → one use of it."""
+"""Command of a group → an example."""
 
 _READS = "nothing was changed"
-_WRITES = "an output is whole or not there. Run the same command again"
+_WRITES = "an output is either complete or missing. Re-run the same command"
 
 KEPT: dict[str, str] = {
-    **dict.fromkeys(("info", "head", "find", "diff", "trace", "verify", "lint", "plan", "explain", "status"), _READS),
-    **dict.fromkeys(("doctor", "completion", "preview", "view", "mount"), _READS),
+    **dict.fromkeys(("info", "head", "find", "diff", "lineage", "verify", "plan", "explain", "status"), _READS),
+    **dict.fromkeys(("doctor", "completion", "view", "mount"), _READS),
     "demo": "run it again with --overwrite",
-    "index": "indexes that were done are whole. Run the same command again",
-    "stage": "what was fetched stays in the cache. Run the same command to go on",
-    "cache": "what was cleared is gone, the rest is whole",
-    "repair": "each file is the old or the new one. Run the same command to go on",
-    "exclude": "the list is the old or the new one. Run the same command again",
+    "index": "finished indexes are complete. Re-run the same command",
+    "stage": "downloaded files stay in the cache. Re-run the same command to resume",
+    "cache": "cleared entries are gone, the others are unchanged",
+    "repair": "each file is either the old or the new one. Re-run the same command to resume",
+    "exclude": "the exclude list is either the old or the new one. Re-run the same command",
 }
-"""Command → what an interrupt keeps, and how to go on, where the command does not know it better."""
+"""Command → what an interrupt keeps and how to resume, unless the command itself knows better."""
 
 
 def kept_by(command: str) -> str:
-    """What an interrupt of a command keeps."""
+    """Say what an interrupt of a command keeps."""
     return f"stopped; {KEPT.get(command, _WRITES)}"

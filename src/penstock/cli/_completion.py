@@ -37,7 +37,8 @@ def completing(command: click.Command) -> click.Command:
 
 def _folders(given: dict[str, Any]) -> list[str]:
     """The folders in the dataset that was named already."""
-    path = next((given[name] for name in ("path", "source") if isinstance(given.get(name), str)), None)
+    named = (*(given.get(name) for name in ("path", "source")), *(given.get("paths") or ()))
+    path = next((one for one in named if isinstance(one, str)), None)
     if path is None or not os.path.isdir(path):
         return []
     return [one.name for one in os.scandir(path) if one.is_dir() and not one.name.startswith(".")]

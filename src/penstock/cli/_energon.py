@@ -1,13 +1,14 @@
-"""Options that the commands on WebDatasets share: Energon's, in their present and earlier spellings."""
+"""Options that the commands on WebDatasets share, and those that only `penstock energon` has."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Container
 from typing import Any, TypeVar
 
 import click
 
-from penstock.cli._common import progress_option_of
+from penstock.cli._common import copied, said
 
 _FIRST_BYTES = 128
 
@@ -18,7 +19,7 @@ MediaChoice = tuple[str, str | None]
 
 
 def media_options(command: Command) -> Command:
-    """`--media-by-extension --media-by-glob --media-by-header`, also as `--media-metadata-by-…`, and the depth."""
+    """`--media-by-extension --media-by-glob --media-by-header --exact --headers-only`."""
     for option in (
         click.option(
             "--headers-only",
@@ -29,17 +30,17 @@ def media_options(command: Command) -> Command:
             "--exact", is_flag=True, help="Decode images, video and sound and count, instead of believing headers."
         ),
         click.option(
-            *("--media-by-header", "--media-metadata-by-header", "by_header"),
+            *("--media-by-header", "by_header"),
             is_flag=True,
             help="Media metadata of files whose first bytes are those of media.",
         ),
         click.option(
-            *("--media-by-glob", "--media-metadata-by-glob", "by_glob"),
+            *("--media-by-glob", "by_glob"),
             metavar="P[,P]",
             help="Media metadata of files whose names fit a pattern, such as '*.jpg,*.png'.",
         ),
         click.option(
-            *("--media-by-extension", "--media-metadata-by-extension", "by_extension"),
+            *("--media-by-extension", "by_extension"),
             is_flag=True,
             help="Media metadata of files with a media extension.",
         ),
@@ -88,23 +89,68 @@ def refuse_given(context: click.Context, names: Container[str], why: str) -> Non
         raise refusal(f"{why}: leave out {', '.join(given)}.")
 
 
-def progress_option(command: Command) -> Command:
-    """`--progress/--no-progress`, as Energon has it; without it a bar is shown on a terminal."""
-    return click.option(
-        "--progress/--no-progress", "show_progress", default=True, help="Show a progress bar on a terminal."
-    )(command)
-
-
-def with_progress_mode(command: click.Command) -> click.Command:
-    """The command, which also takes `--progress MODE`: Energon's flag alone stays what it was."""
-    places = [place for place, one in enumerate(command.params) if one.name == "show_progress"]
-    for place in places:
-        hide = ["--no-progress", "show_progress"]
-        command.params[place : place + 1] = [
-            click.Option(hide, flag_value=False, default=True, help="As --progress none."),
-            progress_option_of(is_flag=False, flag_value="auto"),
-        ]
+def with_energon_options(command: click.Command, name: str) -> click.Command:
+    """Return a command of ours with the options and spellings that only Energon's command of this name has."""
+    command = copied(command)
+    for place, option in enumerate(command.params):
+        if option.opts[0] in _SPELLINGS:
+            option = command.params[place] = copy.copy(option)
+            option.opts = _SPELLINGS[option.opts[0]]
+    command.params += [
+        click.Option(list(names), expose_value=False, **_ONLY_ENERGON[names]) for names in _OPTIONS.get(name, ())
+    ]
     return command
+
+
+def _set_progress(_context: click.Context, _option: click.Parameter, shows: bool) -> None:
+    if not shows:
+        said()["progress"] = "none"
+
+
+def _set_cache(_context: click.Context, _option: click.Parameter, folder: str | None) -> None:
+    if folder is not None:
+        import os
+
+        os.environ["PENSTOCK_CACHE"] = folder
+
+
+def _note_duplicates(_context: click.Context, _option: click.Parameter, given: bool) -> None:
+    if given:
+        from penstock.cli._output import note
+
+        note("--fix-duplicates: shards are never changed here; a repeated key is an error that names it")
+
+
+_SPELLINGS = {
+    "--ratio": ["--split-ratio"],
+    "--overwrite": ["--overwrite", "--force-overwrite"],
+    "--workers": ["--workers", "--num-workers"],
+    **{
+        f"--media-by-{way}": [f"--media-by-{way}", f"--media-metadata-by-{way}"]
+        for way in ("extension", "glob", "header")
+    },
+}
+"""Option → its spellings below `penstock energon`."""
+
+_PROGRESS = ("--progress/--no-progress", "show_progress")
+_CACHE = ("--tmp-path",)
+_ONLY_ENERGON: dict[tuple[str, ...], dict[str, Any]] = {
+    _PROGRESS: {"default": True, "callback": _set_progress, "help": "Show a progress bar on a terminal."},
+    _CACHE: {"callback": _set_cache, "help": "Folder for temporary files of remote datasets."},
+    ("--fix-duplicates",): {
+        "is_flag": True,
+        "callback": _note_duplicates,
+        "help": "Accepted, but shards never change.",
+    },
+    ("-w", "--allow-slow"): {"is_flag": True, "help": "Accepted, but old indexes need no permission here."},
+}
+"""Names of an option → the rest of it."""
+_OPTIONS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "prepare": (("--fix-duplicates",), _PROGRESS, _CACHE),
+    "prepare-media": (_PROGRESS, _CACHE),
+    "mount": (("-w", "--allow-slow"),),
+}
+"""Command of Energon → its options that our command of the same name lacks."""
 
 
 def as_energon() -> bool:
@@ -122,21 +168,8 @@ def closing(words: str) -> str:
     return f"\n{words}" if as_energon() else ""
 
 
-def tmp_path_option(command: Command) -> Command:
-    """`--tmp-path`, for remote datasets."""
-    return click.option("--tmp-path", help="Folder for temporary files of remote datasets.")(command)
-
-
-def use_tmp_path(tmp_path: str | None) -> None:
-    """Keep what this process derives in a folder of the user's choice."""
-    if tmp_path is not None:
-        import os
-
-        os.environ["PENSTOCK_CACHE"] = tmp_path
-
-
 def fields_of(source: Any, index: int) -> list[str]:
-    """A sample in Energon's words, which scripts look for: a line for each field, its name, type, and what it is."""
+    """Describe a sample as Energon does, which scripts rely on: a line per field with its name, type and value."""
     from penstock._printable import printable
     from penstock.errors import PenstockError
 

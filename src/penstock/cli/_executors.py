@@ -34,7 +34,4 @@ def _options(command: Command, default: str | None, workers: str, default_worker
         metavar="NAME",
         help="Where tasks run: inline, processes, ray, ray:HOST:PORT, or an executor plug-in by name.",
         **shown,
-    )(
-        # Energon calls it --num-workers.
-        click.option(*("--workers", "--num-workers", "workers"), type=click.IntRange(min=1), **workers_shown)(command)
-    )
+    )(click.option("--workers", type=click.IntRange(min=1), **workers_shown)(command))

@@ -17,14 +17,14 @@ HEADINGS: dict[str, tuple[str, ...]] = {
             -n --limit --start --index --key --text --where --match --field --min-tokens --max-tokens --indices --invert
             --columns --step --document --excluded --rank --state --key-field --tokenizer
         """,
-        "Parts": "--ratio --names --parts --only --by --seed --chunk-id --num-chunks",
+        "Parts": "--ratio --parts --only --names --by --seed",
         "Order": "--seed --memory-mb",
         "Comparison": "--as",
         "Checks": "--depth --vocab-size",
-        "Exclude list": "--reason --list --undo --show --also",
+        "Exclude list": "--reason --undo --show --also",
         "Tokenizer": "--tokenizer --eos --special-tokens --pretokenizer --engine",
         "Metadata": """
-            --split-ratio --split-parts --exclude --shuffle-tars --sample-type --field-map --dataset-yaml-name
+            --ratio --split-ratio --split-parts --exclude --shuffle-tars --sample-type --field-map --dataset-yaml-name
             --skip-dataset-yaml --tar-index-only --no-sqlite --non-interactive --fix-duplicates
         """,
         "Media metadata": """
@@ -32,12 +32,12 @@ HEADINGS: dict[str, tuple[str, ...]] = {
         """,
         "Run": "--hosts --host --global-batch --world --step --steps --seed --lanes --state",
         "Display": """
-            --show --start --index --key --examples --depth --tokenizer --all --pictures --no-pictures --sample-folders
+            --show --start --index --key --depth --tokenizer --all --pictures --no-pictures --sample-folders
         """,
         "Server": "--host --port --no-open --detach",
         "Input": """
             --input-format --field --text-per --join --jq --format --split --source-split --mode --layout --eos-id
-            --separator --encoding --planes --excludes --excludes-a --excludes-b --list --flavor --on-error
+            --separator --encoding --planes --excludes --excludes-a --excludes-b --flavor --on-error
             --no-validate --mix-tokenizers --dataset-config --split-config --trust --follow-links --tmp-path
         """,
         "Columns and documents": """
@@ -75,7 +75,7 @@ VERB_HEADINGS: dict[str, dict[str, str]] = {
     "head": _under(Display="--tokenizer"),
     "preview": _under(Display="--tokenizer"),
     "view": _under(Server="--host", Run="--state", Display="--tokenizer"),
-    "report": _under(Display="--examples --depth --tokenizer", Run="--step --state --seed"),
+    "report": _under(Display="--limit --depth --tokenizer", Run="--step --state --seed"),
     "plan": _under(Run="--steps --global-batch --seed", Profile="--workers"),
     "explain": _under(
         Selection="--step --document --excluded",
@@ -83,14 +83,11 @@ VERB_HEADINGS: dict[str, dict[str, str]] = {
         Display="--show --start --index --key --tokenizer",
     ),
     "stage": _under(Run="--hosts --host --global-batch --world --steps --seed"),
-    "exclude": _under(Exclude_list="--reason --undo --show --list --also --dry-run"),
-    "purge": _under(Input="--list"),
+    "exclude": _under(Exclude_list="--reason --undo --show --excludes --also --dry-run"),
+    "prepare": _under(Metadata="--ratio"),
     "lint": _under(Input="--split-parts"),
 }
 """Command → option → its heading here, before the heading's other options. `energon` follows the same exceptions."""
-
-HIDDEN_NAMES = frozenset({"--num-workers", "--force-overwrite"})
-"""Second names of options that only the help of `energon` shows."""
 
 _COLUMN = 26
 """Widest option that has its description in the same line."""
@@ -112,7 +109,7 @@ def group_options(command: click.Command, verb: str) -> click.Command:
 
     def format_options(context: click.Context, formatter: click.HelpFormatter) -> None:
         shown = [
-            (one, (_terms(record[0], verb), _description(record[1])))
+            (one, (_NUMBER.sub("N", record[0]), _description(record[1])))
             for one in command.get_params(context)
             if isinstance(one, click.Option) and (record := one.get_help_record(context)) is not None
         ]
@@ -137,14 +134,6 @@ def _rank(option: click.Parameter, heading: str, verb: str) -> int:
     """Return the place of an option under its heading; without a heading each option keeps its place."""
     known = [*(name for name, chosen in _exceptions(verb).items() if chosen == heading), *HEADINGS.get(heading, ())]
     return min((known.index(name) for name in option.opts if name in known), default=len(known))
-
-
-def _terms(text: str, verb: str) -> str:
-    """Return an option with its value, such as `--seed N`."""
-    if not verb.startswith("energon "):
-        for name in HIDDEN_NAMES:
-            text = text.replace(f", {name}", "")
-    return _NUMBER.sub("N", text)
 
 
 def _description(text: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterator
 
 SECONDS = 30.0
 
-SERVING = frozenset({"mount", "preview", "view", "completion"})
+SERVING = frozenset({"mount", "view", "completion"})
 """Commands that wait for somebody, and have nothing to report."""
 
 

@@ -12,8 +12,6 @@ import click
 from penstock._naming import nearest
 
 _INSTEAD: dict[tuple[str, str], str] = {
-    ("convert", "-o"): "The output is the second argument: penstock convert SOURCE TARGET.",
-    ("convert", "--output"): "The output is the second argument: penstock convert SOURCE TARGET.",
     ("index", "-o"): "Use --index-path to choose the index file.",
     ("repair", "--fix"): "Use --write to make the repairs.",
     ("verify", "--fix"): "Use `penstock repair`.",
@@ -30,7 +28,7 @@ _ONE: dict[str, str] = {
     "prepare": "Prepare one directory of tars or one JSONL file at a time.",
     "prepare-media": "Prepare one dataset at a time.",
     "mount": "Mount one directory of tars at a time: penstock mount PATH MOUNTPOINT.",
-    "trace": "Give one file at a time.",
+    "lineage": "Give one file at a time.",
     "diff": "A and B are one dataset each: a directory, or a quoted pattern such as '{a,b}.jsonl'.",
     "plan": "Give one recipe. A recipe can blend or join many datasets.",
     "explain": "Give one recipe. A recipe can blend or join many datasets.",
@@ -41,7 +39,6 @@ _ONE: dict[str, str] = {
 _MISSING: dict[str, str] = {
     "output": "Name the output with -o OUT.",
     "tokenizer": "Give a tokenizer.json, its directory, or a name in the Hub's local cache.",
-    "seed": "Give any integer; the same seed gives the same order.",
     "host": "Hosts count from 0.",
 }
 """Parameter that is missing → how to give it."""

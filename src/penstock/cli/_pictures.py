@@ -10,13 +10,15 @@ import select
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from penstock.cli._common import has_color
 from penstock.cli._energon import refuse_given
+from penstock.cli._output import note
+from penstock.cli._samples import with_command_options
 
 if TYPE_CHECKING:
     from penstock.view.draw.terminal_pictures import Way
@@ -166,6 +168,38 @@ def drawn_picture(value: Any, way: Ask, columns: int, rows: int) -> list[str]:
     except PenstockError:
         return []
     return [] if data is None else picture(data, way(), columns, rows)
+
+
+def show_tables(
+    opened: Any, indices: range, way: Ask | None, *, show_all: bool,
+    above: Callable[[int], Sequence[str]] = lambda _: (), asks: bool = False,
+) -> None:  # fmt: skip
+    """Show each sample as a table of its fields with its pictures; raise the first error of a sample at the end.
+
+    Args:
+        opened: the dataset.
+        indices: of the samples.
+        way: how pictures are shown; None: not at all.
+        show_all: include fields that begin with `__`.
+        above: lines to print above a sample.
+        asks: ask after each sample whether to show the next.
+    """
+    from penstock.view.draw.terminal import PICTURE_ROWS, sample
+    from penstock.view.facts.samples import sample_at
+
+    width = shutil.get_terminal_size().columns
+    failed: list[Exception] = []
+    for at in indices:
+        found = with_command_options(sample_at(opened, at, show_all=show_all, failed=failed.append))
+        draws = None if way is None else stored_pictures(opened, at, way, width - 2, PICTURE_ROWS)
+        lines = ("", f"sample {at} of {len(opened):,}", *sample(found, width, draws))
+        click.echo("\n".join((*above(at), *lines)), color=has_color())
+        if at == indices.start and opened.vocabulary is None and any(one.kind == "tokens" for one in found.panels):
+            note("token ids; --tokenizer FILE shows their text")
+        if asks and at + 1 < indices.stop and not click.confirm("Next?", default=True):
+            break
+    if failed:
+        raise failed[0]
 
 
 def show_pictures(found: Any, draws: Callable[[Any], list[str]]) -> None:

@@ -215,7 +215,7 @@ def _explaining_end_of_input() -> Generator[None]:
     except click.Abort as error:
         if isinstance(error.__context__, EOFError) and not sys.stdin.isatty():
             hint = (
-                "Give --non-interactive with --split-ratio or --split-parts, and with --sample-type and --field-map "
+                "Give --non-interactive with --ratio or --split-parts, and with --sample-type and --field-map "
                 "or --skip-dataset-yaml; or pass all answers on standard input"
             )
             raise ConfigError("the input ended before all questions were answered", hint=hint) from None

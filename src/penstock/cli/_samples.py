@@ -1,9 +1,9 @@
-"""Which samples a command shows, and their texts: the same options of `head`, `preview` and `explain --show`."""
+"""Which samples a command shows, and their texts: the options that `head` and `explain --show` share."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -13,12 +13,12 @@ from penstock.cli._hints import with_options
 from penstock.cli._output import note
 
 if TYPE_CHECKING:
+    from penstock.look.head import Decode
     from penstock.view.facts.panel import Panels
 
 _JSON_TOKENS = 4096
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-Decode = Callable[[Sequence[int]], str]
 
 
 tokenizer_option = click.option(
@@ -63,54 +63,12 @@ def warn_of(what: str | None) -> None:
         note(f"warning: {what}")
 
 
-def first_of(source: Any, start: int | None, index: int | None, key: str | None) -> int:
-    """The index of the first sample to show.
-
-    Raises:
-        NotFound: no sample has this key.
-        ConfigError: no sample has this index.
-    """
-    from penstock.abc import SupportsKeys
-    from penstock.errors import ConfigError, NotFound
-    from penstock.formats._sample_keys import KEY_FIELDS, indices_with_key
-
-    if key is not None:
-        if isinstance(source, SupportsKeys):
-            return source.index_of(key)
-        found = indices_with_key(source, key)
-        if len(found):
-            return int(found[0])
-        hint = f"Keys are read from {', '.join(KEY_FIELDS)}; use `penstock find --key-field` for another field"
-        raise NotFound(f"no sample with the key {key!r}", hint=hint)
-    chosen = index if index is not None else start or 0
-    if index is not None and index >= len(source):
-        raise ConfigError("index out of range", found=f"--index {index}", expected=f"0 to {len(source) - 1}")
-    return chosen
-
-
-def decoder(tokenizer: str | None) -> Decode | None:
-    """What makes text of ids; None where no tokenizer is named."""
-    if tokenizer is None:
-        return None
-    from penstock.prepare.tokens.decode import load_decoder
-
-    return load_decoder(tokenizer)
-
-
-def visible(sample: Mapping[str, Any], decode: Decode | None, *, show_all: bool) -> dict[str, Any]:
-    """The fields of a sample: its key, its parts, then with `show_all` what begins with `__`; tokens as text too."""
-    hidden = [name for name in sample if name.startswith("__") and name != "__key__"]
-    shown = {name: value for name, value in sample.items() if name not in hidden}
-    if decode is not None and "tokens" in sample:
-        shown["text"] = decode(sample["tokens"])
-    return shown | ({name: sample[name] for name in hidden} if show_all else {})
-
-
 def plain_at(
     source: Any, index: int, decode: Decode | None, *, show_all: bool, more: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """The fields of the sample of an index, as JSON can hold them; why there are none where it is excluded."""
     from penstock.errors import Excluded
+    from penstock.look.head import visible
 
     try:
         return plain(visible(source[index], decode, show_all=show_all)) | dict(more or {})

@@ -23,24 +23,12 @@ def command(trim: str | None, clear: bool, as_json: bool) -> None:
     user's cache directory. --trim and --clear are safe while other processes run: open files stay usable, and removed
     entries are recreated when needed.
     """
-    from penstock.errors import ConfigError
-    from penstock.store.derived import cache_folder
-    from penstock.store.tidy import cache_use, trim_cache
+    from penstock import verbs
 
-    if trim is not None and clear:
-        raise ConfigError("--clear and --trim can't be combined", hint="Give one of the two")
-    removed = 0 if trim is None and not clear else trim_cache(0 if trim is None else _bytes(trim))
-    folder, found = cache_folder(), cache_use()
-    total = sum(one.size_bytes for one in found)
-    data = {
-        "path": folder,
-        "removed_bytes": removed,
-        "size_bytes": total,
-        "folders": [{"name": one.name, "files": one.files, "size_bytes": one.size_bytes} for one in found],
-    }
-    rows = [(one.name, f"{one.files:,} files", human_bytes(one.size_bytes)) for one in found]
-    lines = [f"{folder}: {human_bytes(total)}", *("  " + line for line in table(rows).splitlines())]
-    lines += [f"removed {human_bytes(removed)}"] if trim is not None or clear else []
+    data = verbs.cache(trim=None if trim is None else _bytes(trim), clear=clear)
+    rows = [(one["name"], f"{one['files']:,} files", human_bytes(one["size_bytes"])) for one in data["folders"]]
+    lines = [f"{data['path']}: {human_bytes(data['size_bytes'])}", *("  " + line for line in table(rows).splitlines())]
+    lines += [f"removed {human_bytes(data['removed_bytes'])}"] if trim is not None or clear else []
     emit(data, as_json=as_json, text="\n".join(lines))
 
 

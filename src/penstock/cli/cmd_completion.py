@@ -7,11 +7,13 @@ import click
 from penstock.cli._output import emit, json_option
 
 
-@click.command()
+@click.command(hidden=True)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @json_option
 def command(shell: str, as_json: bool) -> None:
-    """Print a script that completes commands, options, paths, formats and splits; your shell's startup file takes it.
+    """Print a script that completes commands, options, paths, formats and splits.
+
+    Append it to your shell's startup file.
 
     For fish: `penstock completion fish > ~/.config/fish/completions/penstock.fish`.
     """

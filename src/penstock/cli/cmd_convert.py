@@ -9,7 +9,7 @@ import click
 from penstock._printable import shortened_part
 from penstock.cli._dry import dry_run_option, foreseen, said
 from penstock.cli._executors import executor_options
-from penstock.cli._opening import dataset_argument, eos_id_option, excludes_option_of, planes_option
+from penstock.cli._opening import eos_id_option, excludes_option_of, planes_option
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
 from penstock.cli._sharing import end_unfinished, keeping, missing_text, restart_option, sharing_options
 from penstock.cli._whole import drop_planes_option, keep_excluded_option, prefix_keys_option
@@ -21,8 +21,8 @@ _NO_WRITERS = ("dry_run", "source", "target", "to", "format", "progress", "raw",
 
 
 @click.command()
-@dataset_argument("source")
-@click.argument("target")
+@click.argument("paths", nargs=-1, required=True, metavar="SOURCE... TARGET")
+@click.option("-o", "--output", metavar="TARGET", help="The target, in place of the last argument.")
 @click.option("--to", metavar="FORMAT", show_default="from the target's suffix", help="Format of the target.")
 @click.option("--format", "format_name", metavar="NAME", show_default="detected", help="Format of the source.")
 @click.option(
@@ -106,8 +106,8 @@ _NO_WRITERS = ("dry_run", "source", "target", "to", "format", "progress", "raw",
 @follow_links_option
 @json_option
 def command(
-    source: str,
-    target: str,
+    paths: tuple[str, ...],
+    output: str | None,
     to: str | None,
     format_name: str | None,
     more: tuple[str, ...],
@@ -127,7 +127,12 @@ def command(
     import msgspec
 
     from penstock.convert import convert
+    from penstock.store.patterns import pattern_of
 
+    *sources, target = paths if output is None else (*paths, output)
+    if not sources:
+        raise click.UsageError("Missing argument 'TARGET'.")
+    source = pattern_of(tuple(sources))
     with keeping(target), progress("convert", total=None, unit="samples") as advance:
         asked = _of_writer(options, _parsed(more))
         report = convert(source, target, to=to, format=format_name, progress=advance, **asked)

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 import click
 
 from penstock import __version__
+from penstock._printable import shortened_part
+from penstock.cli._energon import fields_of, with_energon_options
+from penstock.cli._opening import dataset_argument, excludes_option, flavor_option, planes_option
+from penstock.cli._output import counted, emit, follow_links_option, json_option, note, progress
+from penstock.cli._pictures import pictures_option, show_tables, way_of
+from penstock.cli._samples import plain_at, require_one, sample_options, warn_of
 from penstock.compat import energon
 
 COMMANDS: dict[str, str] = {
-    "prepare": "Metadata for tar shards; the index of a JSONL file.",
-    "prepare-media": "What the headers of media say, as an index.",
-    "info": "Samples, shards and splits of a dataset.",
-    "lint": "Read every sample; say where one can't be, and why.",
+    "prepare": "Write metadata for tar shards, or the index of a JSONL file.",
+    "prepare-media": "Index the metadata of media files.",
+    "info": "Show samples, shards and splits of a dataset.",
+    "lint": "Read every sample and report those that can't be read.",
     "preview": "Show samples in the terminal.",
-    "mount": "The parts of samples as files of a folder.",
-    "checkpoint": "States of a run, for another number of ranks.",
+    "mount": "Mount the samples of tar shards as files in a folder.",
+    "checkpoint": "Convert saved states to another number of ranks.",
 }
 INSTEAD: dict[str, str] = {
-    "analyze-debug": "What a run has read is computed: `penstock explain RECIPE --step N`, and the loader's metrics().",
+    "analyze-debug": "`penstock explain RECIPE --step N` computes what a run read; see also the loader's metrics().",
 }
-"""Commands of Energon's that are not needed → what there is instead."""
+"""Commands of Energon that Penstock lacks → what to use instead."""
 
 
 class _Commands(click.Group):
@@ -33,10 +40,10 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in INSTEAD:
             return _not_needed(cmd_name)
-        if cmd_name not in COMMANDS:
-            return None
+        if cmd_name not in COMMANDS or cmd_name in self.commands:
+            return self.commands.get(cmd_name)
         verb = "dataset_info" if cmd_name == "info" else cmd_name.replace("-", "_")
-        return importlib.import_module(f"penstock.cli.cmd_{verb}").command
+        return with_energon_options(importlib.import_module(f"penstock.cli.cmd_{verb}").command, cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -48,7 +55,7 @@ def _not_needed(name: str) -> click.Command:
     @click.argument("arguments", nargs=-1)
     def refuse(arguments: tuple[str, ...]) -> None:
         del arguments
-        raise click.ClickException(f"`energon {name}` is not needed here. {INSTEAD[name]}")
+        raise click.ClickException(f"`energon {name}` isn't available. {INSTEAD[name]}")
 
     return refuse
 
@@ -59,7 +66,119 @@ def _not_needed(name: str) -> click.Command:
 )
 @click.pass_context
 def command(context: click.Context) -> None:
-    """The commands of Energon: same options, same files, same statuses. Wrong usage never ends with 0."""
+    """Run the commands of Energon: same options, same files, same exit statuses. Wrong usage never exits with 0."""
     context.obj = {"as_energon": True}
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
+
+
+@command.command()
+@dataset_argument("path")
+@click.option("--split-parts", help="Only these splits, separated by commas; by default all that have samples.")
+@click.option("--dataset-config", default="dataset.yaml", show_default=True, help="File that defines the sample type.")
+@click.option("--split-config", help="File that assigns shards to splits; by default split.yaml.")
+@click.option("--format", "format_name", help="Format name, instead of detecting it.")
+@click.option("--layout", help="Historical layout, if it is ambiguous.")
+@click.option("--eos-id", type=int, help="Id that ends each document.")
+@click.option("--trust", is_flag=True, help="Run code that comes with the data, such as a sample_loader.py.")
+@click.option("--parallel", type=int, help="Accepted for Energon's sake; one process reads.")
+@follow_links_option
+@json_option
+def lint(
+    path: str, split_parts: str | None, format_name: str | None, parallel: int | None, as_json: bool, **options: Any
+) -> int:
+    """Read and decode every sample, and report those that can't be read. Exits with 1 if there are any.
+
+    Works on every kind of dataset: typed or crude samples in tars, JSONL, folders of media, shards.
+    Sound and video are read, but not decoded.
+    """
+    import msgspec
+
+    from penstock.check.lint import lint
+    from penstock.cli.cmd_verify import describe_findings
+
+    if parallel is not None and parallel > 1:
+        note(f"--parallel {parallel}: one process reads")
+    splits = None if split_parts is None else [name.strip() for name in split_parts.split(",") if name.strip()]
+    with progress("lint", total=None, unit="samples") as advance:
+        report = lint(
+            path,
+            splits=splits,
+            format=format_name,
+            progress=lambda done, total: advance(done, total=total),
+            **options,
+        )
+    errors = sum(one.severity == "error" for one in report.findings)
+
+    def text() -> str:
+        read = ", ".join(
+            f"{count:,} samples{' of ' + split if split else ''}" for split, count in report.samples.items()
+        )
+        found = f"{counted(errors, 'error')}, {counted(len(report.findings) - errors, 'warning')}"
+        verdict = found if report.findings else "clean"
+        last = f"{shortened_part(path)}: {verdict}; read {read or 'nothing'}"
+        return "\n".join([*describe_findings(report.findings), last])
+
+    emit(msgspec.to_builtins(report) | {"errors": errors}, as_json=as_json, text=text)
+    return 1 if errors else 0
+
+
+@command.command()
+@dataset_argument("path")
+@click.option("--split", "--split-parts", "split", help="Which split; the first of several. Default: train.")
+@click.option("-n", "count", type=click.IntRange(min=1), help="Samples to show; on a terminal it asks after each.")
+@sample_options
+@pictures_option
+@click.option("--dataset-config", help="Accepted for Energon's sake; parts are shown as they are stored.")
+@click.option("--format", help="Format name, instead of detecting it.")
+@click.option("--layout", help="Historical layout, if it is ambiguous; the width of raw tokens, such as uint16.")
+@click.option("--eos-id", type=int, help="Id that ends each document, if the data doesn't record it.")
+@flavor_option
+@excludes_option
+@planes_option
+@click.option("--trust", is_flag=True, help="Decode pickled columns and run stored code of the dataset.")
+@follow_links_option
+@json_option
+def preview(
+    path: str, split: str | None, count: int | None, start: int | None, index: int | None, key: str | None,
+    tokenizer: str | None, show_all: bool, pictures: str | None, dataset_config: str | None, as_json: bool,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Show samples: their parts, texts, sizes of images, and small pictures if the terminal can show them."""
+    import sys
+
+    from penstock.look.head import decoder, first_of
+
+    require_one()
+    if dataset_config is not None:
+        note(f"--dataset-config {dataset_config}: parts are shown as they are stored")
+    if split is not None and "," in split:
+        note(f"--split {split}: the first of them is shown")
+    opened = _open(path, None if split is None else split.split(",")[0], tokenizer, options)
+    first = first_of(opened.source, start, index, key)
+    way = way_of(pictures, as_json=as_json)
+    asks = count is None and sys.stdout.isatty() and sys.stdin.isatty() and not as_json
+    indices = range(first, len(opened) if asks else min(len(opened), first + (count or 1)))
+    if as_json:
+        decode, source = decoder(tokenizer), opened.source
+        samples = [{"index": at} | plain_at(source, at, decode, show_all=show_all) for at in indices]
+        emit({"path": path, "samples": samples}, as_json=True, text="")
+        return
+    show_tables(opened, indices, way, show_all=show_all, above=lambda at: fields_of(opened.source, at), asks=asks)
+
+
+def _open(path: str, split: str | None, tokenizer: str | None, options: dict[str, Any]) -> Any:
+    from penstock.formats import find_format, get_format
+    from penstock.store.place import place_of
+    from penstock.types import OpenOptions
+    from penstock.view.facts.opening import open_target
+
+    if split is not None:
+        known = OpenOptions(layout=options["layout"], eos_id=options["eos_id"])
+        name = find_format(place_of(path), options["format"], known).name
+        if not get_format(name).traits.splits:
+            raise click.UsageError(f"{path} has no splits: leave out --split.")
+    opened = open_target(path, split=split, tokenizer=tokenizer, **options)
+    _ = opened.vocabulary  # a missing one is an error before anything is read
+    warn_of(opened.other_tokenizer)
+    return opened

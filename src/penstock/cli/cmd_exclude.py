@@ -18,7 +18,7 @@ from penstock.cli._output import counted, emit, follow_links_option, json_option
 @click.option("--where", metavar="EXPR", help="Samples that match an expression, such as: url == 'https://ex.org/17'")
 @click.option("--reason", metavar="TEXT", help="Reason to record, along with the user and time.")
 @click.option(
-    "--list",
+    "--excludes",
     "list_path",
     metavar="FILE",
     show_default="next to the dataset",

@@ -32,7 +32,7 @@ _DOCUMENT = (
     "--excluded", is_flag=True, help="List the steps before --state that read samples which are excluded now."
 )
 @click.option(
-    "--limit", type=click.IntRange(1), default=1000, show_default=True, help="Maximum number of rows to list."
+    "-n", "--limit", type=click.IntRange(1), default=1000, show_default=True, help="Maximum number of rows to list."
 )
 @click.option(
     "--show", is_flag=True, help="Show the samples too: all, or those that --start, --index or --key selects."
@@ -51,7 +51,7 @@ def command(
     from 0.
     """
     from penstock.load.excluded import explain_excluded
-    from penstock.load.explain import explain_document, explain_step, run_of
+    from penstock.load.explain import explain_document, explain_step, run_of, steps_to_search
     from penstock.view.facts.opening import OpenedRun, read_state
 
     require_one()
@@ -76,7 +76,7 @@ def command(
         if click.get_current_context().get_parameter_source("limit") is not click.core.ParameterSource.DEFAULT:
             found |= {"of": len(found["samples"]), "samples": found["samples"][:limit]}
     else:
-        found = explain_document(run, document, _stop_step(run, step), limit, batch.get("world"))
+        found = explain_document(run, document, steps_to_search(run, step), limit, batch.get("world"))
         if rank is not None:
             found["samples"] = [one for one in found["samples"] if one["rank"] == rank]
     if not show:
@@ -171,23 +171,6 @@ def _read_out(opened: Any, one: dict[str, Any], vocabulary: Any, way: Any, *, sh
     click.echo("\n".join(f"  {text}" for text in window(run, color=color)), color=color)
 
 
-def _stop_step(run: Any, step: int | None) -> int:
-    """The first step that is not looked at: by default where the state is, else after everything was read once."""
-    from penstock._kinds import is_lane_stream
-    from penstock.load.history import stretch_of
-    from penstock.load.plan import once
-
-    if step is not None:
-        return step + 1
-    if is_lane_stream(run.data) and run.consumed is None:
-        raise click.UsageError("a stream that packs on the fly has no end to search to: give --step or --state")
-    consumed = once(run.data) if run.consumed is None else run.consumed
-    last = run.history[-1]
-    if consumed < last.consumed:
-        return stretch_of(run.history, 0).first_step
-    return last.first_step + -(-(consumed - last.consumed) // last.global_batch)
-
-
 def _text(found: dict[str, Any]) -> str:
     if not found["samples"]:
         return f"{found.get('document', 'nothing')}: not read in the first {found.get('steps', 0):,} steps"
@@ -202,13 +185,16 @@ def _text(found: dict[str, Any]) -> str:
         )
         for one in found["samples"]
     ]
-    title = f"{found['document']}: read {counted(len(rows), 'time')}" if by_document else _title(found)
+    title = (
+        f"{found['document']}: read {counted(len(rows), 'time')}; steps count from 0" if by_document else _title(found)
+    )
     return f"{title}\n{table(rows, header=(*(('step', 'rank') if by_document else ()), *head))}"
 
 
 def _of_excluded(found: dict[str, Any]) -> str:
     count = len(found["steps"])
-    title = f"{counted(count, 'step')} read samples that are excluded now; {found['consumed']:,} samples consumed"
+    title = f"{counted(count, 'step')} (counted from 0) read samples that are excluded now"
+    title += f"; {found['consumed']:,} samples consumed"
     rows = [
         (str(one["step"]), str(one["rank"]), one["source"], f"{one['index']:,}", one["key"] or "-", one["reason"])
         for one in found["samples"]
@@ -228,7 +214,9 @@ def _packed(row: dict[str, Any]) -> tuple[str, ...]:
 def _title(found: dict[str, Any]) -> str:
     whose = "all ranks" if found["rank"] is None else f"rank {found['rank']} of {found['world']}"
     first = f"; the first {len(found['samples']):,} are listed" if found.get("of", 0) > len(found["samples"]) else ""
-    return f"step {found['step']:,}: {found.get('of', len(found['samples'])):,} samples, {whose}{first}"
+    return (
+        f"step {found['step']:,} (counted from 0): {found.get('of', len(found['samples'])):,} samples, {whose}{first}"
+    )
 
 
 def _key(row: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ from penstock.cli._samples import warn_of
 @click.option(
     "--where", metavar="EXPR", help="Find samples that match an expression, such as: lang == 'en' and len(text) > 200"
 )
-@click.option("--limit", type=click.IntRange(min=1), help="Stop after this many matches.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="Stop after this many matches.")
 @click.option(
     "--key-field", metavar="NAME", show_default="__key__, key, id, doc_id or url", help="Field that holds the key."
 )

@@ -11,10 +11,15 @@ import click
 from penstock._printable import printable
 from penstock.cli._opening import dataset_argument, excludes_option, flavor_option, opening_options
 from penstock.cli._output import emit, follow_links_option, json_option, say
-from penstock.cli._pictures import ROWS_OF_A_LINE, pictures_option, show_pictures, stored_pictures, way_of
+from penstock.cli._pictures import (
+    ROWS_OF_A_LINE,
+    pictures_option,
+    show_pictures,
+    show_tables,
+    stored_pictures,
+    way_of,
+)
 from penstock.cli._samples import (
-    decoder,
-    first_of,
     plain_at,
     require_one,
     sample_options,
@@ -27,7 +32,9 @@ _LOOKED_AT = 100
 
 @click.command()
 @dataset_argument("path")
-@click.option("-n", "count", type=click.IntRange(min=0), help="Samples to show: 5, but 1 with --index or --key.")
+@click.option(
+    "-n", "--limit", type=click.IntRange(min=0), help="Samples to show. [default: 5; 1 with --index or --key]"
+)
 @opening_options("the dataset")
 @flavor_option
 @click.option("--columns", help="Only these fields, comma between them.")
@@ -39,7 +46,7 @@ _LOOKED_AT = 100
 @json_option
 def command(
     path: str,
-    count: int | None,
+    limit: int | None,
     columns: str | None,
     start: int | None,
     index: int | None,
@@ -50,7 +57,10 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Show the first samples, or those from one on, each in a line; --json has their values."""
+    """Show the first samples, or those from one on, each in a line; --json has their values.
+
+    With --pictures, each sample is a table of its fields with their texts, sizes and pictures.
+    """
     from penstock.formats.jsonl.build import skipping_invalid_lines
     from penstock.view.draw.terminal import line
     from penstock.view.facts.opening import open_target
@@ -64,13 +74,19 @@ def command(
         if columns is not None:
             _require_columns(path, options)
         if as_json:
-            _as_json(path, (start, index, key), count, tokenizer, options, show_all=show_all)
+            _as_json(path, (start, index, key), limit, tokenizer, options, show_all=show_all)
             return
     opened = open_target(path, tokenizer=tokenizer, **options)
     _ = opened.vocabulary  # one that is not there is an error before anything is read
     warn_of(opened.other_tokenizer)
-    indices = _indices(opened.source, (start, index, key), count)
+    indices = _indices(opened.source, (start, index, key), limit)
     _say_fields(opened)
+    if not indices:
+        nothing = "no samples" if not indices.start else f"{len(opened):,} samples, none from {indices.start:,} on"
+        say(f"{path}: {nothing}")
+    if pictures not in (None, "none"):
+        show_tables(opened, indices, way, show_all=show_all)
+        return
     failed: list[Exception] = []
     width = shutil.get_terminal_size().columns - 2
     for at in indices:
@@ -78,9 +94,6 @@ def command(
         say(f"{at}: {line(found)}")
         if way is not None:
             show_pictures(found, stored_pictures(opened, at, way, width, ROWS_OF_A_LINE))
-    if not indices:
-        nothing = "no samples" if not indices.start else f"{len(opened):,} samples, none from {indices.start:,} on"
-        say(f"{path}: {nothing}")
     if failed:
         raise failed[0]
 
@@ -106,6 +119,7 @@ def _as_json(
 ) -> None:  # fmt: skip
     """The values of the samples, for programs."""
     from penstock.formats import open_source
+    from penstock.look.head import decoder
 
     source = open_source(path, **options)
     left_out = [] if options["trust"] else [one.name for one in source.schema.fields if one.kind == "pickle"]
@@ -138,6 +152,8 @@ def _field_map(path: str, options: dict[str, Any]) -> dict[str, str]:
 
 
 def _indices(source: Any, chosen: tuple[int | None, int | None, str | None], count: int | None) -> range:
+    from penstock.look.head import first_of
+
     start, index, key = chosen
     first = first_of(source, start, index, key)
     usual = 5 if index is None and key is None else 1

@@ -23,31 +23,10 @@ _MOST_SHOWN = 40
 @json_option
 def command(path: str, as_json: bool, **options: Any) -> None:
     """Show the format, counts, sizes, schema and document lengths of a dataset."""
-    from penstock.check import summarise
-    from penstock.formats.jsonl.build import skipping_invalid_lines
+    from penstock import verbs
 
-    with skipping_invalid_lines():  # they are named once
-        found = summarise(path, **options)
-        if "tokens" not in found:
-            found |= _of_samples(path, found, options)
+    found = verbs.info(path, **options)
     emit(found, as_json=as_json, text=lambda: _text(found))
-
-
-def _of_samples(path: str, found: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """How long samples are, and of tars their parts, by the headers of some of them."""
-    import msgspec
-
-    from penstock._keywords import were_given
-    from penstock.view.facts.lengths import lengths_of
-    from penstock.view.facts.opening import open_target
-    from penstock.view.facts.parts import parts_of_samples
-
-    opened = open_target(path, **were_given(options))
-    is_local = opened.place is None or opened.place.is_local
-    lengths = lengths_of(opened.source, found["samples"], size_bytes=found["size_bytes"], is_local=is_local)
-    parts = parts_of_samples(opened, found["samples"]) if found["format"] == "webdataset" else None
-    told = {"sample_lengths": lengths, "parts": parts}
-    return {name: msgspec.to_builtins(one) for name, one in told.items() if one is not None}
 
 
 def _text(found: dict[str, Any]) -> str:

@@ -15,7 +15,6 @@ from penstock.cli._output import emit_line, follow_links_option, json_option
 @click.argument("mountpoint")
 @click.option("-s", "--sample-folders", is_flag=True, help="Show a directory per sample instead of one file per part.")
 @click.option("-d", "--detach", is_flag=True, help="Run in the background.")
-@click.option("-w", "--allow-slow", is_flag=True, help="Accepted for Energon; has no effect.")
 @excludes_option
 @follow_links_option
 @json_option
@@ -24,7 +23,6 @@ def command(
     mountpoint: str,
     sample_folders: bool,
     detach: bool,
-    allow_slow: bool,
     as_json: bool,
     **options: Any,
 ) -> None:

@@ -103,7 +103,9 @@ def _text(recipe: str, found: dict[str, Any]) -> str:
         for one in found["sources"]
     ]
     head = ("source", "samples", "reads", "epochs", "share", "tokens", "padding", "bytes", "requests")
-    steps = "" if found["steps"] is None else f", {found['steps']:,} steps of {found['global_batch']:,}"
+    steps = ""
+    if found["steps"] is not None:
+        steps = f", {found['steps']:,} steps (0 to {found['steps'] - 1:,}) of {found['global_batch']:,}"
     tokens = "" if found["tokens"] is None else f", {found['tokens']:,} tokens"
     cache = f"cache for remote data: {human_bytes(found['cache_bytes'])}"
     start = f"first batch after about {found['start_up_seconds']:.2f} s"

@@ -11,12 +11,9 @@ from penstock.cli._energon import (
     as_energon,
     closing,
     media_options,
-    progress_option,
     refusal,
     refuse_given,
     take_media,
-    tmp_path_option,
-    use_tmp_path,
 )
 from penstock.cli._executors import modest_executor_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
@@ -36,7 +33,7 @@ _OF_SHARDS = (
 
 @click.command()
 @click.argument("path")
-@click.option("--split-ratio", metavar="A,B,C", help="Shares of train, val and test, such as 8,1,1.")
+@click.option("--ratio", "split_ratio", metavar="A,B,C", help="Shares of train, val and test, such as 8,1,1.")
 @click.option(
     "--split-parts",
     multiple=True,
@@ -58,17 +55,12 @@ _OF_SHARDS = (
 @modest_executor_options
 @restart_option
 @sharing_options
-@click.option("--overwrite", "--force-overwrite", is_flag=True, help="Prepare again what is prepared.")
+@click.option("--overwrite", is_flag=True, help="Prepare again what is prepared.")
 @click.option("--non-interactive", is_flag=True, help="Ask no questions, also on a terminal.")
-@click.option("--fix-duplicates", is_flag=True, help="Taken from Energon; shards are never changed here.")
-@progress_option
-@tmp_path_option
 @follow_links_option
 @json_option
 @click.pass_context
-def command(
-    context: click.Context, path: str, non_interactive: bool, as_json: bool, tmp_path: str | None, **options: Any
-) -> None:
+def command(context: click.Context, path: str, non_interactive: bool, as_json: bool, **options: Any) -> None:
     """Make the metadata of Energon for a folder of tar shards, or the index of a JSONL file.
 
     On a terminal it shows what it found and asks questions; otherwise options decide. Shards are only read.
@@ -78,7 +70,6 @@ def command(
     from penstock.store.local import not_found
     from penstock.store.place import place_of
 
-    use_tmp_path(tmp_path)
     place = place_of(path)
     if place.is_local and not (place.exists() or place.is_folder()):  # before any word of options
         raise not_found(path)
@@ -110,10 +101,15 @@ def command(
             _prepare(path, options, media, as_json, ask=True, confirm=False)
             return
     if options["split_ratio"] is None:
-        refuse_given(context, ("shuffle_tars",), "Shards are mixed only where --split-ratio cuts them")
+        refuse_given(context, ("shuffle_tars",), f"Shards are shuffled only with {_ratio()}")
     if options["sample_type"] is None:
         refuse_given(context, ("dataset_yaml_name",), "No dataset.yaml is made without --sample-type")
     _prepare(path, options, media, as_json, ask=False, confirm=False)
+
+
+def _ratio() -> str:
+    """Return the name of the option, which Energon spells in another way."""
+    return "--split-ratio" if as_energon() else "--ratio"
 
 
 def _leaves_questions(options: dict[str, Any]) -> bool:
@@ -155,8 +151,6 @@ def _prepare(
         answers.dataset = _dataset_of(path, options)
     elif options["field_map"] is not None:
         raise refusal("--field-map belongs to a --sample-type.")
-    if options["fix_duplicates"]:
-        note("--fix-duplicates: shards are never changed here; a key that comes twice is an error that names it")
     depth = media_depth(exact=options["exact"], headers_only=options["headers_only"])
     with keeping(path), progress("prepare", total=None, unit="shards") as advance:
         summary = prepare_webdataset(
@@ -177,7 +171,7 @@ def _prepare(
             finish=options["finish"],
             no_work=options["no_work"],
             restart=options["restart"],
-            progress=(lambda done, total: advance(done, total=total)) if options["show_progress"] else None,
+            progress=lambda done, total: advance(done, total=total),
         )
     if not as_json:
         for warning in summary.warnings:
@@ -195,12 +189,12 @@ def _require_splits(path: str, options: dict[str, Any]) -> None:
     from penstock.store.place import place_of
 
     if options["split_ratio"] is not None and options["split_parts"]:
-        raise click.UsageError("Splits go by --split-ratio or by --split-parts, not both.")
+        raise click.UsageError(f"Give either {_ratio()} or --split-parts, not both.")
     if options["tar_index_only"] or options["split_ratio"] is not None or options["split_parts"]:
         return
     place = place_of(path)
     if place.is_folder() and not place.store.exists(meta_path(place.path, SPLIT_YAML)):
-        raise refusal("How shall the shards be split? Give --split-ratio 8,1,1 or --split-parts NAME:REGEX.")
+        raise refusal(f"How should the shards be split? Give {_ratio()} 8,1,1 or --split-parts NAME:REGEX.")
 
 
 def _dataset_of(path: str, options: dict[str, Any]) -> Any:

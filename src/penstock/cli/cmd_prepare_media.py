@@ -9,10 +9,7 @@ import click
 from penstock.cli._energon import (
     closing,
     media_options,
-    progress_option,
     take_media,
-    tmp_path_option,
-    use_tmp_path,
 )
 from penstock.cli._executors import modest_executor_options
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
@@ -35,11 +32,9 @@ def _announce(num_files: int, size_bytes: int) -> None:
 @modest_executor_options
 @restart_option
 @sharing_options
-@progress_option
-@tmp_path_option
 @follow_links_option
 @json_option
-def command(path: str, as_json: bool, show_progress: bool, tmp_path: str | None, **options: Any) -> None:
+def command(path: str, as_json: bool, **options: Any) -> None:
     """Index the media metadata of a folder of files, or of a prepared WebDataset.
 
     By extension, unless another way is given. Files that an earlier run has read are not read again. If a header
@@ -49,7 +44,6 @@ def command(path: str, as_json: bool, show_progress: bool, tmp_path: str | None,
 
     from penstock.prepare.media.run import prepare_media
 
-    use_tmp_path(tmp_path)
     by, patterns = take_media(options) or ("extension", None)
     with keeping(path), progress("prepare-media", total=None, unit="files") as advance:
         summary = prepare_media(
@@ -65,7 +59,7 @@ def command(path: str, as_json: bool, show_progress: bool, tmp_path: str | None,
             finish=options["finish"],
             no_work=options["no_work"],
             restart=options["restart"],
-            progress=(lambda done, total: advance(done, total=total)) if show_progress else None,
+            progress=lambda done, total: advance(done, total=total),
             before_counting=_announce,
         )
     if not as_json:

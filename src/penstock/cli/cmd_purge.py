@@ -16,7 +16,7 @@ from penstock.cli._whole import to_option
 @click.command()
 @click.argument("target")
 @click.option("-o", "--output", required=True, help="Path of the new dataset.")
-@click.option("--list", "list_path", metavar="FILE", show_default="next to the dataset", help="The exclude list.")
+@click.option("--excludes", "list_path", metavar="FILE", show_default="next to the dataset", help="The exclude list.")
 @to_option
 @click.option("--overwrite", is_flag=True, help="Replace an existing output.")
 @opening_options("the target")

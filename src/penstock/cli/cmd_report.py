@@ -16,7 +16,13 @@ from penstock.cli._samples import tokenizer_option
 @dataset_argument("target")
 @click.option("-o", "--output", required=True, metavar="PATH", help="Path or URL of the HTML page.")
 @click.option(
-    "--examples", type=click.IntRange(0, 48), default=12, show_default=True, help="Number of samples to show."
+    "-n",
+    "--limit",
+    "examples",
+    type=click.IntRange(0, 48),
+    default=12,
+    show_default=True,
+    help="Number of samples to show.",
 )
 @click.option(
     "--depth",

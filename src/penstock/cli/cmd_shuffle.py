@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 @click.command()
 @dataset_argument("source")
 @click.option("-o", "--output", required=True, help="Path of the shuffled dataset.")
-@click.option("--seed", type=int, required=True, help="Seed of the order: the first epoch of penstock.Shuffle.")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Seed of the order: the first epoch of penstock.Shuffle."
+)
 @token_bytes_option
 @click.option(
     "--memory-mb",
@@ -64,7 +66,7 @@ def command(source: str, output: str, memory_mb: int | None, as_json: bool, **op
     with kept(output, options), progress("shuffle", total=None, unit="samples") as advance:
         written = shuffle(source, output, progress=advance, announce=announce, **given)
     data = msgspec.to_builtins(written) | {"cost": msgspec.to_builtins(costs[0]) if costs else None}
-    emit_shared(data, [written], [describe(written)], (source,), options, as_json=as_json)
+    emit_shared(data, [written], [f"{describe(written)} (seed {options['seed']})"], (source,), options, as_json=as_json)
 
 
 def _said(cost: ShuffleCost) -> str:

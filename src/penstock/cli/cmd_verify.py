@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock._printable import printable, shortened_part
+from penstock.cli._energon import refuse_given
 from penstock.cli._executors import optional_executor_options
 from penstock.cli._hints import with_options
 from penstock.cli._opening import dataset_argument, excludes_option, planes_option
@@ -49,6 +50,8 @@ _NUMBER = re.compile(r"\d+")
 @click.option("--vocab-size", type=int, help="Ids from here on are an error.")
 @click.option("--eos-id", type=int, help="Id that ends each document.")
 @excludes_option
+@click.option("--split", help="Check only this split. Tar shards are checked whole, and only this split is decoded.")
+@click.option("--trust", is_flag=True, help="With --depth decode: run code that comes with the data, such as a pickle.")
 @click.option("--write-manifest", is_flag=True, help="If sound: write a side file with counts and digests.")
 @click.option(
     "--replace-manifest",
@@ -62,7 +65,9 @@ _NUMBER = re.compile(r"\d+")
 @planes_option
 @follow_links_option
 @json_option
+@click.pass_context
 def command(
+    context: click.Context,
     path: str,
     depth: Any,
     format_name: str | None,
@@ -92,6 +97,8 @@ def command(
     from penstock.check.verify import is_contradiction, verify_shared, write_side_file
     from penstock.work.sharing import Sharing
 
+    if depth != "decode":
+        refuse_given(context, ("trust",), "Only --depth decode runs code that comes with the data")
     sharing = Sharing(part, finish, no_work, restart)
     _require_together(sharing, work, writes=write_manifest or replace_manifest)
     how: dict[str, Any] = {"depth": depth, "format": format_name, "workers": workers, "executor": executor, **options}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib
 import itertools
 import os
 import select
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import click
@@ -18,7 +19,7 @@ from penstock import __version__, errors
 from penstock._printable import printable, printable_json, printable_lines, shortened
 from penstock._secrets import redact
 from penstock._settings import setting
-from penstock.cli._commands import COMMANDS, GROUPS, kept_by
+from penstock.cli._commands import ALIASES, COMMANDS, GROUPS, RENAMED, kept_by
 from penstock.cli._common import add_common, common_options, copied, in_plain_words, with_example
 from penstock.cli._errors import INTERRUPTED, OUR_FAULT, SYSTEM, errors_option
 from penstock.cli._heartbeat import SERVING
@@ -43,21 +44,43 @@ class LazyCommands(click.Group):
             return None
         # A copy: groups of others have some of these commands too, with other examples.
         command = copied(importlib.import_module(f"penstock.cli.cmd_{cmd_name.replace('-', '_')}").command)
-        if cmd_name.startswith("prepare"):
-            from penstock.cli._energon import with_progress_mode
-
-            command = with_progress_mode(command)
         if VARIABLE in os.environ:
             from penstock.cli._completion import completing
 
             command = completing(command)
+        command = _with_aliases(command, ALIASES[""] | ALIASES.get(cmd_name, {}))
         return _reporting(add_common(with_example(command, cmd_name), cmd_name), cmd_name)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] in RENAMED and not ctx.resilient_parsing:  # which completion sets
+            raise click.UsageError(f"'{args[0]}' is now `penstock {RENAMED[args[0]]}`")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        width = max(map(len, COMMANDS))
+        width = max(len(name) for group in GROUPS.values() for name in group)
         for group, commands in GROUPS.items():
             with formatter.section(group):
                 formatter.write_dl([(name.ljust(width), what) for name, what in commands.items()])
+
+
+def _with_aliases(command: click.Command, aliases: Mapping[str, str]) -> click.Command:
+    """Return the command, which also takes options by names of earlier versions; `command` is a copy."""
+    make = command.make_parser
+
+    def make_parser(context: click.Context) -> Any:
+        parser = make(context)
+        for old, new in aliases.items():
+            for option in command.params:
+                if new in option.opts:
+                    alias = copy.copy(option)
+                    alias.opts = [old]
+                    alias.add_to_parser(parser, context)
+        return parser
+
+    vars(command)["make_parser"] = make_parser
+    return command
 
 
 class _Broken(Exception):

@@ -209,7 +209,7 @@ def _require_sense(asked: Asked) -> None:
     if asked.group_rows is not None and asked.group_rows < 1:
         raise ConfigError("a group needs a sample", found=asked.group_rows)
     if asked.of_target.get("split_ratio") is not None:
-        hint = "Convert without, then `penstock prepare --split-ratio …`"
+        hint = "Convert without, then `penstock prepare --ratio …`"
         raise ConfigError("split_ratio can't be checked in a conversion", path=path, hint=hint)
 
 
@@ -274,7 +274,7 @@ def _with_wanted_columns(dataset: Dataset, source: Source[Sample], asked: Asked)
 
 
 def _inputs(source: Any, rows: Rows) -> dict[str, str]:
-    """Name and digest of a source that is at a place; see `penstock trace`."""
+    """Name and digest of a source that is at a place; see `penstock lineage`."""
     if not isinstance(source, Place):
         recipe = source.recipe() if hasattr(source, "recipe") else {}
         if not isinstance(recipe.get("path"), str) or source.children():

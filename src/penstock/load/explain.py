@@ -118,6 +118,26 @@ def explain_step(run: Run, step: int, rank: int | None = None, world: int | None
     }
 
 
+def steps_to_search(run: Run, step: int | None) -> int:
+    """Return how many steps to search for a document: up to `step` if given, else up to the state or the first epoch.
+
+    Raises:
+        ConfigError: unknown, as the stream packs on the fly and there is no state.
+    """
+    from penstock.load.plan import once  # it imports this module indirectly
+
+    if step is not None:
+        return step + 1
+    if is_lane_stream(run.data) and run.consumed is None:
+        hint = "Give the last step to search, --step (step=), or a state: --state (state=)"
+        raise ConfigError("unknown how many steps to search in a stream that packs on the fly", hint=hint)
+    consumed = once(run.data) if run.consumed is None else run.consumed
+    last = run.history[-1]
+    if consumed < last.consumed:
+        return runs.stretch_of(run.history, 0).first_step
+    return last.first_step + -(-(consumed - last.consumed) // last.global_batch)
+
+
 def explain_document(run: Run, key: Wanted, stop_step: int, limit: int, world: int | None = None) -> dict[str, Any]:
     """Where a document came: its positions in the steps before `stop_step`, each with its step and rank.
 

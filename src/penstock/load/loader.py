@@ -189,7 +189,7 @@ class Loader:
 
     @property
     def step(self) -> int:
-        """Number of complete steps delivered, which is the number of the next step."""
+        """Number of complete steps delivered, which is the next step, counted from 0."""
         return self._first_step + self._cursor.number // self._options.micro_batches
 
     @property
@@ -280,14 +280,14 @@ class Loader:
         )
 
     def positions(self, step: int) -> IntArray:
-        """Return the global positions of `step` over all ranks, int64[global_batch], with the run's shape then."""
+        """Return the global positions of `step` (from 0) over all ranks, int64[global_batch], with the run's shape then."""
         step = self._checked(step)
         stretch = runs.stretch_of(self._history, step)
         start = stretch.consumed_at(step)
         return np.arange(start, start + stretch.global_batch, dtype=np.int64)
 
     def seek(self, step: int) -> None:
-        """Continue with `step`, with the current batch size and ranks. A running iterator follows at once.
+        """Continue with `step` (from 0), with the current batch size and ranks. A running iterator follows at once.
 
         Raises:
             ConfigError: the step is negative, or beyond the end of the pass.

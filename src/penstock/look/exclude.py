@@ -204,7 +204,7 @@ def open_listed(target: Any, given: Given | None, options: dict[str, Any]) -> Li
         raise ConfigError("opened like this, samples have other numbers", path=place.path, found=len(dataset),
                           expected=len(whole))  # fmt: skip
     if given is None and not place.is_local:
-        hint = "Name a file with --list (list=), and open the data with excludes="
+        hint = "Name a file with --excludes (list=), and open the data with excludes="
         raise ConfigError("beside data that are not on this machine no list is looked for", path=place.path, hint=hint)
     if chosen.name == "jsonl-files" and given is None:
         return Listed(dataset, whole.fingerprint, None, None)
@@ -219,7 +219,9 @@ def _open_several(paths: Sequence[str | os.PathLike[str]], given: Given | None, 
         return Listed(dataset, dataset.source.fingerprint, None, place_of(given))
     if not files_of_lines(dataset.source):
         what = "files that are named one by one have a list each only where they are JSONL"
-        raise ConfigError(what, path=dataset.place.path, hint="Exclude in their folder; or name a list: --list (list=)")
+        raise ConfigError(
+            what, path=dataset.place.path, hint="Exclude in their folder; or name a list: --excludes (list=)"
+        )
     return Listed(dataset, dataset.source.fingerprint, None, None)
 
 
@@ -401,7 +403,7 @@ def _require_of(listed: Listed, entries: Sequence[Entry]) -> None:
     other = next((one for one in entries if one.split == listed.split and one.dataset != listed.fingerprint), None)
     if other is not None:
         what = "the exclude list that is there is of other data"
-        hint = "Move it away, or name another one with --list (list=)"
+        hint = "Move it away, or name another one with --excludes (list=)"
         raise ConfigError(what, path=listed.list_path, found=other.dataset, expected=listed.fingerprint, hint=hint)
 
 

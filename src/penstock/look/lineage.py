@@ -39,7 +39,7 @@ def documents_made_of(made: Dataset, sources: Sources) -> dict[int, str | None]:
 
     By row maps, where data were made with `keep_map`. Else a sample is that of the same number among those of all
     inputs, if it was made by what keeps them all in order. What lies between, such as the lines that a filter left of
-    the source and that were packed then, is found as `penstock trace` finds it.
+    the source and that were packed then, is found as `penstock lineage` finds it.
 
     Args:
         made: a dataset.

@@ -1,4 +1,4 @@
-"""`trace`: what a dataset was made of, from side file to side file, back to the first inputs.
+"""`lineage`: what a dataset was made of, from side file to side file, back to the first inputs.
 
 A side file names its inputs by their last names, or by their paths below the folder that they share, and by digests;
 no path of a machine stands in it. So an input is looked for beside the output, in the folder above, where the caller
@@ -63,8 +63,8 @@ class Origin:
     inputs: tuple[Origin, ...] = ()
 
 
-def trace(target: Given, *, look_in: Sequence[Given] = ()) -> Origin:
-    """The tree of what a dataset was made of.
+def lineage(target: Given, *, look_in: Sequence[Given] = ()) -> Origin:
+    """Return the tree of inputs and commands that made a dataset.
 
     Reads side files, and of each input what its digest is made of: at most 64 places of a dataset, all of a file of up
     to 4 GiB that `pack` read.

@@ -1,4 +1,4 @@
-"""`chunk`: the k-th of n pieces of a dataset."""
+"""Extract the k-th of n contiguous parts of a dataset, for `split`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from penstock.reshape.origins import all_rows
 from penstock.reshape.rewrite import Counter, Output, Progress, Written, append_rows, excluded_in, write_output
 from penstock.reshape.rows import open_rows
 from penstock.store._keeping import keeping_nothing
-from penstock.store.place import Given, place_of
+from penstock.store.place import Data, Given, place_of
 
 
 def chunk(
-    source: Given,
+    source: Data,
     target: Given,
     *,
     chunk_id: int,

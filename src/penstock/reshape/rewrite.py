@@ -266,7 +266,7 @@ def writer_options(output: Output, sources: Sequence[AnyRows], made_by: Mapping[
 
 
 def lineage(sources: Sequence[AnyRows], made_by: Mapping[str, Any]) -> dict[str, Any]:
-    """`inputs` and `options` of a writer: what the side file says of where the data come from; see `penstock trace`."""
+    """Return `inputs` and `options` of a writer, which the side file records for `penstock lineage`."""
     names = distinct_names([rows.place for rows in sources])
     inputs = {
         name: whole_of(rows.source).fingerprint

@@ -1,7 +1,7 @@
 """Documents or lines of a dataset as rows of units, for work on whole datasets.
 
 A unit is a token id of a document, a byte of a line, its line end included, or a byte of a stored sample. Rows are read
-in runs of some MB, back to back, as a writer takes them. So `merge`, `shuffle`, `split`, `filter` and `chunk` are each
+in runs of some MB, back to back, as a writer takes them. So `merge`, `shuffle`, `split` and `filter` are each
 written once.
 """
 

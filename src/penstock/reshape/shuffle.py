@@ -55,7 +55,7 @@ def shuffle(
     source: Data,
     target: Given,
     *,
-    seed: int,
+    seed: int = 0,
     to: str | None = None,
     format: str | None = None,
     token_bytes: int | None = None,

@@ -26,6 +26,7 @@ from penstock.formats._last_files import last_file
 from penstock.formats.jsonl.text import Text
 from penstock.formats.tables.lines import TableLines
 from penstock.order.permutation import unpermute
+from penstock.reshape.chunk import chunk
 from penstock.reshape.once import once_parts
 from penstock.reshape.origins import Along, Seen, all_rows, recorded, refuse_along, something_goes_along
 from penstock.reshape.pieces import Groups, Range, Workers, hands_for, pieces_for, ranges_of, sweep_pieces
@@ -77,8 +78,9 @@ Parts = Callable[[int, int, NDArray[Any], IntArray], IntArray]
 
 
 def split(
-    source: Data, folder: Given, *, ratio: Sequence[float], names: Sequence[str] | None = None,
-    seed: int = 0, by: By = "position", to: str | None = None, format: str | None = None,
+    source: Data, folder: Given, *, ratio: Sequence[float] | None = None, names: Sequence[str] | None = None,
+    seed: int = 0, by: By = "position", parts: int | None = None, only: int | None = None,
+    token_bytes: int | None = None, to: str | None = None, format: str | None = None,
     overwrite: bool = False, dry_run: bool = False, keep_map: bool = False, keep_excluded: bool = False,
     store: Store | None = None,
     progress: Progress | None = None, executor: AnyExecutor | None = None, workers: int | None = None,
@@ -93,13 +95,18 @@ def split(
     visible as a whole, one after another; if interrupted, repeat the call to resume. Memory: about 50 MB, 64 MiB per
     part, and 8 bytes per document.
 
+    With `parts` and `only` in place of `ratio`, extract one of `parts` contiguous parts of equal length. The first parts
+    are one longer if the length isn't divisible. `names`, `seed`, `by`, executors and distributed jobs don't apply.
+
     Args:
         source: token dataset or JSONL file.
-        folder: directory for the parts.
+        folder: directory for the parts. With `only`, path of the extracted part.
         ratio: relative size of each part, such as `(8, 1, 1)`.
         names: names of the parts. By default train, validation, test for two or three parts, else numbers from 0.
         seed: any integer.
         by: `"position"` or `"content"`.
+        parts, only: number of contiguous parts, and the one to write, counted from 0.
+        token_bytes: with `parts`, width of the token IDs if wider than in the source.
         to, format: formats of the parts and the source. By default that of the source, which is detected.
         overwrite: replace existing parts.
         dry_run: check everything and count what would be written, without writing.
@@ -125,6 +132,24 @@ def split(
         >>> len(ps.open("parts/docs_train.jsonl")), len(ps.open("parts/docs_validation.jsonl"))
         (4, 2)
     """
+    if ratio is None:
+        number, count = _checked_part(only, parts)
+        assigns = (names is not None, seed != 0, by != "position", executor is not None, workers is not None)
+        if any(assigns) or part is not None or finish or no_work or restart:
+            raise ConfigError(
+                "contiguous parts are cut by one process, without seed or names",
+                hint="Leave out names=, seed=, by=, executor=, workers=, part=, finish=, no_work= and restart=",
+            )
+        return (
+            chunk(
+                source, folder, chunk_id=number, num_chunks=count, to=to, format=format, token_bytes=token_bytes,
+                overwrite=overwrite, dry_run=dry_run, keep_map=keep_map, keep_excluded=keep_excluded, store=store,
+                progress=progress, **options,
+            ),
+        )  # fmt: skip
+    if parts is not None or only is not None or token_bytes is not None:
+        hint = "Leave out parts=, only= and token_bytes=, or ratio="
+        raise ConfigError("ratio assigns samples to parts at random, and parts cuts contiguous ones", hint=hint)
     cast(dict[str, Any], options)["keep_excluded"] = keep_excluded
     shares = _checked_shares(ratio, by)
     names = _checked_names(names, len(shares))
@@ -157,8 +182,8 @@ def split(
     if in_shares and by == "content":
         refuse_planes([rows], "shares of a split by content leave no numbers of rows")
     by_content = ByContent(shares, seed, isinstance(rows, TokenRows))
-    parts = ByPosition(len(rows), shares, seed) if by == "position" else by_content
-    work = _Work(rows, rows_at(rows, options), parts, hands, target.child(rows.place.name))
+    assign = ByPosition(len(rows), shares, seed) if by == "position" else by_content
+    work = _Work(rows, rows_at(rows, options), assign, hands, target.child(rows.place.name))
     outputs = [
         Output(place, to or rows.format, overwrite, keep_map=keep_map) for place in _places(rows, target, names, to)
     ]
@@ -167,9 +192,9 @@ def split(
     how = How(sharing, hands, Counter(len(rows), progress))
     if in_shares or (how.by_parts and not something_goes_along([rows], keep_map=keep_map)):
         laid, order = list(ranges_of(0, rows)), list[Callable[[], Iterator[IntArray]]]()
-        if isinstance(parts, ByPosition):
-            order = [functools.partial(parts.rows, part) for part in range(len(outputs))]
-        about = ([rows], [work.rows_at], made_by, _Dealt(parts), laid, how)
+        if isinstance(assign, ByPosition):
+            order = [functools.partial(assign.rows, number) for number in range(len(outputs))]
+        about = ([rows], [work.rows_at], made_by, _Dealt(assign), laid, how)
         return share(RowWork(work.beside, outputs, *about, rows=order))
     return _written(work, outputs, made_by, how.counter)
 
@@ -401,6 +426,17 @@ class ByContent:
             digests[row] = xxhash.xxh3_64_intdigest(view[start:end], key)
             start = end
         return np.searchsorted(borders, digests, side="right")
+
+
+def _checked_part(only: int | None, parts: int | None) -> tuple[int, int]:
+    """Return which of how many contiguous parts is asked for; raises `ConfigError` if there is no such part."""
+    if only is None or parts is None:
+        raise ConfigError("unknown how to split", hint="Give ratio=, or both parts= and only=")
+    if parts < 1:
+        raise ConfigError("no parts at all", found=parts, expected="1 or more")
+    if not 0 <= only < parts:
+        raise ConfigError("no such part", found=only, expected=f"0 to {parts - 1}")
+    return only, parts
 
 
 def _checked_shares(ratio: Sequence[float], by: str) -> list[float]:

@@ -219,7 +219,7 @@ def change_list(
     """
     if not isinstance(place.store, LocalStore):
         what = "an exclude list is written on this machine: rival writers would lose each other's entries elsewhere"
-        raise ConfigError(what, path=place.path, hint="Name a file here with --list (list=), and copy it")
+        raise ConfigError(what, path=place.path, hint="Name a file here with --excludes (list=), and copy it")
     lock, writes = f"{place.path}.lock", dry_place(place) if dry_run else place
     with _refused(place), _rehearsed(writes.store, lock) if dry_run else _held(lock):
         before = read_list(place.store, place.path).entries if place.exists() else ()
@@ -234,9 +234,7 @@ def change_list(
     return ExcludeList(after, place.path)
 
 
-_ELSEWHERE = (
-    "Keep the list elsewhere: --list FILE (list=); who opens the data then names it: --excludes FILE (excludes=)"
-)
+_ELSEWHERE = "Keep the list elsewhere with --excludes FILE (list=), and open the data with --excludes FILE (excludes=)"
 
 
 @contextlib.contextmanager

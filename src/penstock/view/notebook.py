@@ -86,7 +86,7 @@ def _dataset(value: Any) -> Sequence[Child]:
 def _loader(value: Any) -> Sequence[Child]:
     found = value.metrics()
     rows = [
-        (count(value.step), "step", f"{count(value.consumed)} samples consumed"),
+        (count(value.step), "next step (from 0)", f"{count(value.consumed)} samples consumed"),
         (count(value.global_batch), "global batch", f"rank {value.rank} of {value.world}, {value.micro_batch} at once"),
         (seconds(found.waiting_seconds), "waited", f"{seconds(found.training_seconds)} between batches"),
         (count(found.substituted), "substituted", f"of {plural(found.samples, 'sample')} of this rank"),

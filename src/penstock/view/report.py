@@ -281,7 +281,7 @@ def _of_run(run: OpenedRun, step: int, steps: int | None, examples: int) -> Iter
     else:
         yield _section("Over the steps", _over_steps(found))
     shown = batch(run, step, most=max(1, min(examples, 12)), bounds=_BOUNDS, strict=True)
-    yield _section(f"The batch of step {count(step)}", _batch(run, shown))
+    yield _section(f"The batch of step {count(step)} (counted from 0)", _batch(run, shown))
 
 
 def _over_steps(found: Curves) -> Child:

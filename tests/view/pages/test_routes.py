@@ -160,7 +160,10 @@ def test_options_of_one_dataset(shelf: Path, pages: Ask) -> None:
     np.arange(1, 30, dtype="<u2").tofile(shelf / "raw ids.bin")
     client = pages(shelf / "raw ids.bin", format="raw-tokens", layout="uint16", eos_id=9)
     sample = text_of(client.get("/d/raw-ids.bin/sample/1").text)
-    assert f"penstock preview '{shelf}/raw ids.bin' --format raw-tokens --layout uint16 --eos-id 9 --index 1" in sample
+    assert (
+        f"penstock head '{shelf}/raw ids.bin' --format raw-tokens --layout uint16 --eos-id 9 --index 1 --pictures"
+        in sample
+    )
     for given in ((shelf / "a.pbin", shelf / "a.jsonl"), (shelf,), (shelf / "run.yaml",)):
         with pytest.raises(ConfigError, match="one dataset"):
             pages(*given, eos_id=9)
@@ -173,7 +176,7 @@ def test_a_jsonl_by_energons_rules(tmp_path: Path, pages: Ask) -> None:
     client = pages(path, flavor="energon")
     assert "Samples <small>2</small>" in client.get("/d/a.jsonl/samples").text
     sample = text_of(client.get("/d/a.jsonl/sample/1").text)
-    assert f"penstock preview {path} --flavor energon --index 1" in sample
+    assert f"penstock head {path} --flavor energon --index 1 --pictures" in sample
     assert "two" in sample
     assert f"penstock verify {path} --depth full" in text_of(client.get("/").text)
 

@@ -103,7 +103,7 @@ def location(opened: Opened, index: int) -> Location:
         for one in extents[:MOST_EXTENTS]
     )  # fmt: skip
     key = None if known is None else recordable(known)
-    command = f"penstock preview {opened.shell_name}{opened.opening} --index {index}"
+    command = f"penstock head {opened.shell_name}{opened.opening} --index {index} --pictures"
     return Location(index, key, ranges, len(extents), command)
 
 

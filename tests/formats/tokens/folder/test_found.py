@@ -236,7 +236,7 @@ def test_every_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("merge", folder, folder),
         ("shuffle", folder, "--seed", 3),
         ("filter", folder, "--min-tokens", 2),
-        ("chunk", folder, "--chunk-id", 1, "--num-chunks", 2),
+        ("split", folder, "--parts", 2, "--only", 1),
     ):
         made, same = tmp_path / f"{words[0]}.pbin", tmp_path / f"{words[0]}-one.pbin"
         assert run(*words, "-o", made) == 0
@@ -249,8 +249,8 @@ def test_every_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = json.loads(capsys.readouterr().out)
     assert (told["format"], told["samples"], told["tokens"]) == ("token-files", 6, 16)
     assert told["size_bytes"] == sum(path.stat().st_size for path in folder.rglob("*.pbin"))
-    for verb in ("head", "preview", "lint", "verify"):
-        assert run(verb, folder) == 0
+    for words in (("head",), ("energon", "preview"), ("energon", "lint"), ("verify",)):
+        assert run(*words, folder) == 0
     assert run("verify", folder, "--write-manifest") == 0
     assert sorted(path.name for path in folder.rglob("*.penstock")) == [f"{name}.pbin.penstock" for name in "acde"]
     (folder / "b" / "c.pbin").write_bytes((folder / "b" / "c.pbin").read_bytes()[:-1])

@@ -1,4 +1,4 @@
-"""`penstock trace FILE`."""
+"""`penstock lineage TARGET`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ _SHOWN_CHARACTERS = 100
 
 
 @click.command()
-@click.argument("file")
-@click.option("--look-in", multiple=True, metavar="DIR", help="Further folder in which inputs may lie; several times.")
+@click.argument("target")
+@click.option("--look-in", multiple=True, metavar="DIR", help="Also look for inputs in this folder. Repeatable.")
 @json_option
-def command(file: str, look_in: tuple[str, ...], as_json: bool) -> None:
-    """The tree of inputs and commands that made a dataset, by the digests in side files."""
+def command(target: str, look_in: tuple[str, ...], as_json: bool) -> None:
+    """Show the tree of inputs and commands that made a dataset.
+
+    Inputs are identified by the digests recorded in side files.
+    """
     import msgspec
 
-    from penstock.look.trace import trace
+    from penstock.look.trace import lineage
 
-    found = trace(file, look_in=look_in)
+    found = lineage(target, look_in=look_in)
     if _lacks(found):
-        note("inputs that are not found may lie in another folder: --look-in DIR says where")
+        note("some inputs were not found. If they are in another folder, name it with --look-in DIR")
     emit(msgspec.to_builtins(found), as_json=as_json, text=lambda: "\n".join(_lines(found, 0)))
 
 

@@ -1,0 +1,350 @@
+"""The verbs of the command line as functions: an option of a command is an argument of the function.
+
+The verbs that only make sense on a command line have no function: `demo`, `doctor`, `completion`, `mount`, and the
+commands of `energon` and `modalities`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
+
+from penstock._facade import facade
+from penstock._keywords import Opening, Preparing, were_given
+
+if TYPE_CHECKING:
+    from penstock.check import repair as repair
+    from penstock.check import verify as verify
+    from penstock.convert import convert as convert
+    from penstock.look.diff import diff as diff
+    from penstock.look.exclude import ExcludeReport
+    from penstock.look.find import find as find
+    from penstock.look.purge import PurgeReport
+    from penstock.look.trace import lineage as lineage
+    from penstock.prepare.energon.run import PrepareSummary
+    from penstock.prepare.media.run import prepare_media as prepare_media
+    from penstock.prepare.raw import IndexReport
+    from penstock.prepare.raw_many import index as index
+    from penstock.prepare.tokens.pipeline import pack as pack
+    from penstock.reshape.filter import filter as filter
+    from penstock.reshape.merge import merge as merge
+    from penstock.reshape.shuffle import shuffle as shuffle
+    from penstock.reshape.split import split as split
+    from penstock.store.exclude_list import ExcludeList
+    from penstock.store.place import Data, Given
+    from penstock.view.report import Report
+    from penstock.work.status import WorkStatus
+
+_SHOWN = 5
+"""Samples that `head` returns by default."""
+
+_find, _names = facade(__name__)
+_TYPES = ("ExcludeList", "ExcludeReport", "Data", "Given", "IndexReport", "PrepareSummary", "PurgeReport", "Report",
+          "WorkStatus")  # fmt: skip
+_OWN = ("cache", "exclude", "explain", "head", "info", "plan", "prepare", "purge", "report", "stage", "status", "view")
+
+__all__ = sorted({*_names()} - {*_TYPES} | {*_OWN})  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    return _find(name)
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def prepare(
+    path: Given, *, ratio: Mapping[str, float] | Sequence[float] | str | None = None, **options: Unpack[Preparing]
+) -> PrepareSummary | IndexReport:
+    """Write Energon metadata for tar shards, or the index of a JSONL file.
+
+    Args:
+        path: folder of the shards, or a file that ends in `.jsonl`.
+        ratio: shares of train, val and test, such as `"8,1,1"`.
+        options: as of `penstock.prepare`.
+    """
+    from penstock.prepare.energon.verb import prepare
+
+    more: Any = options if ratio is None else {**options, "split_ratio": ratio}
+    return prepare(path, **more)
+
+
+def status(output: Given, *, sweep: bool = False) -> WorkStatus:
+    """Return the progress of an interrupted or distributed job.
+
+    Args:
+        output: path or URL of the output of the job.
+        sweep: remove leftovers of finished jobs first.
+
+    Raises:
+        NotFound: there is neither such an output nor work on it.
+    """
+    from penstock.store.place import place_of
+    from penstock.work import status
+
+    if sweep:
+        status.sweep(place_of(output))
+    return status.status_of(place_of(output))
+
+
+def info(path: str | os.PathLike[str], *, format: str | None = None, **options: Unpack[Opening]) -> dict[str, Any]:
+    """Return counts, sizes and schema of a dataset as plain values, as `penstock info --json` prints them.
+
+    Args:
+        path: dataset in any format.
+        format: its format, instead of detecting it.
+        options: as of `penstock.open`.
+
+    Raises:
+        NotFound: nothing is at `path`.
+        FormatError: the dataset can't be opened.
+    """
+    import msgspec
+
+    from penstock.check import summarise
+    from penstock.formats.jsonl.build import skipping_invalid_lines
+    from penstock.view.facts.lengths import lengths_of
+    from penstock.view.facts.opening import open_target
+    from penstock.view.facts.parts import parts_of_samples
+
+    with skipping_invalid_lines():  # the lines are named once
+        found = summarise(path, format=format, **options)
+        if "tokens" in found:
+            return found
+        opened = open_target(path, **were_given({**options, "format": format}))
+        is_local = opened.place is None or opened.place.is_local
+        lengths = lengths_of(opened.source, found["samples"], size_bytes=found["size_bytes"], is_local=is_local)
+        parts = parts_of_samples(opened, found["samples"]) if found["format"] == "webdataset" else None
+        more = {"sample_lengths": lengths, "parts": parts}
+        return found | {name: msgspec.to_builtins(one) for name, one in more.items() if one is not None}
+
+
+def head(
+    path: Data, *, limit: int | None = None, start: int | None = None, index: int | None = None, key: str | None = None,
+    tokenizer: str | None = None, all: bool = False, format: str | None = None, **options: Unpack[Opening],
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Return the first samples of a dataset, or the samples from one on, as `penstock.open(path)[i]` gives them.
+
+    Args:
+        path: dataset in any format.
+        limit: number of samples: by default 5, but 1 with `index` or `key`.
+        start: index of the first sample, from 0.
+        index: index of the only sample, from 0.
+        key: key of the only sample.
+        tokenizer: add the field `text` to documents of tokens, decoded by this tokenizer.
+        all: keep fields that begin with `__`; without it only `__key__` is kept.
+        format: format of the dataset, instead of detecting it.
+        options: as of `penstock.open`.
+
+    Raises:
+        ConfigError: there is no sample with this index.
+        NotFound: there is no sample with this key.
+    """
+    from penstock.formats import open_source
+    from penstock.look.head import decoder, first_of, visible
+
+    given: dict[str, Any] = {"format": format, **options}
+    source = open_source(path if isinstance(path, str | os.PathLike) else cast(Any, path), **given)
+    decode, first = decoder(tokenizer), first_of(source, start, index, key)
+    count = limit if limit is not None else _SHOWN if index is None and key is None else 1
+    stop = min(first + count, len(source))
+    return [visible(source[at], decode, show_all=all) for at in range(first, stop)]
+
+
+def report(target: Data, output: Given, *, limit: int = 12, **options: Any) -> Report:
+    """Write a report on a dataset or a run as one HTML page.
+
+    Args:
+        target: dataset, recipe or metadataset.
+        output: path or URL of the page.
+        limit: samples to show, at most 48.
+        options: as of `penstock.report`.
+    """
+    from penstock.view.report import report
+
+    return report(target, output, examples=limit, **options)
+
+
+def view(
+    targets: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, host: str = "127.0.0.1", port: int = 0,
+    no_open: bool = False, **options: Any,
+) -> None:  # fmt: skip
+    """Browse datasets and runs in a web browser until the process is interrupted.
+
+    Args:
+        targets: one or several datasets, recipes or folders of them.
+        host: address to listen on.
+        port: port to listen on; 0 for any that is free.
+        no_open: print the address, and open no browser.
+        options: `split, format, layout, eos_id, flavor, excludes, planes, global_batch, state, tokenizer, trust` and
+            `follow_links`, as of the command line.
+    """
+    import webbrowser
+
+    from penstock.view.pages.serve import view
+    from penstock.view.pages.targets import Settings
+
+    def ready(url: str) -> None:
+        sys.stdout.write(f"{url}\n")
+        sys.stdout.flush()
+        if not no_open:
+            webbrowser.open(url)
+
+    paths = (targets,) if isinstance(targets, str | os.PathLike) else targets
+    view(tuple(map(os.fspath, paths)), host=host, port=port, settings=Settings(**options), ready=ready)
+
+
+def exclude(
+    target: Data, *, excludes: Given | None = None, show: bool = False, **options: Any
+) -> ExcludeReport | ExcludeList:
+    """Exclude samples with a list stored next to the data.
+
+    Args:
+        target: dataset in any format.
+        excludes: file of the exclude list; by default the one next to the data.
+        show: return the exclude list, and change nothing.
+        options: as of `penstock.exclude`; with `show` only those of `penstock.open`.
+    """
+    from penstock.look.exclude import exclude, excluded_samples
+
+    if show:
+        return excluded_samples(target, list=excludes, **options)
+    return exclude(cast(Any, target), list=excludes, **options)
+
+
+def purge(target: Given, output: Given, *, excludes: Given | None = None, **options: Any) -> PurgeReport:
+    """Rewrite a dataset without excluded samples and issue a removal certificate, `<output>.certificate.json`.
+
+    Args:
+        target: dataset in any format.
+        output: dataset to write.
+        excludes: the exclude list; by default the one next to the data.
+        options: `to, overwrite, dry_run, progress, executor, workers`, and as of `penstock.open`: `format, split,
+            layout, eos_id, planes, trust, follow_links`.
+
+    Raises:
+        ConfigError: there is no exclude list, or the output exists.
+        Corrupt: the list can't be read or belongs to other data, or the output reads back differently.
+    """
+    from penstock.look.purge import purge
+
+    return purge(cast(Any, target), cast(Any, output), list=excludes, **options)
+
+
+def plan(recipe: Given, *, steps: int | None = None, **options: Any) -> dict[str, Any]:
+    """Return what a run over a recipe will read, as `penstock plan --json` prints it.
+
+    Args:
+        recipe: recipe or metadataset.
+        steps: number of steps of the run; by default until every source was read once.
+        options: `split, mode, global_batch, seed, world, lanes, trust` and `follow_links`, as of the command line.
+
+    Raises:
+        ConfigError: an option that such a recipe has no place for.
+        FormatError: not a recipe.
+    """
+    from penstock.load.plan import plan
+    from penstock.view.facts.opening import open_run
+
+    run = open_run(recipe, **options)
+    return plan(run.data, global_batch=run.global_batch, world=run.world, steps=steps)
+
+
+def explain(
+    recipe: Given, *, step: int | None = None, rank: int | None = None,
+    state: str | os.PathLike[str] | Mapping[str, Any] | None = None, document: str | None = None,
+    excluded: bool = False, limit: int = 1000, **options: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """Return which samples a step read, or which steps read a document, as `penstock explain --json` prints it.
+
+    Args:
+        recipe: recipe or metadataset.
+        step: step to explain, counted from 0; with `document`, the last one to search.
+        rank: only the samples of this data-parallel rank.
+        state: saved state of the run, or path of its JSON file.
+        document: key of a sample, or number of a document.
+        excluded: return the steps before `state` that had read samples that are excluded now.
+        limit: most positions to return.
+        options: `split, mode, global_batch, seed, world, lanes, trust` and `follow_links`, as of the command line.
+
+    Raises:
+        ConfigError: neither `step`, `document` nor `excluded`, or an unknown number of samples per step.
+        ResumeMismatch: the state belongs to another stream.
+    """
+    from penstock.errors import ConfigError
+    from penstock.load.excluded import explain_excluded
+    from penstock.load.explain import explain_document, explain_step, run_of, steps_to_search
+    from penstock.view.facts.opening import open_run, read_state
+
+    opened = open_run(recipe, **options)
+    saved = read_state(state) if isinstance(state, str | os.PathLike) else state
+    run = run_of(opened.data, opened.global_batch, opened.world, saved)
+    if excluded:
+        return explain_excluded(run, limit)
+    if document is None:
+        if step is None:
+            raise ConfigError("nothing to explain", hint="Give step=, document= or excluded=True")
+        found = explain_step(run, step, rank, opened.world)
+        return found | {"of": len(found["samples"]), "samples": found["samples"][:limit]}
+    found = explain_document(run, document, steps_to_search(run, step), limit, opened.world)
+    return found | {"samples": [one for one in found["samples"] if rank in (None, one["rank"])]}
+
+
+def stage(
+    recipe: Given, *, hosts: int, host: int, steps: int | None = None, split: str | None = None,
+    mode: Literal["train", "val"] | None = None, global_batch: int | None = None, seed: int | None = None,
+    world: int | None = None, lanes: int | None = None, trust: bool = False, follow_links: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """Download to the cache what this host will read.
+
+    Args:
+        recipe: recipe, metadataset or dataset; a dataset is read in shuffled order if `seed` is given.
+        hosts: number of hosts of the run.
+        host: this host, counted from 0.
+        steps: number of steps of the run; by default until every source was read once.
+        split, mode, global_batch, seed, world, lanes, trust, follow_links: as of the command line.
+
+    Raises:
+        ConfigError: the hosts don't divide the ranks, or the cache is too small.
+    """
+    from penstock.formats import open_source
+    from penstock.load.stage import stage
+    from penstock.view.facts.opening import is_recipe, open_run, ordered
+
+    opening: dict[str, Any] = {"split": split, "trust": trust, "follow_links": follow_links}
+    if is_recipe(recipe):
+        batch: dict[str, Any] = {"global_batch": global_batch, "world": world}
+        run = open_run(recipe, mode=mode, seed=seed, lanes=lanes, **batch, **opening)
+        data, global_batch, world = run.data, run.global_batch, run.world
+    else:
+        data = ordered(open_source(cast(Any, recipe), **opening), shuffled=seed is not None, seed=seed, lanes=lanes)
+    return stage(data, hosts=hosts, host=host, world=world, global_batch=global_batch, steps=steps)
+
+
+def cache(*, trim: int | None = None, clear: bool = False) -> dict[str, Any]:
+    """Return what is in the cache, after trimming or clearing it.
+
+    Args:
+        trim: remove the least recently used entries until at most this many bytes are left.
+        clear: remove all entries that aren't being written.
+
+    Returns:
+        `path`, `removed_bytes`, `size_bytes`, and for each of `folders` its `name`, `files` and `size_bytes`.
+    """
+    from penstock.errors import ConfigError
+    from penstock.store.derived import cache_folder
+    from penstock.store.tidy import cache_use, trim_cache
+
+    if trim is not None and clear:
+        raise ConfigError("--clear removes all, --trim a part", hint="Give one of the two")
+    removed_bytes = 0 if trim is None and not clear else trim_cache(trim or 0)
+    found = cache_use()
+    return {
+        "path": cache_folder(),
+        "removed_bytes": removed_bytes,
+        "size_bytes": sum(one.size_bytes for one in found),
+        "folders": [{"name": one.name, "files": one.files, "size_bytes": one.size_bytes} for one in found],
+    }
