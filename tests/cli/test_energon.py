@@ -76,7 +76,7 @@ def test_refusals(folder: Path, run: Run) -> None:
     wrong = ("prepare", folder, "--split-ratio", "1,0,0", "--sample-type", "CaptioningSample", "--field-map")
     assert "no part 'png'" in run(*wrong, '{"image": "png", "caption": "txt"}', status=10)
     assert "no caption" in run(*wrong, '{"image": "jpg"}', status=10)
-    assert "no JSON" in run(*wrong, "{", status=2)
+    assert "invalid JSON" in run(*wrong, "{", status=2)
     assert "not both" in run("prepare", folder, "--split-ratio", "1,0,0", "--split-parts", "a:b", status=2)
     ways = ("--media-by-header", "--media-by-extension")
     assert "one way" in run("prepare", folder, "--split-ratio", "1,0,0", *ways, status=2)
@@ -342,7 +342,7 @@ def test_energons_commands_end_with_energons_statuses(folder: Path, run: Run, mo
     shutil.rmtree(folder / ".nv-meta")
     assert "--split-ratio" in run("energon", "prepare", folder, "--non-interactive", status=1)
     wrong = ("--sample-type", "TextSample", "--field-map", "{")
-    assert "no JSON" in run("energon", "prepare", folder, *flags, *wrong, status=1)
+    assert "invalid JSON" in run("energon", "prepare", folder, *flags, *wrong, status=1)
     assert "No such option" in run("energon", "prepare", folder, "--bogus", status=2)
     for group in (("energon",), ("energon", "checkpoint")):
         assert "Commands:" in run(*group)

@@ -24,25 +24,25 @@ def media_options(command: Command) -> Command:
         click.option(
             "--headers-only",
             is_flag=True,
-            help="Leave out durations and counts that no header states, instead of reading such files once to count.",
+            help="Leave durations and counts unknown if headers don't state them, instead of reading such files to count.",
         ),
         click.option(
-            "--exact", is_flag=True, help="Decode images, video and sound and count, instead of believing headers."
+            "--exact", is_flag=True, help="Decode images, video and audio and count, instead of trusting headers."
         ),
         click.option(
             *("--media-by-header", "by_header"),
             is_flag=True,
-            help="Media metadata of files whose first bytes are those of media.",
+            help="Index media found by their first bytes.",
         ),
         click.option(
             *("--media-by-glob", "by_glob"),
             metavar="P[,P]",
-            help="Media metadata of files whose names fit a pattern, such as '*.jpg,*.png'.",
+            help="Index media whose names match a pattern, such as '*.jpg,*.png'.",
         ),
         click.option(
             *("--media-by-extension", "by_extension"),
             is_flag=True,
-            help="Media metadata of files with a media extension.",
+            help="Index media found by their extension.",
         ),
     ):
         command = option(command)
@@ -56,7 +56,7 @@ class _Refused(click.UsageError):
 def take_media(options: dict[str, Any]) -> MediaChoice | None:
     """Take the options of `media_options`, but the depth, out of `options`; None if none was given."""
     if options["exact"] and options["headers_only"]:
-        raise click.UsageError("--exact and --headers-only exclude each other.")
+        raise click.UsageError("Give either --exact or --headers-only.")
     by_extension, by_header = options.pop("by_extension"), options.pop("by_header")
     patterns: str | None = options.pop("by_glob")
     given = [
@@ -65,7 +65,7 @@ def take_media(options: dict[str, Any]) -> MediaChoice | None:
         *(["header"] if by_header else []),
     ]
     if len(given) > 1:
-        raise click.UsageError("Media are found in one way: by extension, by glob or by header.")
+        raise click.UsageError("Give only one way to find media: by extension, by glob or by header.")
     return (given[0], patterns) if given else None
 
 
@@ -136,13 +136,13 @@ _PROGRESS = ("--progress/--no-progress", "show_progress")
 _CACHE = ("--tmp-path",)
 _ONLY_ENERGON: dict[tuple[str, ...], dict[str, Any]] = {
     _PROGRESS: {"default": True, "callback": _set_progress, "help": "Show a progress bar on a terminal."},
-    _CACHE: {"callback": _set_cache, "help": "Folder for temporary files of remote datasets."},
+    _CACHE: {"callback": _set_cache, "help": "Directory for temporary files of remote datasets."},
     ("--fix-duplicates",): {
         "is_flag": True,
         "callback": _note_duplicates,
-        "help": "Accepted, but shards never change.",
+        "help": "Accepted for Energon; has no effect, as shards are never changed.",
     },
-    ("-w", "--allow-slow"): {"is_flag": True, "help": "Accepted, but old indexes need no permission here."},
+    ("-w", "--allow-slow"): {"is_flag": True, "help": "Accepted for Energon; has no effect."},
 }
 """Names of an option → the rest of it."""
 _OPTIONS: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -154,17 +154,17 @@ _OPTIONS: dict[str, tuple[tuple[str, ...], ...]] = {
 
 
 def as_energon() -> bool:
-    """Whether it is `penstock energon …` that runs."""
+    """Return whether the command runs as `penstock energon …`."""
     return bool((click.get_current_context().obj or {}).get("as_energon"))
 
 
 def refusal(what: str) -> click.UsageError:
-    """Options that don't go together. Energon's commands end with 1 then, and only what can't be parsed with 2."""
+    """Return the error for options that contradict each other: exit status 1 in Energon's commands, else 2."""
     return _Refused(what) if as_energon() else click.UsageError(what)
 
 
 def closing(words: str) -> str:
-    """A last line of Energon's words, which scripts look for; nothing where another command runs."""
+    """Return Energon's last line, which scripts look for; empty for our own command."""
     return f"\n{words}" if as_energon() else ""
 
 

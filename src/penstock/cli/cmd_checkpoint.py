@@ -10,7 +10,7 @@ from penstock.cli._output import emit, json_option
 @click.group(invoke_without_command=True)
 @click.pass_context
 def command(context: click.Context) -> None:
-    """States of penstock.compat.energon, for another number of ranks."""
+    """Convert states saved by penstock.compat.energon to another number of ranks."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
@@ -18,10 +18,10 @@ def command(context: click.Context) -> None:
 @command.command()
 @click.argument("input_files", nargs=-1, required=True)
 @click.argument("output_path")
-@click.option("--new-world-size", type=click.IntRange(1), help="Ranks of the run that goes on.")
+@click.option("--new-world-size", type=click.IntRange(1), help="Number of ranks of the resumed run.")
 @json_option
 def redist(input_files: tuple[str, ...], output_path: str, new_world_size: int | None, as_json: bool) -> None:
-    """Join the states of all ranks, and write the result to OUTPUT_PATH for each rank of another run."""
+    """Merge the states of all ranks, and write one state to OUTPUT_PATH for each rank of the resumed run."""
     from penstock.compat.energon.redistributed import redistribute
     from penstock.store.place import place_of
 

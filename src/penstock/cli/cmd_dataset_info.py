@@ -12,8 +12,14 @@ from penstock.cli._output import emit, follow_links_option, human_bytes, json_op
 
 @click.command()
 @click.argument("path")
-@click.option("--split-config", help="Says which shards a split has; by default split.yaml.")
-@click.option("--dataset-config", default="dataset.yaml", show_default=True, help="Says what samples are.")
+@click.option("--split-config", metavar="NAME", show_default="split.yaml", help="File that assigns shards to splits.")
+@click.option(
+    "--dataset-config",
+    default="dataset.yaml",
+    show_default=True,
+    metavar="NAME",
+    help="File that defines the sample type.",
+)
 @follow_links_option
 @json_option
 @click.pass_context
@@ -25,7 +31,7 @@ def command(
     follow_links: bool,
     as_json: bool,
 ) -> None:
-    """Samples, shards, splits and the type of samples; of a JSONL file and of a folder of media too."""
+    """Show samples, shards, splits and sample type of a dataset, a JSONL file or a directory of media."""
     from penstock.check.summary import summarise
     from penstock.formats import sniff
     from penstock.formats.samples.webdataset.source import raw_details
@@ -36,7 +42,7 @@ def command(
     if chosen.name == "webdataset":
         found = raw_details(place.store, place.path, split_config=split_config, dataset_config=dataset_config)
     else:
-        refuse_given(context, ("split_config", "dataset_config"), "Only a prepared WebDataset has such files")
+        refuse_given(context, ("split_config", "dataset_config"), "Only a prepared WebDataset has these files")
         options: dict[str, Any] = {"flavor": "energon"} if chosen.name == "jsonl" else {}
         options["follow_links"] = follow_links
         summary = summarise(path, format=chosen.name, **options)

@@ -33,12 +33,16 @@ _LOOKED_AT = 100
 @click.command()
 @dataset_argument("path")
 @click.option(
-    "-n", "--limit", type=click.IntRange(min=0), help="Samples to show. [default: 5; 1 with --index or --key]"
+    "-n",
+    "--limit",
+    type=click.IntRange(min=0),
+    show_default="5, or 1 with --index or --key",
+    help="Number of samples to show.",
 )
 @opening_options("the dataset")
 @flavor_option
-@click.option("--columns", help="Only these fields, comma between them.")
-@click.option("--trust", is_flag=True, help="Decode pickled columns too, which runs code that the data hold.")
+@click.option("--columns", metavar="NAME,…", help="Only show these fields.")
+@click.option("--trust", is_flag=True, help="Also decode pickled columns, which runs code stored with the data.")
 @excludes_option
 @sample_options
 @pictures_option
@@ -57,9 +61,9 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Show the first samples, or those from one on, each in a line; --json has their values.
+    """Show the first samples, or the samples you choose, one per line. Use --json to get their values.
 
-    With --pictures, each sample is a table of its fields with their texts, sizes and pictures.
+    With --pictures, show each sample as a table of its fields with texts, sizes and pictures.
     """
     from penstock.formats.jsonl.build import skipping_invalid_lines
     from penstock.view.draw.terminal import line

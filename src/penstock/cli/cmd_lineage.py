@@ -16,7 +16,12 @@ _SHOWN_CHARACTERS = 100
 
 @click.command()
 @click.argument("target")
-@click.option("--look-in", multiple=True, metavar="DIR", help="Also look for inputs in this folder. Repeatable.")
+@click.option(
+    "--look-in",
+    multiple=True,
+    metavar="DIR",
+    help="Also look for inputs in this directory; can be given several times.",
+)
 @json_option
 def command(target: str, look_in: tuple[str, ...], as_json: bool) -> None:
     """Show the tree of inputs and commands that made a dataset.

@@ -21,20 +21,27 @@ policy_option = click.option(
     type=click.Choice(["skip", "error", "override"]),
     default="error",
     show_default=True,
-    help="What to do where the output exists.",
+    help="What to do if the output exists.",
 )
 
 
 def chunk_options(command: Command) -> Command:
-    """The options of the two commands that make chunks."""
+    """Add the options of the two commands that write chunks."""
     for option in (
-        click.option("--global_seed", type=int, default=None, help="Decides the order, with the chunk id."),
+        click.option("--global_seed", type=int, default=None, help="Seed of the order, together with the chunk id."),
         policy_option,
-        click.option("--num_chunks", type=int, required=True, help="How many chunks there are."),
-        click.option("--chunk_id", type=int, required=True, help="Which chunk, from 0."),
-        click.option("--output_chunk_file_path", type=LocalPath(), required=True, help="Where the chunk goes."),
-        click.option("--input_data_root_path", type=LocalPath(), required=True, help="Folder where its paths start."),
-        click.option("--input_file_list_path", type=LocalPath(), required=True, help="List of files, one path a line."),
+        click.option("--num_chunks", type=int, required=True, help="Number of chunks."),
+        click.option("--chunk_id", type=int, required=True, help="The chunk to write, from 0."),
+        click.option("--output_chunk_file_path", type=LocalPath(), required=True, help="Path of the chunk."),
+        click.option(
+            "--input_data_root_path",
+            type=LocalPath(),
+            required=True,
+            help="Directory that the paths in the list are relative to.",
+        ),
+        click.option(
+            "--input_file_list_path", type=LocalPath(), required=True, help="List of files, one path per line."
+        ),
     ):
         command = option(command)
     return command
@@ -42,17 +49,17 @@ def chunk_options(command: Command) -> Command:
 
 @click.group()
 def command() -> None:
-    """The commands of Modalities: same options, same files, without its ways to lose data."""
+    """Run the commands of Modalities: same options and files, without its ways to lose data."""
 
 
 @command.group()
 def data() -> None:
-    """Index, pack, merge, shuffle and chunk."""
+    """Index, pack, merge, shuffle and chunk data."""
 
 
 @data.command("create_raw_index")
 @click.argument("src_path", type=LocalPath())
-@click.option("--index_path", type=LocalPath(), default=None, help="Where the index goes, instead of beside the file.")
+@click.option("--index_path", type=LocalPath(), default=None, help="Path of the index, instead of next to the file.")
 @policy_option
 @json_option
 def create_raw_index(src_path: Path, index_path: Path | None, file_existence_policy: str, as_json: bool) -> int:
@@ -71,7 +78,7 @@ def create_raw_index(src_path: Path, index_path: Path | None, file_existence_pol
 @policy_option
 @json_option
 def pack_encoded_data(config_path: Path, file_existence_policy: str, as_json: bool) -> int:
-    """Tokenise and pack an indexed JSONL file, as a YAML file says."""
+    """Tokenize and pack an indexed JSONL file, configured by a YAML file."""
 
     def work(advance: Advance) -> Done:
         from penstock.compat.modalities.commands.config import load_config
@@ -87,7 +94,7 @@ def pack_encoded_data(config_path: Path, file_existence_policy: str, as_json: bo
 @click.argument("target_path", type=LocalPath())
 @json_option
 def merge_packed_data(src_paths: tuple[Path, ...], target_path: Path, as_json: bool) -> int:
-    """Join packed files, and all in the folders given, into one."""
+    """Merge packed files, and all packed files in directories, into one."""
     if target_path.exists():
         raise click.BadParameter(f"{target_path} exists already.", param_hint="TARGET_PATH")
 
@@ -101,10 +108,10 @@ def merge_packed_data(src_paths: tuple[Path, ...], target_path: Path, as_json: b
 
 @data.command("shuffle_tokenized_data")
 @click.option("--input_data_path", type=LocalPath(exists=True), required=True, help="A packed file.")
-@click.option("--output_data_path", type=LocalPath(), required=True, help="Where the shuffled file goes.")
-@click.option("--batch_size", type=int, default=100, show_default=True, help="Has no influence on the result.")
+@click.option("--output_data_path", type=LocalPath(), required=True, help="Path of the shuffled file.")
+@click.option("--batch_size", type=int, default=100, show_default=True, help="Has no effect on the result.")
 @policy_option
-@click.option("--seed", type=int, default=None, help="Decides the order.")
+@click.option("--seed", type=int, default=None, help="Seed of the order.")
 @json_option
 def shuffle_tokenized_data(as_json: bool, **options: Any) -> int:
     """Shuffle the documents of a packed file."""
@@ -119,9 +126,9 @@ def shuffle_tokenized_data(as_json: bool, **options: Any) -> int:
 
 @data.command("shuffle_jsonl_data")
 @click.option("--input_data_path", type=LocalPath(exists=True), required=True, help="A JSONL file.")
-@click.option("--output_data_path", type=LocalPath(), required=True, help="Where the shuffled file goes.")
+@click.option("--output_data_path", type=LocalPath(), required=True, help="Path of the shuffled file.")
 @policy_option
-@click.option("--seed", type=int, default=None, help="Decides the order.")
+@click.option("--seed", type=int, default=None, help="Seed of the order.")
 @json_option
 def shuffle_jsonl_data(as_json: bool, **options: Any) -> int:
     """Shuffle the lines of a JSONL file."""
@@ -140,7 +147,7 @@ def shuffle_jsonl_data(as_json: bool, **options: Any) -> int:
 def create_shuffled_dataset_chunk(
     input_file_list_path: Path, input_data_root_path: Path, as_json: bool, **options: Any
 ) -> int:
-    """Make a chunk of a list of packed files, shuffled; suffixes of the list become .pbin."""
+    """Write a shuffled chunk of the packed files in a list; suffixes in the list become .pbin."""
 
     def work(advance: Advance) -> Done:
         from penstock.compat.modalities.commands.data import create_shuffled_dataset_chunk, read_file_list
@@ -158,7 +165,7 @@ def create_shuffled_dataset_chunk(
 def create_shuffled_jsonl_chunk(
     input_file_list_path: Path, input_data_root_path: Path, as_json: bool, **options: Any
 ) -> int:
-    """Make a chunk of a list of JSONL files, shuffled; suffixes of the list become .jsonl."""
+    """Write a shuffled chunk of the JSONL files in a list; suffixes in the list become .jsonl."""
 
     def work(advance: Advance) -> Done:
         from penstock.compat.modalities.commands.data import create_shuffled_jsonl_dataset_chunk, read_file_list
@@ -174,7 +181,7 @@ def create_shuffled_jsonl_chunk(
 @click.option("--config_file_path", type=LocalPath(exists=True), required=True, help="A YAML file.")
 @json_option
 def prepare_instruction_tuning_data(config_file_path: Path, as_json: bool) -> int:
-    """Render conversations by a chat template, split, index and pack them, as a YAML file says."""
+    """Render conversations with a chat template, then split, index and pack them, configured by a YAML file."""
 
     def work(advance: Advance) -> Done:
         from penstock.compat.modalities.commands.instruct import create_instruction_tuning_data

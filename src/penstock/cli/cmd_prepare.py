@@ -33,39 +33,51 @@ _OF_SHARDS = (
 
 @click.command()
 @click.argument("path")
-@click.option("--ratio", "split_ratio", metavar="A,B,C", help="Shares of train, val and test, such as 8,1,1.")
+@click.option("--ratio", "split_ratio", metavar="A,B,C", help="Relative sizes of train, val and test, such as 8,1,1.")
 @click.option(
     "--split-parts",
     multiple=True,
     metavar="NAME:REGEX",
-    help="Shards of a split, by a regular expression for the beginning of their names; may be given several times.",
+    help="Shards of a split, by a regular expression matched at the start of their names; can be given several times.",
 )
-@click.option("--exclude", metavar="REGEX", help="Leave out shards in whose path this is found.")
-@click.option("--shuffle-tars", is_flag=True, help="Shuffle the shards before the ratio splits them.")
-@click.option("--sample-type", metavar="NAME", help="What samples are: a type of Energon's, or CrudeWebdataset.")
-@click.option("--field-map", metavar="JSON", help='Where fields come from, such as \'{"image": "jpg"}\'.')
-@click.option("--dataset-yaml-name", default="dataset.yaml", show_default=True, help="Name of that file.")
-@click.option("--skip-dataset-yaml", is_flag=True, help="Leave dataset.yaml as it is.")
-@click.option("--tar-index-only", is_flag=True, help="Make the indexes of the prepared shards again, nothing else.")
+@click.option("--exclude", metavar="REGEX", help="Skip shards whose path matches this regular expression.")
+@click.option("--shuffle-tars", is_flag=True, help="Shuffle the shards before splitting them by ratio.")
+@click.option("--sample-type", metavar="NAME", help="Sample type: one of Energon's, or CrudeWebdataset.")
+@click.option("--field-map", metavar="JSON", help='Part that each field is read from, such as \'{"image": "jpg"}\'.')
 @click.option(
-    "--no-sqlite", is_flag=True, help="No index.sqlite, which Energon looks files up in; keys are found in index.keys."
+    "--dataset-yaml-name",
+    default="dataset.yaml",
+    show_default=True,
+    metavar="NAME",
+    help="Name of the dataset.yaml file to write.",
 )
-@click.option("--media-metadata", is_flag=True, help="Media metadata; by extension where no other way is given.")
+@click.option("--skip-dataset-yaml", is_flag=True, help="Don't write dataset.yaml.")
+@click.option("--tar-index-only", is_flag=True, help="Only rebuild the indexes of prepared shards.")
+@click.option(
+    "--no-sqlite",
+    is_flag=True,
+    help="Don't write index.sqlite, which only Energon reads; Penstock finds keys in index.keys.",
+)
+@click.option(
+    "--media-metadata",
+    is_flag=True,
+    help="Index media metadata; selects files by extension unless another option selects them.",
+)
 @media_options
 @modest_executor_options
 @restart_option
 @sharing_options
-@click.option("--overwrite", is_flag=True, help="Prepare again what is prepared.")
-@click.option("--non-interactive", is_flag=True, help="Ask no questions, also on a terminal.")
+@click.option("--overwrite", is_flag=True, help="Replace existing metadata.")
+@click.option("--non-interactive", is_flag=True, help="Don't ask questions, even on a terminal.")
 @follow_links_option
 @json_option
 @click.pass_context
 def command(context: click.Context, path: str, non_interactive: bool, as_json: bool, **options: Any) -> None:
-    """Make the metadata of Energon for a folder of tar shards, or the index of a JSONL file.
+    """Write Energon metadata for a directory of tar shards, or the index of a JSONL file. Shards are only read.
 
-    On a terminal it shows what it found and asks questions; otherwise options decide. Shards are only read.
+    On a terminal, it asks for the options that aren't given. Elsewhere, options decide.
 
-    Many machines share the shards by --part, where all of them see PATH; --finish makes the index of all.
+    To distribute this, run with --part on each machine that sees PATH, then with --finish.
     """
     from penstock.store.local import not_found
     from penstock.store.place import place_of
@@ -78,20 +90,24 @@ def command(context: click.Context, path: str, non_interactive: bool, as_json: b
         _prepare_jsonl(path, options, as_json)
         return
     if path.endswith((".yaml", ".yml")):
-        refuse_given(context, (*_OF_SHARDS, "workers", "executor", "overwrite"), "A metadataset is only opened")
+        refuse_given(
+            context, (*_OF_SHARDS, "workers", "executor", "overwrite"), "A metadataset is only checked, by opening it"
+        )
         _check_metadataset(path, as_json, options["follow_links"])
         return
     media = take_media(options)
     if media is None and options["media_metadata"]:
         media = ("extension", None)
     if media is None:
-        refuse_given(context, ("exact", "headers_only"), "No media metadata are asked for")
+        refuse_given(context, ("exact", "headers_only"), "No media metadata is requested")
     if options["skip_dataset_yaml"]:
-        refuse_given(context, ("sample_type", "field_map", "dataset_yaml_name"), "dataset.yaml stays as it is")
+        refuse_given(context, ("sample_type", "field_map", "dataset_yaml_name"), "dataset.yaml isn't written")
     if options["tar_index_only"] and media is not None:
-        raise click.UsageError("--tar-index-only makes no media metadata: use `penstock prepare-media`.")
+        raise click.UsageError("--tar-index-only doesn't index media metadata: use `penstock prepare-media`.")
     if options["tar_index_only"]:
-        refuse_given(context, ("shuffle_tars", "overwrite", "dataset_yaml_name"), "The list of shards stays as it is")
+        refuse_given(
+            context, ("shuffle_tars", "overwrite", "dataset_yaml_name"), "--tar-index-only keeps the list of shards"
+        )
     shared = options["part"] is not None or options["finish"]
     if not options["tar_index_only"] and not as_json and not non_interactive and not shared:
         if _on_terminal():
@@ -103,7 +119,7 @@ def command(context: click.Context, path: str, non_interactive: bool, as_json: b
     if options["split_ratio"] is None:
         refuse_given(context, ("shuffle_tars",), f"Shards are shuffled only with {_ratio()}")
     if options["sample_type"] is None:
-        refuse_given(context, ("dataset_yaml_name",), "No dataset.yaml is made without --sample-type")
+        refuse_given(context, ("dataset_yaml_name",), "dataset.yaml isn't written without --sample-type")
     _prepare(path, options, media, as_json, ask=False, confirm=False)
 
 
@@ -150,7 +166,7 @@ def _prepare(
     if options["sample_type"] is not None and not options["skip_dataset_yaml"]:
         answers.dataset = _dataset_of(path, options)
     elif options["field_map"] is not None:
-        raise refusal("--field-map belongs to a --sample-type.")
+        raise refusal("--field-map needs --sample-type.")
     depth = media_depth(exact=options["exact"], headers_only=options["headers_only"])
     with keeping(path), progress("prepare", total=None, unit="shards") as advance:
         summary = prepare_webdataset(
@@ -178,7 +194,9 @@ def _prepare(
             note(f"warning: {warning}")
     is_done = not ask and not options["skip_dataset_yaml"] and not summary.missing
     if is_done and not folder.store.exists(meta_path(folder.path, DATASET_YAML)):
-        note("no dataset.yaml is written without --sample-type: Penstock reads plain samples, Energon needs one")
+        note(
+            "no dataset.yaml is written without --sample-type: Penstock reads plain samples, but Energon needs the file"
+        )
     emit(msgspec.to_builtins(summary), as_json=as_json, text=lambda: _text(summary))
     end_unfinished(summary.missing)
 
@@ -208,9 +226,9 @@ def _dataset_of(path: str, options: dict[str, Any]) -> Any:
         try:
             fields = json.loads(options["field_map"])
         except ValueError as error:
-            raise refusal(f"--field-map: no JSON: {error}") from None
+            raise refusal(f"--field-map: invalid JSON: {error}") from None
         if not isinstance(fields, dict) or not all(isinstance(one, str) for one in fields.values()):
-            raise refusal('--field-map: no map of texts, such as {"image": "jpg"}')
+            raise refusal('--field-map: not a map of strings such as {"image": "jpg"}')
     dataset, shown = dataset_of(
         path,
         options["sample_type"],
@@ -229,11 +247,11 @@ def _text(summary: PrepareSummary) -> str:
         return missing_text(summary.path, summary.missing)
     samples = f"{len(summary.shard_counts):,} shards, {summary.num_samples:,} samples"
     if summary.was_complete:
-        return f"{summary.path}: complete already: {samples}"
+        return f"{summary.path}: already complete: {samples}"
     share = "" if summary.part is None else f"part {summary.part[0]} of {summary.part[1]}: "
     lines = [f"{summary.path}: {share}{samples}, {summary.num_parts:,} parts, {human_bytes(summary.size_bytes)}"]
     if summary.num_reused:
-        lines.append(f"  {summary.num_reused:,} shards were finished by an earlier run")
+        lines.append(f"  {summary.num_reused:,} shards were done in an earlier run")
     for split, (shards, samples) in summary.splits.items():
         share = samples / summary.num_samples if summary.num_samples else 0
         lines.append(f"  {split}: {shards:,} shards, {samples:,} samples, {share:.1%}")
@@ -242,7 +260,7 @@ def _text(summary: PrepareSummary) -> str:
     wrote = [f".nv-meta/{name}" for name in summary.wrote if not name.endswith(".tar.idx")]
     indexes = len(summary.wrote) - len(wrote)
     if indexes:
-        wrote.append(f"{indexes:,} indexes of shards")
+        wrote.append(f"{indexes:,} shard indexes")
     return "\n".join([*lines, f"  wrote {', '.join(wrote) or 'nothing'}"]) + closing("Done")
 
 
@@ -265,5 +283,5 @@ def _check_metadataset(path: str, as_json: bool, follow_links: bool) -> None:
     from penstock.recipe.metadataset import open_metadataset
 
     opened = open_metadataset(path, follow_links=follow_links)
-    text = f"{path}: opens; it needs no preparation, joins are made when it is opened\n{opened}"
+    text = f"{path}: valid. A metadataset needs no preparation: joins are computed when it is opened\n{opened}"
     emit({"path": path, "opens": True}, as_json=as_json, text=text)

@@ -21,8 +21,8 @@ _SHOWN = 10
 def _announce(num_files: int, size_bytes: int) -> None:
     files = "1 file" if num_files == 1 else f"{num_files:,} files"
     note(
-        f"reading {files} whole ({human_bytes(size_bytes)}) to count packets, as headers state no reliable count; "
-        "--headers-only leaves such counts out"
+        f"reading the whole of {files} ({human_bytes(size_bytes)}) to count packets, as headers state no reliable count; "
+        "--headers-only skips this"
     )
 
 
@@ -35,10 +35,10 @@ def _announce(num_files: int, size_bytes: int) -> None:
 @follow_links_option
 @json_option
 def command(path: str, as_json: bool, **options: Any) -> None:
-    """Index the media metadata of a folder of files, or of a prepared WebDataset.
+    """Index the metadata of media files in a directory or in a prepared WebDataset.
 
-    By extension, unless another way is given. Files that an earlier run has read are not read again. If a header
-    states no reliable duration or count, the file is read once and its packets are counted.
+    Media are found by extension unless another way is given. Files that an earlier run read are not read again. If a
+    header states no reliable duration or count, the whole file is read once to count its packets.
     """
     import msgspec
 
@@ -74,7 +74,7 @@ def command(path: str, as_json: bool, **options: Any) -> None:
     share = "" if summary.part is None else f"part {summary.part[0]} of {summary.part[1]}: "
     text = (
         f"{summary.path}: {share}metadata of {summary.num_rows:,} media; "
-        f"{summary.num_files:,} files chosen, {summary.num_read:,} of them read now"
+        f"{summary.num_files:,} files selected, {summary.num_read:,} read now"
     )
     text += "" if share else closing(f"Done. Stored metadata for {summary.num_rows} files.")
     text = missing_text(summary.path, summary.missing) if summary.missing else text

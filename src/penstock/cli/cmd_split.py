@@ -34,19 +34,24 @@ _OF_RATIO = (
     "-o",
     "--output",
     required=True,
-    help="With --ratio: folder of the parts, <stem>_<name><suffix>. With --parts: path of the extracted part.",
+    help="With --ratio: directory of the parts, named <stem>_<name><suffix>. With --parts: path of the part.",
 )
-@click.option("--ratio", help="Share of each part in any unit, such as 8,1,1.")
-@click.option("--parts", type=int, metavar="N", help="Number of contiguous parts; --only says which to write.")
-@click.option("--only", type=int, metavar="I", help="With --parts: write part I only, counted from 0.")
-@click.option("--names", help="Names of the parts; by default train,validation,test for two or three, else numbers.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Decides which document goes to which part.")
+@click.option("--ratio", metavar="A,B,…", help="Relative size of each part, such as 8,1,1.")
+@click.option("--parts", type=int, metavar="N", help="Number of contiguous parts. Write one of them with --only.")
+@click.option("--only", type=int, metavar="I", help="The contiguous part to write, from 0.")
+@click.option(
+    "--names",
+    metavar="NAME,…",
+    show_default="train,validation,test for two or three parts, else numbers",
+    help="Names of the parts.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the assignment.")
 @click.option(
     "--by",
     type=click.Choice(["position", "content"]),
     default="position",
     show_default=True,
-    help="position: exact shares; content: equal documents share a part, shares hold on average.",
+    help="Assign by position (exact sizes) or by content (equal documents share a part, sizes are approximate).",
 )
 @token_bytes_option
 @tar_options
@@ -59,13 +64,13 @@ def command(
     context: click.Context, source: str, output: str, ratio: str | None, parts: int | None, only: int | None,
     names: str | None, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Assign documents, lines or samples to parts: each goes to exactly one, and keeps its order there.
+    """Split a dataset by ratio, or extract one of N contiguous parts. Order is kept within each part.
 
-    With --ratio, they are assigned at random, and all parts are written. Many machines share the work by --part, with
-    the folder where all of them see it; --finish commits it.
+    With --ratio, each document, line or sample is randomly assigned to one part, and all parts are written. To
+    distribute this, run with --part on each machine and a shared output, then with --finish.
 
-    With --parts N --only I, the dataset is cut into N contiguous parts of equal length, and part I (from 0) is written
-    as one dataset. The first parts are one longer if the length isn't divisible by N.
+    With --parts N --only I, the dataset is cut into N contiguous parts of equal length (the first parts are one longer
+    if the length isn't divisible by N), and part I, counted from 0, is written.
     """
     import msgspec
 
@@ -76,11 +81,11 @@ def command(
     if (ratio is None) == (parts is None):
         raise click.UsageError("Give either --ratio 8,1,1 or --parts N --only I.")
     if (parts is None) != (only is None):
-        raise click.UsageError("--parts N and --only I belong together.")
+        raise click.UsageError("--parts N and --only I must be given together.")
     if parts is None:
-        refuse_given(context, ("token_bytes",), "--ratio keeps the width of token ids")
+        refuse_given(context, ("token_bytes",), "--ratio keeps the width of token IDs")
     else:
-        refuse_given(context, _OF_RATIO, "--parts cuts at fixed places, in one process")
+        refuse_given(context, _OF_RATIO, "Contiguous parts are cut by one process, without a seed")
     try:
         shares = None if ratio is None else [float(share) for share in ratio.split(",")]
     except ValueError:

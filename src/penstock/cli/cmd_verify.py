@@ -42,23 +42,33 @@ _NUMBER = re.compile(r"\d+")
     type=click.Choice([*_READ]),
     default="sample",
     show_default=True,
-    help="Indexes and sizes; also some of the data; every byte; or every byte, and decode each sample, but not "
-    "its sound or video.",
+    help="What to read: indexes and sizes (quick), also some of the data (sample), every byte (full), or every "
+    "byte and each sample decoded, except audio and video (decode).",
 )
-@click.option("--format", "format_name", help="Format name, instead of finding it out.")
-@click.option("--layout", help="Historical layout, where it is ambiguous.")
-@click.option("--vocab-size", type=int, help="Ids from here on are an error.")
-@click.option("--eos-id", type=int, help="Id that ends each document.")
+@click.option("--format", "format_name", metavar="NAME", show_default="detected", help="Format of the dataset.")
+@click.option("--layout", metavar="NAME", help="Older layout of the dataset, if ambiguous.")
+@click.option("--vocab-size", type=int, help="Report token IDs of at least this number as errors.")
+@click.option("--eos-id", type=int, metavar="ID", help="ID of the token that ends each document.")
 @excludes_option
-@click.option("--split", help="Check only this split. Tar shards are checked whole, and only this split is decoded.")
-@click.option("--trust", is_flag=True, help="With --depth decode: run code that comes with the data, such as a pickle.")
-@click.option("--write-manifest", is_flag=True, help="If sound: write a side file with counts and digests.")
+@click.option(
+    "--split",
+    metavar="NAME",
+    help="Check only this split. Tar shards are all checked; --depth decode decodes only the split.",
+)
+@click.option("--trust", is_flag=True, help="With --depth decode: run code stored with the data, such as pickles.")
+@click.option(
+    "--write-manifest", is_flag=True, help="If there are no errors, write a side file with counts and digests."
+)
 @click.option(
     "--replace-manifest",
     is_flag=True,
-    help="The same, also where the data contradict the existing side file: the data are taken to be right.",
+    help="Like --write-manifest, but trust the data if it contradicts the existing side file.",
 )
-@click.option("--work", metavar="DIR", help="Folder or URL for the marks of --part and --finish; never in the dataset.")
+@click.option(
+    "--work",
+    metavar="DIR",
+    help="Directory or URL outside the dataset where --part and --finish record their progress.",
+)
 @restart_option
 @sharing_options
 @optional_executor_options
@@ -83,12 +93,12 @@ def command(
     work: str | None,
     **options: Any,
 ) -> int:
-    """Check a dataset: each finding with its place and what to do. Exits with 1 for an error.
+    """Check a dataset, and print each finding with its location and fix. Exits with 1 if there are errors.
 
-    For a recipe or metadataset, checks each of its datasets, reports a dataset that is read under two names, and lists
-    references to media files that no auxiliary dataset has.
+    PATH can also be a recipe or metadataset. Then each of its datasets is checked, and datasets that are read under two
+    names and references to missing media files are reported.
 
-    Many machines share the check by --part, with DIR where all of them see it; --finish reports what one run would.
+    To distribute the check, run it with --part on each machine and --work on a shared directory, then with --finish.
     """
     import msgspec
 
@@ -105,8 +115,8 @@ def command(
     if format_name is None and is_recipe_file(path):
         if work is not None or write_manifest or replace_manifest:
             raise click.UsageError(
-                "a recipe is checked by one process, and has no side file: leave out --work, "
-                "--write-manifest and --replace-manifest"
+                "a recipe is checked by one process and has no side file: leave out --work, --write-manifest and "
+                "--replace-manifest"
             )
         findings = _verify_recipe(path, how)
     elif work is None:

@@ -244,7 +244,7 @@ def test_the_command(bare: Path, whole: dict[str, bytes], capsys: pytest.Capture
     assert run("--finish", "--no-work") == (14, "--array=1-2\n")
     assert status_of(place_of(bare)).missing_shares == (1, 2)
     assert run("--finish")[0] == 0
-    assert run("--finish")[1].startswith(f"{bare}: complete already")
+    assert run("--finish")[1].startswith(f"{bare}: already complete")
     assert files_in(bare) == whole
     assert sweep(place_of(bare)) == []
     (bare / "a.jsonl").write_text("{}\n")
