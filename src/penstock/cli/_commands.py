@@ -26,7 +26,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "mount": "Mount the samples of tar shards as files in a folder.",
     },
     "Check": {
-        "verify": "Check a dataset and say how to fix each finding.",
+        "verify": "Check a dataset, with a fix for each finding.",
         "repair": "List known damage, and repair it with --write.",
     },
     "Transform": {

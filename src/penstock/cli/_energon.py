@@ -24,7 +24,7 @@ def media_options(command: Command) -> Command:
         click.option(
             "--headers-only",
             is_flag=True,
-            help="Leave durations and counts unknown if headers don't state them, instead of reading such files to count.",
+            help="Don't read files to count what their headers don't state; leave those durations unknown.",
         ),
         click.option(
             "--exact", is_flag=True, help="Decode images, video and audio and count, instead of trusting headers."

@@ -26,7 +26,7 @@ COMMANDS: dict[str, str] = {
     "checkpoint": "Convert saved states to another number of ranks.",
 }
 INSTEAD: dict[str, str] = {
-    "analyze-debug": "`penstock explain RECIPE --step N` computes what a run read; see also the loader's metrics().",
+    "analyze-debug": "Use `penstock explain RECIPE --step N`, or the loader's metrics().",
 }
 """Commands of Energon that Penstock lacks → what to use instead."""
 

@@ -21,8 +21,8 @@ _SHOWN = 10
 def _announce(num_files: int, size_bytes: int) -> None:
     files = "1 file" if num_files == 1 else f"{num_files:,} files"
     note(
-        f"reading the whole of {files} ({human_bytes(size_bytes)}) to count packets, as headers state no reliable count; "
-        "--headers-only skips this"
+        f"reading the whole of {files} ({human_bytes(size_bytes)}) to count packets, as headers state no reliable "
+        "count; --headers-only skips this"
     )
 
 

@@ -27,7 +27,7 @@ _READ = {
     "full": "every byte read",
     "decode": "every byte read, every sample decoded; sound and video not decoded",
 }
-"""Depth → what was checked, and what wasn't."""
+"""Depth → description of what was checked, and what wasn't."""
 
 _LISTED = 3
 """Files with the same problem that are named."""
@@ -57,7 +57,7 @@ _NUMBER = re.compile(r"\d+")
 )
 @click.option("--trust", is_flag=True, help="With --depth decode: run code stored with the data, such as pickles.")
 @click.option(
-    "--write-manifest", is_flag=True, help="If there are no errors, write a side file with counts and digests."
+    "--write-manifest", is_flag=True, help="Write a side file with counts and digests, unless there are errors."
 )
 @click.option(
     "--replace-manifest",
@@ -174,15 +174,18 @@ def _verify_recipe(path: str, options: dict[str, Any]) -> list[Any]:
 
 
 def _require_together(sharing: Sharing, work: str | None, *, writes: bool) -> None:
-    """That what is said of sharing goes together; raises `ConfigError`."""
+    """Raise `ConfigError` if options of a distributed check contradict each other."""
     from penstock.errors import ConfigError
 
     if (sharing.joins or sharing.restart) != (work is not None) or (sharing.restart and not sharing.joins):
-        what, hint = "shares of a check leave marks in a folder", "Give --work DIR with --part or --finish, or neither"
-        raise ConfigError(what, found="--restart alone" if sharing.restart else None, hint=hint)
+        what, hint = (
+            "a distributed check needs a directory for its progress",
+            "Give --work DIR with --part or --finish, or neither",
+        )
+        raise ConfigError(what, found="only --restart" if sharing.restart else None, hint=hint)
     sharing.require_sense()
     if sharing.part is not None and writes:
-        what, hint = "a part does its share of the check alone", "Leave out one of the two"
+        what, hint = "only the finalize step can write a side file", "Leave it out with --part"
         raise ConfigError(what, found="--write-manifest or --replace-manifest", hint=hint)
 
 
