@@ -128,7 +128,7 @@ def test_trust_is_for_decoding(lines: Path) -> None:
 
 def test_convert_takes_the_target_as_an_option_too(lines: Path, tmp_path: Path) -> None:
     assert called("convert", lines, "-o", tmp_path / "o.jsonl").returncode == 0
-    assert called("convert", lines, lines, "--output", tmp_path / "two.jsonl").returncode == 0
+    assert called("convert", lines, tmp_path / "o.jsonl", "--output", tmp_path / "two.jsonl").returncode == 0
     assert [len(ps.open(tmp_path / name)) for name in ("o.jsonl", "two.jsonl")] == [7, 14]
     done = called("convert", lines)
     assert (done.returncode, "Missing argument 'TARGET'" in done.stderr) == (2, True)
