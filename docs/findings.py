@@ -33,7 +33,7 @@ _COMPUTED = {
 
 
 def codes_in_source() -> set[str]:
-    """Return every code that `verify`, `lint` or `repair` can report, with `<format>` for a variable format."""
+    """Return every code that `verify` or `repair` can report, with `<format>` for a variable format."""
     texts = {path: path.read_text() for path in SOURCE.rglob("*.py")}
     trees = {path: ast.parse(text) for path, text in texts.items()}
     own = {path: dict(_module_constants(tree)) for path, tree in trees.items()}
