@@ -38,7 +38,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_help_lists_every_command() -> None:
     done = run("--help")
     assert done.returncode == 0
-    for name in COMMANDS:
+    for name in COMMANDS.keys() - HIDDEN.keys():
         assert f"\n  {name} " in done.stdout
 
 
