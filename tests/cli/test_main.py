@@ -16,7 +16,7 @@ import pytest
 from tests.cli.called import called
 
 import penstock as ps
-from penstock.cli._commands import COMMANDS, EXAMPLES
+from penstock.cli._commands import COMMANDS, EXAMPLES, HIDDEN
 from penstock.cli._errors import codes, exit_codes
 from penstock.cli.main import cli, main
 
