@@ -280,7 +280,7 @@ class Loader:
         )
 
     def positions(self, step: int) -> IntArray:
-        """Return the global positions of `step` (from 0) over all ranks, int64[global_batch], with the run's shape then."""
+        """Return the global positions of `step` (from 0) over all ranks, int64[global_batch], as the run was then."""
         step = self._checked(step)
         stretch = runs.stretch_of(self._history, step)
         start = stretch.consumed_at(step)

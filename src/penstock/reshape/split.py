@@ -95,8 +95,9 @@ def split(
     visible as a whole, one after another; if interrupted, repeat the call to resume. Memory: about 50 MB, 64 MiB per
     part, and 8 bytes per document.
 
-    With `parts` and `only` in place of `ratio`, extract one of `parts` contiguous parts of equal length. The first parts
-    are one longer if the length isn't divisible. `names`, `seed`, `by`, executors and distributed jobs don't apply.
+    With `parts` and `only` in place of `ratio`, extract one of `parts` contiguous parts of equal length. The first
+    parts are one longer if the length isn't divisible. `names`, `seed`, `by`, executors and distributed jobs don't
+    apply.
 
     Args:
         source: token dataset or JSONL file.
