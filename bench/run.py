@@ -59,7 +59,7 @@ QUESTIONS = (
     "images",
     "gpu",
 )
-_PACKAGES = ("penstock", "numpy", "gigatoken", "tokenizers", "torch", "zarr", "numcodecs")
+_PACKAGES = ("penstock-data", "numpy", "gigatoken", "tokenizers", "torch", "zarr", "numcodecs")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
+import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ import penstock as ps
 from penstock.check import repair, verify
 from penstock.check.verify import write_side_file
 from penstock.cli.main import main
-from penstock.errors import NotFound, PenstockError
+from penstock.errors import Corrupt, NotFound, PenstockError
 
 DOCS = [[300, 2, 7], [7], [], [5, 0, 1, 7]]
 
@@ -35,6 +38,7 @@ FAULTS: list[tuple[str, dict[str, Any]]] = [
     ("megatron.sequence", {"pointers": [0, 1 << 40, 8, 8]}),
     ("megatron.overlap", {"pointers": [0, 0, 0, 0], "lengths": [8, 8, 8, 8]}),
     ("megatron.truncated", {"data": b"\0" * 14}),
+    ("megatron.trailing", {"data": b"\0" * 18}),
 ]
 
 
@@ -66,7 +70,6 @@ def test_each_fault_has_its_finding(put: Any, code: str, fault: dict[str, Any]) 
 def test_what_the_original_reads_is_no_error(put: Any) -> None:
     data = np.zeros(8, "<u2").tobytes()
     for fault, code in (
-        ({"data": data + b"\0\0"}, "megatron.trailing"),
         ({"data": data, "lengths": [2, 2], "pointers": [8, 0], "borders": [0, 1, 2]}, "megatron.apart"),
         ({"data": data, "lengths": [2, 2], "pointers": [0, 12], "borders": [0, 2]}, "megatron.apart"),
         ({"data": b"", "lengths": [], "pointers": [], "borders": [0]}, "megatron.empty"),
@@ -75,22 +78,34 @@ def test_what_the_original_reads_is_no_error(put: Any) -> None:
         assert [(one.code, one.severity) for one in verify(prefix, depth="full")] == [(code, "warning")]
 
 
-def test_lengths_without_eos_are_a_warning_at_open_with_a_repair_that_works(
-    put: Any, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+def test_lengths_without_eos_are_an_error_at_open_with_repairs_that_work(
+    put: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tokens = np.array([1, 2, 3, 9, 4, 5, 9, 6, 9], "<u2")
     prefix = put(DOCS, data=tokens.tobytes(), lengths=[3, 2, 1], pointers=[0, 6, 10], borders=[0, 1, 2, 3])
-    ps.open(prefix)
-    (warning,) = [one.getMessage() for one in caplog.records if prefix in one.getMessage()]
-    assert "6 bytes after its last sequence" in warning
-    (command,) = re.findall(r"`penstock (repair [^`]*)`", warning)
-    os.rename(prefix + ".idx", prefix + ".old")
+    with pytest.raises(Corrupt, match="6 bytes after its last sequence") as caught:
+        ps.open(prefix)
+    assert repair(prefix, write=True) == []
+    repairs, shorter = re.findall(r"`((?:penstock repair|truncate) [^`]*)`", str(caught.value))
     with pytest.raises(SystemExit) as ended:
-        main([*command.replace("ID", "9").split(), "--write"])
+        main([*repairs.removeprefix("penstock ").replace("ID", "9").split(), "--write"])
     assert ended.value.code == 0, capsys.readouterr()
-    caplog.clear()
     assert [one["tokens"].tolist() for one in ps.open(prefix)] == [[1, 2, 3, 9], [4, 5, 9], [6, 9]]
-    assert not caplog.records
+    os.replace(prefix + ".idx.bak", prefix + ".idx")
+    subprocess.run(shlex.split(shorter), check=True)
+    assert [one["tokens"].tolist() for one in ps.open(prefix)] == [[1, 2, 3], [9, 4], [5]]
+
+
+def test_what_a_repair_leaves_out_on_purpose_is_a_warning_until_the_tokens_change(put: Any) -> None:
+    prefix = put([[1, 2, 9], [3, 9], [4, 4]])
+    os.unlink(prefix + ".idx")
+    repair(prefix, format="megatron", write=True, eos_id=9, layout="uint16")
+    assert [(one.code, one.severity) for one in verify(prefix, depth="full")] == [("megatron.trailing", "warning")]
+    assert [one["tokens"].tolist() for one in pickle.loads(pickle.dumps(ps.open(prefix)))] == [[1, 2, 9], [3, 9]]
+    with open(prefix + ".bin", "ab") as file:
+        file.write(b"\1\0\7\0")
+    with pytest.raises(Corrupt, match="8 bytes after its last sequence"):
+        ps.open(prefix)
 
 
 def test_the_command_that_rebuilds_a_missing_index_works(put: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary
 from penstock.formats.tokens.common import require_eos
 from penstock.formats.tokens.ids import id_limit
 from penstock.formats.tokens.joined import DOCUMENTS, check_documents
-from penstock.formats.tokens.megatron.index import IndexArrays, index_problems, width_problem
+from penstock.formats.tokens.megatron.index import TRAILING, IndexArrays, index_problems, width_problem
 from penstock.formats.tokens.megatron.kept import KEPT, is_half_replaced, left_names, prefix_of
 from penstock.formats.tokens.megatron.layout import (
     bin_path,
@@ -54,7 +54,7 @@ def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth, 
     width = width_problem(index)
     problems = [last_sequence_problem(index), *index_problems(index)] if width is None else [width]
     findings += [problem.finding() for problem in problems if problem is not None]
-    sound = not any(one.severity == "error" for one in findings)
+    sound = not any(one.severity == "error" and one.code != TRAILING for one in findings)
     if sound:
         require_kind(prefix, header.kind, options.layout)
     if header.num_sequences == 0:
@@ -65,6 +65,8 @@ def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth, 
     facts = functools.partial(megatron_facts, store, prefix, header.num_documents, num_tokens)
     manifest, side_findings = check_side_file("megatron", store, bin_path(prefix), side_file_path(prefix), facts)
     findings += side_findings
+    if manifest is not None and not side_findings:  # it was written with these tokens in sight, as by `repair`
+        findings = [replace(one, severity="warning") if one.code == TRAILING else one for one in findings]
     if depth != "quick" and sound:
         source = MegatronSource(store, prefix, index, replace(options, vocab_size=None))
         findings += _check_tokens(source, prefix, options, None if side_findings else manifest, depth, run)

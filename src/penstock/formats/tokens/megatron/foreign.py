@@ -28,7 +28,7 @@ def write_megatron_manifest(
         FormatError: the files are damaged, or contradict the side file that is there and `replace` is false.
     """
     prefix = prefix_of(store, path)
-    source = open_megatron(store, path, options)
+    source = open_megatron(store, path, options, may_trail=replace)
     known = known or source.manifest
     given = Provenance(eos_id=source.eos_id)
     if known is not None:

@@ -26,6 +26,8 @@ from penstock.store.held import Held
 from penstock.store.side_file import load_manifest
 from penstock.types import IntArray, ReadMode
 
+TRAILING = "megatron.trailing"
+"""Code of the finding that tokens follow the last sequence."""
 MOST_PROBLEMS = 20
 """Wrong entries that are listed one by one; the others are counted."""
 
@@ -187,7 +189,7 @@ def width_problem(index: IndexArrays) -> Problem | None:
 
 
 def trailing_problem(index: IndexArrays, stop_bytes: int) -> Problem | None:
-    """Return the warning about tokens after the last sequence, which ends at `stop_bytes`.
+    """Return the problem of tokens after the last sequence, which ends at `stop_bytes`.
 
     Sequences that were left out or moved on purpose leave other bytes unread: that index is read as it is.
     """
@@ -249,14 +251,14 @@ def _sequence_problems(index: IndexArrays) -> Iterator[Problem]:
 
 
 def _trailing(index: IndexArrays, stop_bytes: int) -> Problem:
+    path = bin_path(index.prefix)
     fix = (
         "The index may be older than the tokens, or its lengths may leave out EOS, and documents then start at wrong "
-        f"places. To rebuild it, move {idx_path(index.prefix)} away and run `penstock repair "
-        f"{index.prefix} --format megatron --eos-id ID --layout {index.header.kind.name}`"
+        f"places. Copy both files again, or `penstock repair {index.prefix} --format megatron --eos-id ID` rebuilds "
+        f"the index from the tokens; if only what it lists is wanted, `truncate --size={stop_bytes} {path}`"
     )
     what, found = "the index ends before the tokens do", f"{index.bin_bytes - stop_bytes} bytes after its last sequence"
-    path = bin_path(index.prefix)
-    return Problem("megatron.trailing", Corrupt, path, what, fix, stop_bytes, found, None, "warning")
+    return Problem(TRAILING, Corrupt, path, what, fix, stop_bytes, found)
 
 
 def _border_problems(index: IndexArrays) -> Iterator[Problem]:

@@ -18,7 +18,7 @@ from penstock.formats._side_checks import begins_otherwise, not_mended, side_fil
 from penstock.formats.tokens.checks import are_others
 from penstock.formats.tokens.ids import FileIds
 from penstock.formats.tokens.megatron.foreign import write_megatron_manifest
-from penstock.formats.tokens.megatron.index import IndexArrays, filling_kind, index_problems
+from penstock.formats.tokens.megatron.index import TRAILING, IndexArrays, filling_kind, index_problems
 from penstock.formats.tokens.megatron.kept import (
     KEPT,
     drop_kept,
@@ -82,9 +82,9 @@ def repair_megatron(
     - A dataset whose replacement was killed is put back.
     - Pointers that are wrong follow from the lengths, where these fill the tokens.
     - A document index that is wrong becomes one document a sequence.
-    - Documents that a cut file no longer holds whole are left out of the index.
+    - Documents that a cut file no longer holds whole are left out of the index, and a side file is written for it.
     - An index that is damaged or missing is rebuilt from the EOS tokens, where `options.eos_id` or a side file names
-      them. The dtype is that of the header, else of the side file, else `layout=`, such as `"uint16"`.
+      them; one that ends before the tokens do, where `options.eos_id` does. The dtype is that of the header, else of the side file, else `layout=`, such as `"uint16"`.
     """
     prefix = named_prefix(store, path)
     kept = _mend_kept(store, prefix, write=write)
@@ -111,7 +111,8 @@ def repair_megatron(
     if not write:
         return [*kept, replace(plan.action, what=plan.action.what + told)]
     backup = _write(store, prefix, plan)
-    if manifest is not None:
+    if manifest is not None or num_tokens * plan.kind.itemsize != store.size(bin_path(prefix)):
+        # Only a side file tells tokens that were left out on purpose from an index that is older than its tokens.
         known_eos = replace(options, eos_id=_recorded_eos(store, prefix))
         write_megatron_manifest(store, prefix, known_eos, manifest, replace=True)
     where = "" if backup is None else f"; the old index is kept as {backup}"
@@ -143,8 +144,9 @@ def _plans(store: Store, prefix: str, options: OpenOptions) -> list[_Plan]:
         if kind is not None:
             return _plan_width(index, kind)
         problems = [last_sequence_problem(index), *index_problems(index)]
-        if not any(one.severity == "error" for one in problems if one is not None):
-            return []  # the index is sound: what is wrong can't be mended by another one
+        errors = [one for one in problems if one is not None and one.severity == "error"]
+        if not errors or (options.eos_id is None and all(one.code == TRAILING for one in errors)):
+            return []  # the index is sound: what is wrong can't be mended by another one, or nobody knows by which
         plan = _plan_arrays(index)
         plans += [] if plan is None else [plan]
     kind = header.kind if isinstance(header, Header) else _known_kind(store, prefix, options)

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from penstock._borders import flags_of_starts
 from penstock._columns import column
 from penstock._index import as_index, as_indices
-from penstock._secrets import logger
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store
 from penstock.errors import Truncated
@@ -58,14 +57,19 @@ from penstock.types import (
     TokenArray,
 )
 
-_log = logger()
 _STARTS_VERSION = "megatron-starts-1"
 _SMALL_INDEX_BYTES = 1 << 16  # worked out in less time than a lock and a new file take
 _HASHED_INDEX_BYTES = 1 << 26
 
 
-def open_megatron(store: Store, path: str, options: OpenOptions) -> MegatronSource:
+def open_megatron(store: Store, path: str, options: OpenOptions, *, may_trail: bool = False) -> MegatronSource:
     """Open the dataset of a prefix, of which the `.bin` or the `.idx` may be named: a few small reads.
+
+    Args:
+        store: where it is.
+        path: the prefix or one of its two files.
+        options: how it is read.
+        may_trail: whether tokens may follow the last sequence although no side file knows of them.
 
     Raises:
         NotFound: one of the two files is not there.
@@ -87,8 +91,8 @@ def open_megatron(store: Store, path: str, options: OpenOptions) -> MegatronSour
         if problem is not None:
             raise problem.error()
         trailing = trailing_problem(index, stop_bytes)
-        if trailing is not None:
-            _log.warning("%s", trailing.error())
+        if trailing is not None and not may_trail and read_manifest(store, prefix, header.num_documents) is None:
+            raise trailing.error()
     problem = last_border_problem(index) if header.num_sequences else None
     if problem is not None:
         raise problem.error()
@@ -140,7 +144,8 @@ class MegatronSource:
             require_vocabulary(prefix, self.dtype, self.manifest, options.vocab_size)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (open_megatron, (self._store, self._prefix, self._options))
+        reopen = partial(open_megatron, may_trail=True)  # it was opened here, by whatever rule
+        return (reopen, (self._store, self._prefix, self._options))
 
     schema = token_schema
     preferred_mode = mode_of_store
