@@ -83,8 +83,9 @@ def repair_megatron(
     - Pointers that are wrong follow from the lengths, where these fill the tokens.
     - A document index that is wrong becomes one document a sequence.
     - Documents that a cut file no longer holds whole are left out of the index, and a side file is written for it.
-    - An index that is damaged or missing is rebuilt from the EOS tokens, where `options.eos_id` or a side file names
-      them; one that ends before the tokens do, where `options.eos_id` does. The dtype is that of the header, else of the side file, else `layout=`, such as `"uint16"`.
+    - An index that is damaged or missing is rebuilt from the EOS tokens if `options.eos_id` or a side file names them;
+      one that ends before the tokens do, only if `options.eos_id` does. The dtype is that of the header, else of the
+      side file, else `layout=`, such as `"uint16"`.
     """
     prefix = named_prefix(store, path)
     kept = _mend_kept(store, prefix, write=write)
