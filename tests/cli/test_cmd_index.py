@@ -34,7 +34,7 @@ def test_skipped_lines_are_named(path: Path) -> None:
     done = run(path, "--on-error", "skip")
     assert done.returncode == 0
     assert "2 lines" in done.stdout
-    assert "1 faulty" in done.stdout
+    assert "1 invalid line skipped" in done.stdout
     assert "line 2 at byte 9" in done.stderr
     assert path.with_suffix(".idx").read_bytes() == pickle.dumps([(0, 8), (16, 8)], 4)
 
