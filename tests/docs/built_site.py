@@ -51,7 +51,7 @@ def test_nothing_is_fetched_when_a_page_is_read() -> None:
 def test_the_search_knows_names_and_codes() -> None:
     index = json.loads((SITE / "search" / "search_index.json").read_text())
     titles = {html.unescape(re.sub(r"<[^>]+>", "", one["title"])).strip() for one in index["docs"]}
-    assert {"not-found", "Tokenise and pack", "penstock pack"} <= titles
+    assert {"not-found", "Pack text", "penstock pack"} <= titles
     assert any("ps.Shuffle" in title for title in titles)
 
 
