@@ -45,13 +45,25 @@ def no_room(what: str, found: str) -> NoRoom:
 
 
 def stack(samples: Sequence[Sample]) -> Batch:
-    """Field → array `[k, …]` where the k values are numbers of one kind or arrays of one dtype and shape, else a list.
+    """Stack samples into columns.
 
-    Python integers become int64 where they fit, floats float64, bools bool. A field that some sample lacks is a
+    A column is an array `[k, ...]` if its values are numbers of one kind, or arrays of one dtype and shape; otherwise a
+    list. Python integers become int64 if they fit, floats float64, bools bool. A field that some samples lack becomes a
     list with None in its place.
 
+    Args:
+        samples: k samples.
+
+    Returns:
+        A batch of k rows.
+
     Raises:
-        NoRoom: an array does not fit the memory.
+        NoRoom: an array doesn't fit into memory.
+
+    Examples:
+        >>> from penstock.formats.kit import stack
+        >>> stack([{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+        {'id': array([1, 2]), 'name': ['a', 'b']}
     """
     names = dict.fromkeys(name for sample in samples for name in sample)
     try:

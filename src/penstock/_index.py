@@ -16,10 +16,19 @@ _FEW = 64
 
 
 def as_index(index: int, length: int) -> int:
-    """The place that `index` means in a sequence of `length` items; negative ones count from the end.
+    """Convert `index` to a number in `[0, length)`; negative ones count from the end.
+
+    Args:
+        index: index of a sample.
+        length: number of samples.
 
     Raises:
-        IndexError: outside `[-length, length)`.
+        IndexError: `index` is outside `[-length, length)`.
+
+    Examples:
+        >>> from penstock.formats.kit import as_index
+        >>> as_index(-1, 10)
+        9
     """
     place = operator.index(index)
     if not -length <= place < length:
@@ -28,10 +37,19 @@ def as_index(index: int, length: int) -> int:
 
 
 def as_indices(indices: Sequence[int] | IntArray, length: int) -> IntArray:
-    """int64[k]: indices of a batch, each in `[0, length)`.
+    """Convert the indices of a batch to int64[k], each in `[0, length)`.
+
+    Args:
+        indices: integers.
+        length: number of samples.
 
     Raises:
-        IndexError: one is negative, or `length` or more.
+        IndexError: an index is negative, or `length` or more.
+
+    Examples:
+        >>> from penstock.formats.kit import as_indices
+        >>> as_indices([3, 1], 10)
+        array([3, 1])
     """
     array = _as_int64(indices)
     if array.size:

@@ -36,7 +36,18 @@ class _NotesChildren(Protocol):
 
 
 def tree(self: Any) -> str:
-    """The `__str__` of sources and streams: a line, and below it one for each child, as deep as fits a screen."""
+    """Return the text of `print(source)`.
+
+    It has one line, and below it one line per child, as deep as fits on a screen. Use it as `__str__` of sources and
+    streams that have `summary()`.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.formats.kit import tree
+        >>> print(tree(ps.Shuffle(ps.open("corpus.pbin"), seed=0)))
+        Shuffle  mode=global seed=0 lanes=1 samples=6
+          source: pbin  path=...corpus.pbin tokens=45 dtype=uint16
+    """
     whole = list(_lines(self, "", 0, 1 << 30))
     most = max((line.index(line.lstrip()) for line in whole), default=0) // 2
     for depth in range(most, 0, -1):
@@ -71,7 +82,18 @@ class ShownList(list[T]):
 
 
 def line(name: str, params: Mapping[str, Any], fingerprint: str | None = None) -> str:
-    """A summary: name, parameters that are not None, and a short fingerprint where one is known already."""
+    """Return a one-line summary: name, parameters that aren't None, and a short fingerprint if known.
+
+    Args:
+        name: name of the class.
+        params: name → value.
+        fingerprint: fingerprint, if already computed.
+
+    Examples:
+        >>> from penstock.formats.kit import line
+        >>> line("numbers", {"path": "numbers.dat", "samples": 3, "width": None})
+        'numbers  path=numbers.dat samples=3'
+    """
     # A seed is a name rather than a number: it stays as it is written in code.
     values = {key: value if key == "seed" else _value(value) for key, value in params.items() if value is not None}
     words = [name, " ".join(f"{key}={value}" for key, value in values.items())]

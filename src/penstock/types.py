@@ -1,4 +1,4 @@
-"""Data that layers exchange: frozen, slotted, without behaviour."""
+"""Plain data classes that layers exchange."""
 
 from __future__ import annotations
 
@@ -34,13 +34,18 @@ ReadMode: TypeAlias = Literal["auto", "mmap", "pread"]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a sample.
+    """Field of a sample.
 
     Attributes:
         name: key in the sample.
         kind: `"tokens"`, `"json"`, `"bytes"`, `"text"`, `"int"`, `"float"`, `"ndarray"`, `"image"`, …
-        dtype: numpy dtype name where it is one, else None.
-        shape: sizes, None for a free one; `()` for a scalar, None where unknown.
+        dtype: name of its numpy dtype, if it has one.
+        shape: sizes, None for variable ones; `()` for a scalar, None if unknown.
+
+    Examples:
+        >>> import penstock as ps
+        >>> ps.open("chat-mds").schema.fields[0]
+        Field(name='id', kind='int', dtype='int64', shape=())
     """
 
     name: str
@@ -51,7 +56,19 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What samples of a source hold. `open` means that samples may have further fields (JSONL)."""
+    """Fields of a source's samples.
+
+    Attributes:
+        fields: the known fields.
+        open: samples may have further fields, as in JSONL.
+
+    Examples:
+        >>> import penstock as ps
+        >>> [field.name for field in ps.open("chat-mds").schema.fields]
+        ['id', 'text']
+        >>> ps.open("docs.jsonl").schema
+        Schema(fields=(), open=True)
+    """
 
     fields: tuple[Field, ...]
     open: bool = False
@@ -60,7 +77,22 @@ class Schema:
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Where the bytes of a sample are: `path[offset_bytes : offset_bytes + length_bytes]`."""
+    """File range of a sample: `path[offset_bytes : offset_bytes + length_bytes]`.
+
+    Attributes:
+        path: path or URL of the file.
+        offset_bytes: first byte.
+        length_bytes: number of bytes.
+
+    Examples:
+        >>> import penstock as ps
+        >>> [extent] = ps.open("docs.jsonl").place_of(2).extents
+        >>> with open(extent.path, "rb") as file:
+        ...     offset = file.seek(extent.offset_bytes)
+        ...     line = file.read(extent.length_bytes)
+        >>> line
+        b'{"id": "a3", "lang": "de", "text": "Ein Wehr staut den Fluss."}'
+    """
 
     path: str
     offset_bytes: int
@@ -70,16 +102,24 @@ class Extent:
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that `verify` found.
+    """Finding of `verify`.
 
     Attributes:
-        code: stable name, `"<format>.<what>"`.
-        severity: only `"error"` makes `verify` exit with 1.
-        path: file it stands in.
-        offset_bytes: place in that file, None where there is none.
-        found: what stands there.
-        expected: what should stand there.
-        fix: what to do, in words; a command where there is one.
+        code: stable name, `"<format>.<problem>"`.
+        severity: `"error"` or `"warning"`. Only errors make the command `verify` exit with status 1.
+        path: file with the problem.
+        offset_bytes: offset in that file; None if there is none.
+        found: the actual content.
+        expected: the expected content.
+        fix: what to do, with a command if there is one.
+
+    Examples:
+        >>> import os
+        >>> import penstock as ps
+        >>> os.truncate("corpus.pbin", 60)
+        >>> for finding in ps.verify("corpus.pbin"):
+        ...     print(finding.severity, finding.code, finding.offset_bytes)
+        error pbin.truncated 60
     """
 
     code: str
@@ -94,7 +134,24 @@ class Finding:
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One change that `repair` makes, or would make; where it is not `possible`, `what` says why."""
+    """Change that `repair` makes, or would make.
+
+    Attributes:
+        code: code of the finding.
+        path: file to change.
+        what: description of the change; if it isn't `possible`, the reason.
+        done: whether the change was made.
+        possible: whether the change can be made.
+
+    Examples:
+        >>> import os
+        >>> import penstock as ps
+        >>> os.truncate("corpus.pbin", 60)
+        >>> [(action.code, action.done) for action in ps.repair("corpus.pbin", write=True)]
+        [('pbin.truncated', True)]
+        >>> len(ps.open("corpus.pbin"))
+        3
+    """
 
     code: str
     path: str
@@ -105,18 +162,25 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where position `position` of a stream comes from.
+    """Origin of a stream's position.
 
     Attributes:
-        position: the global position asked for.
-        path: names of the children gone through, outermost first.
+        position: the position asked for.
+        path: names of the children on the way to the source, outermost first.
         epoch: pass over the innermost source, from 0.
         index: `stream[position]` equals `source[index]` of the innermost source.
-        key: the sample's key, where its source has keys.
-        documents: for token windows `(document, start, stop)`: document numbers with the range of the
-            document's own tokens that the window holds; None where documents are not known.
-        extents: file ranges of the sample, where the source knows them.
-        instead_of: the index that the order gives, where that sample is excluded and `index` is of its substitute.
+        key: the sample's key, if its source has keys.
+        documents: for token windows `(document, start, stop)`: document numbers with the range of the document's own
+            tokens in the window; None if documents are unknown.
+        extents: file ranges of the sample, if the source knows them.
+        instead_of: index of the order's sample, if that sample is excluded and `index` is its substitute.
+
+    Examples:
+        >>> import penstock as ps
+        >>> windows = ps.Chunk(8)(ps.open("corpus.pbin"))
+        >>> location = ps.Sequential(windows).locate(6)
+        >>> location.epoch, location.index, location.documents
+        (1, 1, ((1, 3, 6), (2, 0, 5)))
     """
 
     position: int
@@ -131,12 +195,18 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What is known of where a sample comes from.
+    """Origin of a source's sample, as far as it is known.
 
     Attributes:
-        key: the sample's key, where its source has keys.
+        key: the sample's key, if its source has keys.
         documents: for token windows `(document, start, stop)`, as in `Location`.
-        extents: file ranges of the sample, where the source knows them.
+        extents: file ranges of the sample, if the source knows them.
+
+    Examples:
+        >>> import penstock as ps
+        >>> place = ps.Chunk(8)(ps.open("corpus.pbin")).place_of(1)
+        >>> place.documents
+        ((1, 3, 6), (2, 0, 5))
     """
 
     key: str | None = None
@@ -146,31 +216,37 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a committed dataset holds; the content of the side file.
+    """Contents of a side file: the facts about a committed dataset.
 
     Attributes:
         format: format name.
-        num_samples: samples, documents or lines.
-        size_bytes: bytes of the data file(s).
-        num_tokens: tokens in all, for token formats.
-        max_token_id: largest id, for token formats that hold a token.
-        eos_id: id that ends a document, where the data hold one.
-        tokenizer: name of the tokenizer, and `tokenizer_digest` its digest.
-        digest: document digest, independent of the format (tokens only).
-        inputs: input path (relative) → digest.
-        block_digests: file name → xxh3-128 of each 64 MiB block.
+        num_samples: number of samples, documents or lines.
+        size_bytes: bytes of the data files.
+        num_tokens: number of tokens, for token formats.
+        max_token_id: largest id, for token formats with at least one token.
+        eos_id: id that ends each document, if there is one.
+        tokenizer: name of the tokenizer; `tokenizer_digest` is its digest.
+        digest: document digest, independent of the format (token datasets only).
+        inputs: relative path of each input → its digest.
+        block_digests: file name → xxh3-128 of each block of 64 MiB.
         options: options of the writer.
-        binding: short digest by which a side file is known to belong to its data.
-        parts: manifests of the parts of a dataset that are written one after another, such as splits, by name.
-        fingerprints: digest of the format's own index → fingerprint of the data that have it, where that is a sample of
-            several files: data that are far away need not be sampled.
-        starts: where each 4,096th document begins, of a format whose index can't be asked for one; as text of its own.
-        tool: tool and version that wrote it.
+        binding: short digest that ties the side file to its data.
+        parts: name → manifest of parts that are written one after another, such as splits.
+        fingerprints: digest of the format's own index → fingerprint of the data with that index, for samples in several
+            files: remote data then needs no sampling.
+        starts: start of each 4,096th document, encoded as text, for formats whose index doesn't provide it.
+        tool: name and version of the writing tool.
         planes: plane name → digest of its file; None if unknown, as in side files written before 0.3. Not part of the
             fingerprint.
         has_exclude_list: whether an exclude list belongs to the dataset. Not part of the fingerprint.
-        unknown_text: `unknown_tokens` and `dropped_characters` that `pack` counted; None if there were none, or if they
+        unknown_text: `unknown_tokens` and `dropped_characters` counted by `pack`; None if there were none, or if they
             weren't counted. Not part of the fingerprint.
+
+    Examples:
+        >>> import penstock as ps
+        >>> manifest = ps.open("corpus.pbin").manifest
+        >>> manifest.format, manifest.num_samples, manifest.num_tokens, manifest.max_token_id
+        ('pbin', 6, 45, 609)
     """
 
     format: str
@@ -197,7 +273,15 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class ImageMetadata:
-    """What an image's header says. `format` and `mode` are Pillow's names."""
+    """Metadata from an image's header. `format` and `mode` are Pillow's names, sizes are in pixels.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.types import ImageMetadata
+        >>> summary = ps.prepare("tars", sample_type="CrudeWebdataset", split_ratio="1,0,0", media="extension")
+        >>> ps.open("tars").get_media_metadata("002.png")
+        ImageMetadata(width=8, height=6, format='PNG', mode='RGB')
+    """
 
     width: int
     height: int
@@ -207,7 +291,16 @@ class ImageMetadata:
 
 @dataclass(frozen=True, slots=True)
 class AVMetadata:
-    """What the headers of an audio or video file say; durations in seconds, None where there is none."""
+    """Metadata from the headers of an audio or video file.
+
+    Durations are in seconds; None if a value is missing.
+
+    Examples:
+        >>> from penstock.types import AVMetadata
+        >>> metadata = AVMetadata(audio_duration=2.5, audio_channels=1, audio_sample_rate=16000)
+        >>> metadata.audio_duration, metadata.video_fps
+        (2.5, None)
+    """
 
     video_duration: float | None = None
     video_num_frames: int | None = None
@@ -224,13 +317,20 @@ class AVMetadata:
 @redacted_repr
 @dataclass(slots=True, unsafe_hash=True)
 class SourceInfo:
-    """Where a sample of named files comes from: an entry of its `__sources__`.
+    """Origin of a sample made of named files: an entry of its `__sources__`.
 
     Attributes:
-        dataset_path: of the dataset, as text or as a path; no part of equality, as a copy elsewhere is the same data.
-        index: of the sample in its dataset, or a file's name.
-        shard_name: of the shard, from the dataset's folder.
-        file_names: of the files that make the sample.
+        dataset_path: path of the dataset, as text or as a path. Not compared, because a copy elsewhere is the same
+            data.
+        index: index of the sample in its dataset, or a file's name.
+        shard_name: path of the shard in the dataset's directory.
+        file_names: names of the sample's files.
+
+    Examples:
+        >>> import penstock as ps
+        >>> [info] = ps.open("pictures")[3]["__sources__"]
+        >>> info.index, info.shard_name, info.file_names
+        (3, 'shard_000001.tar', ('003.png', '003.txt'))
     """
 
     dataset_path: str | os.PathLike[str] = field(compare=False)
@@ -249,7 +349,14 @@ MediaMetadata: TypeAlias = ImageMetadata | AVMetadata
 
 @dataclass(frozen=True, slots=True)
 class Sniff:
-    """Whether a path looks like a format, and why."""
+    """Whether a path looks like a format, and why.
+
+    Examples:
+        >>> from penstock.formats import get_format
+        >>> from penstock.store import LocalStore
+        >>> get_format("mds").sniff(LocalStore(), "chat-mds").matches
+        True
+    """
 
     matches: bool
     why: str
@@ -257,12 +364,31 @@ class Sniff:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a format can do; the README's table is generated from these.
+    """Abilities of a format.
 
-    `splits` says that `split` chooses one, `layouts` that `layout` names how the data are stored, and `hashes` that its
-    index may hold digests of its files, which `validate_hash` checks, and `images` that samples may hold images, which
-    `decode` makes arrays of: these options are refused elsewhere. `borderless` says that its data may not tell where
-    documents are. `packs_eos` says whether `pack` appends an EOS token to each document by default.
+    `penstock.open` raises `ConfigError` for options that the traits don't allow.
+
+    Attributes:
+        write: the format can be written.
+        tokens: it stores token documents.
+        keys: its samples have keys.
+        splits: `split` chooses a split.
+        layouts: `layout` names how the data is stored.
+        remote: it can be read from URLs.
+        verify: it has a check.
+        repair: it has repairs.
+        hashes: its index may contain digests of its files, which `validate_hash` checks.
+        borderless: its data may lack document boundaries.
+        images: samples may contain images, which `decode` converts to arrays.
+        packs_eos: `pack` appends an EOS token to each document by default.
+        suffixes: file suffixes.
+        made_by: tools that write the format.
+
+    Examples:
+        >>> from penstock.formats import get_format
+        >>> traits = get_format("pbin").traits
+        >>> traits.tokens, traits.splits, traits.suffixes
+        (True, False, ('.pbin', '.packed.bin'))
     """
 
     write: bool = False
@@ -283,21 +409,28 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class OpenOptions:
-    """Everything that opening may pass to a format. What its traits have no place for is refused before.
+    """Options of opening, as passed to a format.
 
-    `image` says how typed samples hold images, whatever the dataset says: as `codec.parts.DecodeOptions.image`, or
-    `"bytes"` for all parts as they are stored. `trust_parts` lets pickled parts run their code, and nothing else that
-    `trust` allows; `refuse_late` refuses those of crude samples when they are asked for. `excludes` is the exclude
-    list: a path, a `penstock.store.exclude_list.ExcludeList`, or None for the one that lies beside data of this
-    machine; `mask_tokens` the id in the place of excluded documents' tokens. Both are seen to where datasets are
-    opened: a format needs neither. So are `tokens_column`, the column of rows that holds documents of ids, and
-    `tokens_dtype`, that of ids in bytes; `mask_column` is the column of their loss mask. `one_document` says that
-    nothing tells where documents are: they end at `eos_id`, or all is one; formats take it whose traits say that
-    they may be `borderless`. `documents` says where the
-    documents of a column are, `"rows"` or `"eos"`. `planes`: `"auto"` for those that lie beside
-    tokens, None (or `"none"`) to leave them behind. `excludes=False` reads all samples,
-    also if the recorded exclude list is missing.
-    `decode` is `"uint8"` for images as arrays, or `"uint8-0.2"` for the pixels of version 0.2.
+    Options that the format's traits don't allow are rejected before.
+
+    Most are options of `penstock.open`. In addition:
+
+    - `image`: how typed samples represent images, whatever the dataset says: as `codec.parts.DecodeOptions.image`, or
+      `"bytes"` for all parts as stored.
+    - `trust_parts`: lets pickled parts run their code, and nothing else that `trust` allows.
+    - `refuse_late`: rejects pickled parts of crude samples when they are requested.
+
+    A format needn't handle `excludes`, `mask_tokens`, `tokens_column`, `tokens_dtype`, `mask_column`, `documents` and
+    `planes`: they are applied where datasets are opened. `excludes` is a path, a
+    `penstock.store.exclude_list.ExcludeList`, None for the list next to data of this machine, or False to read all
+    samples. `one_document` reaches formats whose traits are `borderless`. `planes` is `"auto"`, or None (or `"none"`)
+    to ignore planes.
+
+    Examples:
+        >>> from penstock.types import OpenOptions
+        >>> options = OpenOptions(eos_id=0, columns=("text",))
+        >>> options.eos_id, options.read, options.planes
+        (0, 'auto', 'auto')
     """
 
     split: str | None = None

@@ -1,11 +1,11 @@
-"""The seams of Penstock: every Protocol that a plug-in may implement, with its laws.
+"""Extension points: every protocol that a plug-in may implement, with its contract.
 
-What a plug-in implements, in this order to read: `sources` (`Source`, `TokenSource`, `Packing`), `streams` (`Stream`,
-`Order`), `stores` (`Store`, `Staged`), `formats` (`Format`, `Writer`, `Executor`).
+Required, in reading order: `sources` (`Source`, `TokenSource`, `Packing`), `streams` (`Stream`, `Order`), `stores`
+(`Store`, `Staged`), `formats` (`Format`, `Writer`, `Executor`).
 
-What it may add to be faster or safer, each with what it gains: `powers`.
+Optional capabilities that make a plug-in faster or safer, each with its gain: `powers`.
 
-Take the names from here. Each law is tested by a suite in `penstock.testing`.
+Import the names from this module. A suite in `penstock.testing` tests each contract.
 """
 
 from __future__ import annotations

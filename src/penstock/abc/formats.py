@@ -15,11 +15,21 @@ R = TypeVar("R")
 
 
 class Writer(Protocol):
-    """Makes one dataset.
+    """Writer of one dataset, as returned by `penstock.create`.
 
-    Laws: bytes depend on (options, samples) alone; nothing is visible before `commit`; `commit` happens once, and a
-    write or a `commit` after it, or after `abort`, is a `ConfigError`. The end of the `with` block commits, or aborts
-    where an exception ends it; a writer that was committed or aborted inside the block it leaves as it is.
+    Contract: the bytes written depend only on options and samples. Nothing is visible before `commit`. `commit` happens
+    once; a write or `commit` after it, or after `abort`, raises `ConfigError`. The end of the `with` block commits, or
+    aborts after an exception. It does nothing if the writer was committed or aborted inside the block.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.abc import Writer
+        >>> def write_squares(writer: Writer, count: int) -> int:
+        ...     for number in range(count):
+        ...         writer.write({"square": number**2})
+        ...     return writer.commit().num_samples
+        >>> write_squares(ps.create("squares.jsonl", format="jsonl"), 4)
+        4
     """
 
     def write(self, sample: Sample, /) -> None:
@@ -46,7 +56,23 @@ class Writer(Protocol):
 
 
 class Format(Protocol):
-    """One on-disk format. A module of `penstock.formats` exposes one as `FORMAT`."""
+    """On-disk format.
+
+    A module of `penstock.formats` exports one as `FORMAT`; a plug-in registers one as an entry point.
+
+    The entry-point group is `penstock.formats`.
+
+    Examples:
+        >>> from penstock.abc import Format
+        >>> from penstock.formats import get_format
+        >>> from penstock.store import LocalStore
+        >>> from penstock.types import OpenOptions
+        >>> pbin: Format = get_format("pbin")
+        >>> pbin.sniff(LocalStore(), "corpus.pbin").matches
+        True
+        >>> len(pbin.open(LocalStore(), "corpus.pbin", OpenOptions()))
+        6
+    """
 
     name: str
     traits: Traits
@@ -75,20 +101,31 @@ class Format(Protocol):
 
 
 class Executor(Protocol):
-    """Runs tasks.
+    """Executor of tasks.
 
-    Laws: results come in task order. `fn` may run several times for one task, and at once. An error of `fn` stops the
-    work and is raised in the caller, after the results of earlier tasks; it is an answer, and never tried again. A
-    worker that dies is the executor's to replace: its task runs again. A task that kills three workers is set aside
-    while the rest goes on, and the work ends with an error that names it. Tasks are taken as they are needed.
+    Contract: results come in task order. `fn` may run several times for one task, and concurrently. An error raised by
+    `fn` stops the work and is raised in the caller, after the results of earlier tasks; the task isn't retried. The
+    executor replaces a worker that dies, and its task runs again. A task that kills three workers is set aside; the
+    others still run, and the work ends with an error that names it. Tasks are taken from the iterable as they are
+    needed.
 
-    A task may have a text `described`, by which errors name it: its file and its bytes.
+    A task may have an attribute `described`, a text by which errors name it: its file and bytes.
+
+    Examples:
+        >>> from concurrent.futures import ThreadPoolExecutor
+        >>> import penstock as ps
+        >>> class Threads:
+        ...     def map(self, fn, tasks):
+        ...         with ThreadPoolExecutor(2) as pool:
+        ...             yield from pool.map(fn, tasks)
+        >>> ps.verify("corpus.pbin", depth="full", executor=Threads())
+        []
     """
 
     def map(self, fn: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
-        """`fn` of each task, in order; one map at a time.
+        """Yield `fn(task)` for each task, in order. Only one map at a time.
 
         Raises:
-            PrepareError: a task was set aside, or no worker can be had.
+            PrepareError: a task was set aside, or no worker is available.
         """
         ...

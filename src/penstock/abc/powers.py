@@ -17,9 +17,18 @@ from penstock.types import Batch, IntArray, MediaMetadata, Place
 
 @runtime_checkable
 class SupportsMmap(Protocol):
-    """A store whose files can be mapped.
+    """Store whose files can be mapped.
 
-    Gain: arrays are views of a file's pages, which processes of a host share.
+    Gain: arrays are views of a file's pages, which the processes of a host share.
+
+    Examples:
+        >>> from penstock.abc import SupportsMmap
+        >>> from penstock.store import LocalStore
+        >>> store = LocalStore()
+        >>> isinstance(store, SupportsMmap)
+        True
+        >>> store.mmap("corpus.pbin")[:4]
+        array([90,  0,  0,  0], dtype=uint8)
     """
 
     def mmap(self, path: str) -> NDArray[np.uint8]:
@@ -29,9 +38,18 @@ class SupportsMmap(Protocol):
 
 @runtime_checkable
 class SupportsKeys(Protocol):
-    """Samples have keys.
+    """Source whose samples have keys.
 
     Gain: joins, and keys in `explain`.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.abc import SupportsKeys
+        >>> pictures = ps.open("pictures")
+        >>> isinstance(pictures, SupportsKeys)
+        True
+        >>> pictures.key_of(2), pictures.index_of("004")
+        ('002', 4)
     """
 
     def index_of(self, key: str, /) -> int:
@@ -45,14 +63,24 @@ class SupportsKeys(Protocol):
 
 @runtime_checkable
 class SupportsPlaces(Protocol):
-    """Knows where its samples are, or come from.
+    """Source that knows where its samples are, or come from.
 
-    Gain: `explain`, `verify` and `plan` name files and offsets. Windows, and sources made of others,
-    name documents too.
+    Gain: `explain`, `verify` and `plan` name files and offsets; windows, and sources made of others, also name
+    documents.
+
+    Examples:
+        >>> import penstock as ps
+        >>> place = ps.open("corpus.pbin").place_of(1)
+        >>> [(extent.offset_bytes, extent.length_bytes) for extent in place.extents]
+        [(22, 12)]
+        >>> ps.Chunk(8)(ps.open("corpus.pbin")).place_of(0).documents
+        ((0, 0, 5), (1, 0, 3))
     """
 
     def place_of(self, index: int, /) -> Place:
-        """Key, documents and file ranges of sample `index`, as far as they are known; reads indexes only.
+        """Return key, documents and file ranges of sample `index`, as far as they are known.
+
+        Reads only indexes.
 
         Raises:
             FormatError: the sample is damaged; callers continue without its place.
@@ -61,9 +89,14 @@ class SupportsPlaces(Protocol):
 
 
 class SupportsBlocks(Protocol):
-    """Knows which samples are cheap to read together.
+    """Source that knows which samples are cheap to read together.
 
-    Gain: `Shuffle(…, mode="blocks")` reads each block about once.
+    Gain: `Shuffle(..., mode="blocks")` reads each block about once per epoch.
+
+    Examples:
+        >>> import penstock as ps
+        >>> ps.open("pictures").block_starts
+        array([0, 2, 4, 6])
     """
 
     @property
@@ -74,9 +107,16 @@ class SupportsBlocks(Protocol):
 
 @runtime_checkable
 class SupportsFiles(Protocol):
-    """A source whose samples are made of named files: a WebDataset, a folder, a JSONL in Energon's flavour.
+    """Source whose samples consist of named files.
 
-    Gain: its files are there by name for `WithAux` and for cook functions.
+    A WebDataset, a directory, or a JSONL file in Energon's flavor.
+
+    Gain: `WithAux` and cook functions can read its files by name.
+
+    Examples:
+        >>> import penstock as ps
+        >>> ps.open("pictures").get("002.txt")
+        b'picture 2'
     """
 
     def get(self, name: str, /) -> bytes:
@@ -90,9 +130,18 @@ class SupportsFiles(Protocol):
 
 @runtime_checkable
 class SupportsDocumentFlags(Protocol):
-    """A token source that knows document starts inside a window without its EOS id (start bits, an index).
+    """Token source that finds document starts inside a window without an EOS id.
 
-    Gain: windows with labels of data that have no EOS id.
+    It reads them from start bits or an index.
+
+    Gain: windows with labels for data without an EOS id.
+
+    Examples:
+        >>> import numpy as np
+        >>> import penstock as ps
+        >>> both = ps.Concat([ps.open("corpus.pbin"), ps.open("code.pbin")])
+        >>> both.gather_starts(np.array([3]), 6)
+        array([[False, False,  True, False, False, False]])
     """
 
     def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
@@ -102,24 +151,34 @@ class SupportsDocumentFlags(Protocol):
 
 @runtime_checkable
 class SupportsPrefetch(Protocol):
-    """A stream that knows what will be read next: it resolves thousands of positions in one call, and takes hints.
+    """Stream that resolves thousands of positions in one call, and accepts hints at what is read next.
 
-    Gain: the arithmetic of an order costs nothing a batch, and remote files come whole where that is cheaper.
+    Gain: the arithmetic of an order costs nothing per batch, and remote files are fetched whole if that is cheaper.
 
-    Laws: `get_resolved(resolve(positions))` equals `get_batch(positions)` for any split of the positions. A hint
-    changes no sample; it may be wrong, or never be read.
+    Contract: `get_resolved(resolve(positions))` equals `get_batch(positions)`, however the positions are divided. A
+    hint changes no sample. It may be wrong, and the samples may never be read.
 
-    A source has `prefetch` alone, which takes its own indices.
+    A source has only `prefetch`, which takes its own indices.
+
+    Examples:
+        >>> import numpy as np
+        >>> import penstock as ps
+        >>> stream = ps.Shuffle(ps.open("corpus.pbin"), seed=0)
+        >>> resolved = stream.resolve(np.arange(6))
+        >>> len(stream.get_resolved(resolved[:2])["tokens"])
+        2
     """
 
     @property
     def prefetch(self) -> Callable[..., None] | None:
-        """`prefetch(batches, *, whole=False)`: a hint at what is read next; None, or not there, where it has no use.
+        """Function `prefetch(batches, *, whole=False)` that accepts hints at what is read next.
+
+        It is None or missing if hints have no use.
 
         Args:
-            batches: int64[n, k]: what `resolve` gave, or indices of a source, in batches that are read one by one.
-            whole: to a source: later all of the storage blocks that are touched will have been read; to a stream: all
-                samples of its lanes that are touched are read here.
+            batches: int64[n, k]: numbers from `resolve`, or indices of a source, in batches that are read one by one.
+            whole: for a source: all samples of the storage blocks involved will have been read in the end. For a
+                stream: all samples of the lanes involved are read here.
         """
         ...
 
@@ -138,9 +197,15 @@ class SupportsPrefetch(Protocol):
 
 @runtime_checkable
 class SupportsSubstitutes(Protocol):
-    """A stream that can name a substitute for an unreadable sample, drawn from the same child.
+    """Stream that can name a substitute for an unreadable sample, drawn from the same child.
 
     Gain: `on_error="substitute"` of the loader.
+
+    Examples:
+        >>> import penstock as ps
+        >>> stream = ps.Shuffle(ps.open("corpus.pbin"), seed=0)
+        >>> [stream.substitute(0, attempt) for attempt in range(5)]
+        [1, 5, 4, 3, 2]
     """
 
     def substitute(self, position: int, attempt: int, /) -> int:
@@ -150,21 +215,29 @@ class SupportsSubstitutes(Protocol):
 
 @runtime_checkable
 class SupportsRuns(Protocol):
-    """A writer that takes many items in one call, as they are stored.
+    """Writer that accepts many items in one call, as they are stored.
 
-    Gain: `convert`, `merge`, `shuffle`, `split` and `filter` don't split a run into samples to pass it on.
+    Gain: `convert`, `merge`, `shuffle`, `split` and `filter` pass runs on without dividing them into samples.
 
-    What an item is follows from the format: a document of tokens, a line with its end, a sample as it is stored.
+    An item is a document of tokens, a line with its line end, or a sample as stored, depending on the format.
+
+    Examples:
+        >>> import numpy as np
+        >>> import penstock as ps
+        >>> with ps.create("new.pbin", format="pbin", token_bytes=2, eos_id=0) as writer:
+        ...     writer.write_run(np.array([7, 8, 0, 9, 0], np.uint16), np.array([3, 2]))
+        >>> [sample["tokens"].tolist() for sample in ps.open("new.pbin")]
+        [[7, 8, 0], [9, 0]]
     """
 
     def write_run(self, data: NDArray[Any], lengths: IntArray, /) -> None:
-        """Append items that lie back to back.
+        """Append items that are stored back to back.
 
         Args:
-            data: any unsigned dtype [n_units]: tokens, or bytes; not used after the call.
+            data: any unsigned dtype [n_units]: tokens, or bytes. Not used after the call.
             lengths: int64[n_items], in units; their sum is `len(data)`.
 
         Raises:
-            ConfigError: data and lengths differ; nothing of this call is written.
+            ConfigError: data and lengths don't match; nothing of this call is written.
         """
         ...

@@ -13,10 +13,31 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Source(Protocol[T_co]):
-    """A finite, ordered, indexed dataset.
+    """Finite, ordered, indexed dataset.
 
-    Laws: `self[i]` is a pure function of `i`; `-len <= i < len`, else IndexError; row j of
-    `get_batch(indices)` equals `self[indices[j]]`; thread-safe; picklable; usable after fork.
+    Contract: `self[i]` is a pure function of `i` with `-len <= i < len`, else it raises IndexError. Row j of
+    `get_batch(indices)` equals `self[indices[j]]`. A source is thread-safe, picklable and usable after fork.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.formats.kit import as_index, as_indices, stack
+        >>> from penstock.types import Field, Schema
+        >>> class Squares:
+        ...     schema = Schema((Field("square", "int", "int64", ()),))
+        ...     fingerprint = "squares-1"
+        ...     def __len__(self):
+        ...         return 100
+        ...     def __getitem__(self, index):
+        ...         return {"square": as_index(index, len(self)) ** 2}
+        ...     def get_batch(self, indices):
+        ...         return stack([self[index] for index in as_indices(indices, len(self)).tolist()])
+        ...     def children(self):
+        ...         return {}
+        ...     def recipe(self):
+        ...         return {"kind": "squares"}
+        >>> with ps.Loader(ps.Sequential(Squares()), global_batch=4) as loader:
+        ...     next(iter(loader))
+        {'square': array([0, 1, 4, 9])}
     """
 
     @property
@@ -47,9 +68,21 @@ class Source(Protocol[T_co]):
 
 
 class TokenSource(Source[Sample], Protocol):
-    """A source of documents that is also one long run of tokens.
+    """Source of documents that is also one long run of tokens.
 
-    `self[i]` is `{"tokens": array}`, the i-th document as stored (its EOS token included, if any).
+    `self[i]` is `{"tokens": array}`, the i-th document as stored, including its EOS token if it has one.
+
+    Examples:
+        >>> import numpy as np
+        >>> import penstock as ps
+        >>> source = ps.open("corpus.pbin")
+        >>> source.dtype, source.num_tokens, source.eos_id
+        (dtype('uint16'), 45, 0)
+        >>> source.doc_starts
+        array([ 0,  5, 11, 18, 26, 35, 45])
+        >>> source.gather(np.array([0, 5]), 4)
+        array([[101, 102, 103, 104],
+               [201, 202, 203, 204]], dtype=uint16)
     """
 
     @property
@@ -64,9 +97,9 @@ class TokenSource(Source[Sample], Protocol):
 
     @property
     def doc_starts(self) -> IntArray:
-        """First token of each document, and `num_tokens`: int64[n_docs + 1].
+        """Position of each document's first token, and `num_tokens`: int64[n_docs + 1].
 
-        May be computed at first use; windows and their labels never need it.
+        May be computed at first use. Windows and their labels never need it.
         """
         ...
 
@@ -85,7 +118,17 @@ class TokenSource(Source[Sample], Protocol):
 
 
 class Packing(Protocol):
-    """Packs documents into windows."""
+    """Packer: a function from a token source to a source of windows.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.abc import Packing
+        >>> def describe(packer: Packing) -> str:
+        ...     windows = packer(ps.open("corpus.pbin"))
+        ...     return f"{len(windows)} windows"
+        >>> describe(ps.Chunk(8)), describe(ps.Whole(8))
+        ('5 windows', '6 windows')
+    """
 
     def __call__(self, source: TokenSource, /) -> Source[Sample]:
         """A source of windows over `source`."""

@@ -9,11 +9,23 @@ from penstock.types import Buffer
 
 
 class Staged(Protocol):
-    """A file that is invisible until `commit`.
+    """File that is invisible until `commit`.
 
-    Laws: invisible before `commit`; durable after it; after `abort`, or if the process dies, the old file
-    (or none) is there. `sync` makes the bytes durable and leaves them invisible, so that several files are
-    first all synced and then made visible one after another: see `Store.commit`.
+    Contract: invisible before `commit`, durable after it. After `abort`, or if the process dies, the old file (or none)
+    is there. `sync` makes the bytes durable without making them visible, so that several files can be synced first and
+    then made visible one after another; see `Store.commit`.
+
+    Examples:
+        >>> from penstock.store import LocalStore
+        >>> store = LocalStore()
+        >>> staged = store.stage("notes.txt")
+        >>> staged.write(b"hello")
+        5
+        >>> store.exists("notes.txt")
+        False
+        >>> staged.commit()
+        >>> store.get("notes.txt")
+        b'hello'
     """
 
     path: str
@@ -44,7 +56,7 @@ class Staged(Protocol):
         ...
 
     def commit(self) -> None:
-        """`sync`, then make visible under the final path, durably."""
+        """Sync the file, then make it visible under its final path, durably."""
         ...
 
     def abort(self) -> None:
@@ -53,17 +65,27 @@ class Staged(Protocol):
 
 
 class Store(Protocol):
-    """A place for files. Paths are those of the store: plain paths for the local one.
+    """Store of files. Paths are those of the store: plain paths in the local one.
 
-    A source takes its store to other threads and processes, so a store is thread-safe and picklable. An error of a
-    path is one of `penstock.errors` with `path=`. A store that is only read refuses `stage` and `delete`.
+    A store is thread-safe and picklable, because sources pass it to other threads and processes. An error about a path
+    is one of `penstock.errors` with `path=`. A read-only store raises an error in `stage` and `delete`.
+
+    Examples:
+        >>> from penstock.abc import Store
+        >>> from penstock.store import LocalStore, MemoryStore
+        >>> def total_bytes(store: Store, folder: str) -> int:
+        ...     return sum(store.size(path) for path in store.list(folder))
+        >>> total_bytes(MemoryStore({"data/a": b"12345", "data/b": b"678"}), "data")
+        8
+        >>> total_bytes(LocalStore(), "pictures") > 0
+        True
     """
 
     def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
         """Return the bytes `[start, start + length)`, fewer only at the end of the file.
 
         Raises:
-            NotFound: no such file.
+            NotFound: there is no such file.
         """
         ...
 
@@ -87,7 +109,7 @@ class Store(Protocol):
         """Yield all files below the directory `prefix`, in byte order of their paths, except staged ones.
 
         Raises:
-            NotFound: no such folder.
+            NotFound: there is no such directory.
         """
         ...
 

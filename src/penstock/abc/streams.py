@@ -12,11 +12,21 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Stream(Protocol[T_co]):
-    """An endless, addressable run of samples.
+    """Endless, addressable sequence of samples.
 
-    Laws: `self[p]` is a pure function of `p >= 0`; position `p` is lane `p mod lanes`, place `p // lanes`
-    in it; row j of `get_batch(positions)` equals `self[positions[j]]`; a negative position is an IndexError, in
-    `locate` too; thread-safe, picklable, usable after fork.
+    Contract: `self[p]` is a pure function of `p >= 0`. Position `p` is in lane `p % lanes`, at place `p // lanes`. Row
+    j of `get_batch(positions)` equals `self[positions[j]]`. A negative position raises IndexError, also in `locate`. A
+    stream is thread-safe, picklable and usable after fork.
+
+    Examples:
+        >>> import penstock as ps
+        >>> stream = ps.Shuffle(ps.open("corpus.pbin"), seed=0)
+        >>> stream.lanes, list(stream.children())
+        (1, ['source'])
+        >>> stream.get_batch([6, 7])["tokens"][1]
+        array([301, 302, 303, 304, 305, 306,   0], dtype=uint16)
+        >>> stream.locate(7).epoch, stream.locate(7).index
+        (1, 2)
     """
 
     @property
@@ -51,18 +61,29 @@ class Stream(Protocol[T_co]):
     def recipe(self) -> dict[str, Any]:
         """Return a plain-JSON description from which the stream can be rebuilt.
 
-        `kind` names what it is, `version` the arithmetic of its order, which a loader's state records. A kind of your
-        own can't stand in a recipe file: build the stream in Python.
+        `kind` names the kind of stream, `version` the arithmetic of its order, which a loader's state records. Recipe
+        files can't contain kinds of your own: build such streams in Python.
         """
         ...
 
 
 class Order(Protocol):
-    """Computes the index of each position.
+    """Order: computes the index of each position.
 
-    Laws: a bijection on each epoch `[e·n, (e + 1)·n)`; O(1) memory; `order` and `order_one` agree; a negative
-    position, and an index outside `[0, n)`, is an IndexError; outputs for given parameters never change under one
-    `version`.
+    Contract: a bijection on each epoch `[e * n, (e + 1) * n)`, in O(1) memory. `order` and `order_one` agree. A
+    negative position, or an index outside `[0, n)`, raises IndexError. The results for given parameters never change
+    under one `version`.
+
+    Examples:
+        >>> import numpy as np
+        >>> from penstock.abc import Order
+        >>> from penstock.order import GlobalOrder
+        >>> order: Order = GlobalOrder(1000, seed=0)
+        >>> order.version
+        'feistel-1'
+        >>> index = order.order_one(1234)
+        >>> order.inverse(np.array([index]), 1)
+        array([1234])
     """
 
     @property

@@ -1,16 +1,18 @@
-"""What a format in a package of its own takes from Penstock besides `penstock.abc`, `penstock.types` and `.errors`.
+"""Helpers for format plug-ins.
 
-For a dataset of one file, whose side file stands beside it:
+Plug-ins also use `penstock.abc`, `penstock.types` and `penstock.errors`.
 
-- `OutputFile`: the file while it is written; `known_manifest`, `fingerprint_of`, `check_side`: what its side file says,
-  its fingerprint, and its findings.
-- `finding_of`: the error of one who opens, as a finding for one who checks.
-- `as_index`, `as_indices`, `stack`: indices by the laws of `Source`, and samples as a batch.
-- `recipe_of`: what `recipe()` of a source gives, by which it is opened again.
-- `line`, `tree`: what `print(source)` shows.
-- `refuse_unknown`: options that a writer does not have.
+For a dataset of one file with a side file next to it:
 
-These names stay; what else lies in `penstock.formats` and `penstock.store` may change.
+- `OutputFile`: the file while it is written. `known_manifest`, `fingerprint_of`, `check_side`: its side file's
+  contents, its fingerprint, and its findings.
+- `finding_of`: converts an error of opening to a finding.
+- `as_index`, `as_indices`, `stack`: indices as `Source` requires, and samples as a batch.
+- `recipe_of`: the result of a source's `recipe()`, from which it can be opened again.
+- `line`, `tree`: the output of `print(source)`.
+- `refuse_unknown`: raises an error for unknown options of a writer.
+
+These names are stable; the rest of `penstock.formats` and `penstock.store` may change.
 """
 
 from __future__ import annotations
@@ -54,23 +56,34 @@ _OF_READING = ("read", "image", "trust_parts", "refuse_late")
 
 
 class OutputFile:
-    """The file of a dataset while it is written: claimed for one writer, hidden until `commit`, digested on the way.
+    r"""File of a dataset while it is written.
+
+    It is claimed for one writer, hidden until `commit`, and digested on the way.
 
     Memory: 1 MiB, in which small writes are joined.
 
     Args:
-        store: where it will be.
-        path: its path; a link is followed.
-        overwrite: replace the dataset that is there.
+        store: store of the file.
+        path: path of the file; a link is followed.
+        overwrite: replace an existing dataset.
 
     Attributes:
-        path: where it will be.
-        size_bytes: written so far.
-        is_open: until `commit` or `abort`.
+        path: path of the file.
+        size_bytes: bytes written so far.
+        is_open: True until `commit` or `abort`.
 
     Raises:
-        ConfigError: something stands there and `overwrite` is false, or it may not be replaced.
-        PrepareError: another writer has it.
+        ConfigError: the path exists and `overwrite` is false, or it may not be replaced.
+        PrepareError: another writer holds it.
+
+    Examples:
+        >>> from penstock.formats.kit import OutputFile
+        >>> from penstock.store import LocalStore
+        >>> file = OutputFile(LocalStore(), "numbers.dat", overwrite=False)
+        >>> file.write(b"\x01\x02\x03")
+        >>> manifest = file.commit("numbers", num_samples=3, tool="numbers 1.0")
+        >>> manifest.size_bytes, manifest.num_samples
+        (3, 3)
     """
 
     def __init__(self, store: Store, path: str, *, overwrite: bool) -> None:
@@ -93,7 +106,7 @@ class OutputFile:
         require_open(self.is_open, self.path)
 
     def write(self, data: Buffer) -> None:
-        """Append; where that fails, nobody may go on with the file, and it is dropped."""
+        """Append bytes. If that fails, the file is discarded."""
         self.require_open()
         view = byte_view(data)
         self.size_bytes += len(view)
@@ -109,13 +122,16 @@ class OutputFile:
         self._digests.update(view)
 
     def commit(self, format_name: str, num_samples: int, *, tool: str = "", **facts: Any) -> Manifest:
-        """Make side file and file visible, durably; the file comes last.
+        """Make the side file and then the file visible, durably.
 
         Args:
-            format_name: of the format.
-            num_samples: in the file.
-            tool: name and version of what wrote it.
+            format_name: name of the format.
+            num_samples: number of samples in the file.
+            tool: name and version of the writing tool.
             facts: further fields of `penstock.types.Manifest`.
+
+        Returns:
+            The contents of the side file.
         """
         self.require_open()
         self.is_open = False
@@ -133,7 +149,7 @@ class OutputFile:
         return manifest
 
     def abort(self) -> None:
-        """Leave nothing; after `commit` it does nothing."""
+        """Discard everything written; after `commit` it does nothing."""
         self.is_open = False
         self._pending.clear()
         self._staged.abort()
@@ -146,24 +162,59 @@ class OutputFile:
 
 
 def known_manifest(store: Store, path: str) -> Manifest | None:
-    """What the side file of a file says; None where there is none, or where it does not belong to these data."""
+    """Return the contents of a file's side file; None if there is none or it doesn't belong to this data.
+
+    Args:
+        store: store of the file.
+        path: path of the data file.
+
+    Examples:
+        >>> from penstock.formats.kit import known_manifest
+        >>> from penstock.store import LocalStore
+        >>> known_manifest(LocalStore(), "corpus.pbin").num_samples
+        6
+        >>> known_manifest(LocalStore(), "docs.jsonl") is None
+        True
+    """
     return read_side_file(store, side_path(path), path)
 
 
 def fingerprint_of(store: Store, path: str, format_name: str, index: bytes) -> str:
-    """32 hex digits: of the format's own index or header, and of the data; by the side file, else in a few reads."""
+    """Return the fingerprint of a data file: from its side file if possible, else from a few reads.
+
+    Args:
+        store: store of the file.
+        path: path of the data file.
+        format_name: name of the format.
+        index: bytes of the format's own index.
+
+    Examples:
+        >>> from penstock.formats.kit import fingerprint_of
+        >>> from penstock.store import LocalStore
+        >>> fingerprint = fingerprint_of(LocalStore(), "docs.jsonl", "lines", b"")
+        >>> len(fingerprint)
+        32
+    """
     return data_fingerprint(store, format_name, index, path, known_manifest(store, path))
 
 
 def check_side(store: Store, path: str, format_name: str, num_samples: int | None, depth: Depth) -> list[Finding]:
-    """Findings where a file contradicts its side file; `full` reads every byte.
+    """Return findings for contradictions between a file and its side file.
+
+    Depth `"full"` reads every byte.
 
     Args:
-        store: where it is.
-        path: the file.
-        format_name: the first part of codes.
-        num_samples: in the file; None where that is not known.
-        depth: of the check.
+        store: store of the file.
+        path: path of the data file.
+        format_name: first part of the codes.
+        num_samples: number of samples in the file; None if unknown.
+        depth: depth of the check.
+
+    Examples:
+        >>> from penstock.formats.kit import check_side
+        >>> from penstock.store import LocalStore
+        >>> check_side(LocalStore(), "corpus.pbin", "pbin", 6, "full")
+        []
     """
     facts = partial(file_facts, store, path, format_name, num_samples=num_samples)
     manifest, findings = check_side_file(format_name, store, path, side_path(path), facts)
@@ -173,7 +224,18 @@ def check_side(store: Store, path: str, format_name: str, num_samples: int | Non
 
 
 def finding_of(format_name: str, error: PenstockError) -> Finding:
-    """What an error says, as a finding with the code `<format>.<kind of error>`."""
+    """Convert an error to a finding with the code `<format>.<kind of error>`.
+
+    Args:
+        format_name: first part of the code.
+        error: error raised while opening or reading.
+
+    Examples:
+        >>> from penstock.errors import Truncated
+        >>> from penstock.formats.kit import finding_of
+        >>> finding_of("numbers", Truncated("the file is too short", path="numbers.dat", offset_bytes=3)).code
+        'numbers.truncated'
+    """
     found, expected = (None if value is None else str(value) for value in (error.found, error.expected))
     what = error.what if found is None else f"{error.what}: {found}"
     return Finding(
@@ -182,12 +244,21 @@ def finding_of(format_name: str, error: PenstockError) -> Finding:
 
 
 def recipe_of(format_name: str, path: str, options: OpenOptions | None = None) -> dict[str, Any]:
-    """`{"kind": "open", "format", "path"}` and the options that were given: written to a file, a recipe for every verb.
+    """Return the recipe of a dataset.
+
+    It contains `"kind": "open"`, format, path and the options that were passed. Written to a file, it is a recipe for
+    every verb.
 
     Args:
-        format_name: of the format.
-        path: of the dataset.
-        options: as `open` got them; those that change no sample are left out.
+        format_name: name of the format.
+        path: path of the dataset.
+        options: options passed to `open`; those that don't change samples are left out.
+
+    Examples:
+        >>> from penstock.formats.kit import recipe_of
+        >>> from penstock.types import OpenOptions
+        >>> recipe_of("numbers", "/data/numbers.dat", OpenOptions(eos_id=0))
+        {'kind': 'open', 'format': 'numbers', 'path': '/data/numbers.dat', 'eos_id': 0}
     """
     plain, given = asdict(OpenOptions()), asdict(options or OpenOptions())
     kept = {name: value for name, value in given.items() if name not in _OF_READING and value != plain[name]}
@@ -196,7 +267,21 @@ def recipe_of(format_name: str, path: str, options: OpenOptions | None = None) -
 
 
 def refuse_unknown(path: str, options: Mapping[str, Any], known: Collection[str] = ()) -> None:
-    """Raise `ConfigError` for an option that is not among the known ones."""
+    """Raise `ConfigError` if an option isn't among the known ones.
+
+    Args:
+        path: path of the dataset, for the error.
+        options: options passed to the writer.
+        known: names of the known options.
+
+    Examples:
+        >>> from penstock.formats.kit import refuse_unknown
+        >>> refuse_unknown("numbers.dat", {"width": 4}, known=["width"])
+        >>> refuse_unknown("numbers.dat", {"widht": 4}, known=["width"])
+        Traceback (most recent call last):
+        ...
+        penstock.errors.ConfigError: numbers.dat: unknown option widht: expected width
+    """
     unknown = sorted(set(options) - set(known))
     if unknown:
         what = f"unknown option {', '.join(unknown)}"
