@@ -72,7 +72,7 @@ def test_repair_of_what_stays_wrong_is_no_success(
     said, _ = run(capsys, "repair", folder, *write, status=1)
     assert said.startswith("impossible: ")
     assert "the index is not rebuilt" in said
-    assert "1 errors can't be mended here" in said
+    assert "1 error can't be repaired" in said
     found = report(capsys, "repair", folder, *write, status=1)
     assert [one["possible"] for one in found["actions"]] == [False]
     assert [one["code"] for one in found["left"]] == ["shards.no-index"]

@@ -168,7 +168,7 @@ def test_samples_with_missing_parts(cli: Cli, tmp_path: Path, to: str, missing: 
     if missing == "skip":
         assert status == 0, output
         whole = [key for key, parts in MIXED.items() if all(name in parts for name in names)]
-        assert f"{len(MIXED) - len(whole)} samples that lack a column skipped" in " ".join(output.split())
+        assert f"{len(MIXED) - len(whole)} samples skipped, which lack a column" in " ".join(output.split())
         found = ps.open(out, format=to)
         assert [one["txt"] for one in found] == [MIXED[key]["txt"].decode() for key in whole]
         assert ps.verify(out, format=to, depth="full") == []

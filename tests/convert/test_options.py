@@ -84,5 +84,5 @@ def test_an_option_of_a_writer_is_honoured_by_either_way(run: Cli) -> None:
     for options in (["-O", "token_bytes=4"], ["--token-bytes", "4"], ["-O", "token-bytes=4"]):
         assert json.loads(run("pbin", *options)[1])["token_bytes"] == 4
     status, said = run("pbin", "-O", "token_bytes=4", "--token-bytes", "2")
-    assert (status, "said twice" in said) == (2, True)
+    assert (status, "given twice" in said) == (2, True)
     assert run("pbin", "-O", "token_bytes=null")[0] == 2
