@@ -85,4 +85,4 @@ def test_repair_says_how_deep_it_looked(tmp_path: Path, capsys: pytest.CaptureFi
     path.with_name("a.pbin.penstock").unlink()
     path.write_bytes(path.read_bytes()[:-3])
     said = run(capsys, "repair", path, "--write", "--eos-id", 0)[0]
-    assert "no error is left at depth quick; --depth full reads every byte" in said
+    assert "no errors left at depth quick; --depth full reads every byte" in said
