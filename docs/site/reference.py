@@ -28,6 +28,7 @@ MODULES = {
     "penstock.check": "Checks",
     "penstock.convert": "Conversion",
     "penstock.prepare": "Preparation",
+    "penstock.verbs": "Commands as functions",
     "penstock.executors": "Executors",
     "penstock.store": "Stores",
     "penstock.abc": "Extension points",
@@ -62,6 +63,7 @@ TASKS: dict[str, tuple[str, ...]] = {
     "Check and repair": ("verify", "repair", "penstock.check"),
     "Remove data": ("exclude", "purge"),
     "Recipes": ("open_recipe", "open_metadataset", "penstock.recipe"),
+    "Run commands from Python": ("penstock.verbs",),
     "Extend": (
         "register_sample_type", "penstock.cook", "penstock.abc", "penstock.formats.kit", "penstock.store",
         "penstock.executors", "penstock.testing", "penstock.testing.strategies",

@@ -59,12 +59,16 @@ def __dir__() -> list[str]:
 def prepare(
     path: Given, *, ratio: Mapping[str, float] | Sequence[float] | str | None = None, **options: Unpack[Preparing]
 ) -> PrepareSummary | IndexReport:
-    """Write Energon metadata for tar shards, or the index of a JSONL file.
+    """Write Energon's metadata for tar shards, or the index of a JSONL file.
 
     Args:
-        path: folder of the shards, or a file that ends in `.jsonl`.
-        ratio: shares of train, val and test, such as `"8,1,1"`.
-        options: as of `penstock.prepare`.
+        path: directory of the shards, or a file that ends with `.jsonl`.
+        ratio: relative sizes of train, val and test, such as `"8,1,1"`.
+        options: options of `penstock.prepare`.
+
+    Examples:
+        >>> from penstock import verbs
+        >>> summary = verbs.prepare("tars", sample_type="CrudeWebdataset", ratio="1,0,0")
     """
     from penstock.prepare.energon.verb import prepare
 
@@ -80,7 +84,15 @@ def status(output: Given, *, sweep: bool = False) -> WorkStatus:
         sweep: remove leftovers of finished jobs first.
 
     Raises:
-        NotFound: there is neither such an output nor work on it.
+        NotFound: there is neither an output nor work on it.
+
+    Examples:
+        >>> import penstock as ps
+        >>> options = {"tokenizer": "tokenizer.json", "eos": "<|endoftext|>", "executor": "inline"}
+        >>> report = ps.pack("docs.jsonl", "docs.pbin", part=(0, 1), **options)
+        >>> status = ps.status("docs.pbin")
+        >>> status.complete, status.tasks, status.done
+        (False, 1, 1)
     """
     from penstock.store.place import place_of
     from penstock.work import status
@@ -91,16 +103,22 @@ def status(output: Given, *, sweep: bool = False) -> WorkStatus:
 
 
 def info(path: str | os.PathLike[str], *, format: str | None = None, **options: Unpack[Opening]) -> dict[str, Any]:
-    """Return counts, sizes and schema of a dataset as plain values, as `penstock info --json` prints them.
+    """Return counts, sizes and schema of a dataset as plain values, like `penstock info --json`.
 
     Args:
         path: dataset in any format.
-        format: its format, instead of detecting it.
-        options: as of `penstock.open`.
+        format: format of the dataset; detected by default.
+        options: options of `penstock.open`.
 
     Raises:
-        NotFound: nothing is at `path`.
+        NotFound: there is nothing at `path`.
         FormatError: the dataset can't be opened.
+
+    Examples:
+        >>> import penstock as ps
+        >>> facts = ps.info("corpus.pbin")
+        >>> facts["format"], facts["samples"], facts["tokens"], facts["eos_id"]
+        ('pbin', 6, 45, 0)
     """
     import msgspec
 
@@ -126,22 +144,29 @@ def head(
     path: Data, *, limit: int | None = None, start: int | None = None, index: int | None = None, key: str | None = None,
     tokenizer: str | None = None, all: bool = False, format: str | None = None, **options: Unpack[Opening],
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return the first samples of a dataset, or the samples from one on, as `penstock.open(path)[i]` gives them.
+    """Return the first samples of a dataset, or the samples from `start` on.
+
+    Samples are those of `penstock.open(path)[i]`.
 
     Args:
         path: dataset in any format.
-        limit: number of samples: by default 5, but 1 with `index` or `key`.
+        limit: number of samples; by default 5, or 1 with `index` or `key`.
         start: index of the first sample, from 0.
         index: index of the only sample, from 0.
         key: key of the only sample.
-        tokenizer: add the field `text` to documents of tokens, decoded by this tokenizer.
-        all: keep fields that begin with `__`; without it only `__key__` is kept.
-        format: format of the dataset, instead of detecting it.
-        options: as of `penstock.open`.
+        tokenizer: add the field `text` to token documents, decoded with this tokenizer.
+        all: keep fields that begin with `__`; by default only `__key__` is kept.
+        format: format of the dataset; detected by default.
+        options: options of `penstock.open`.
 
     Raises:
         ConfigError: there is no sample with this index.
         NotFound: there is no sample with this key.
+
+    Examples:
+        >>> import penstock as ps
+        >>> [sample["id"] for sample in ps.head("docs.jsonl", limit=2)]
+        ['a1', 'a2']
     """
     from penstock.formats import open_source
     from penstock.look.head import decoder, first_of, visible
@@ -160,8 +185,12 @@ def report(target: Data, output: Given, *, limit: int = 12, **options: Any) -> R
     Args:
         target: dataset, recipe or metadataset.
         output: path or URL of the page.
-        limit: samples to show, at most 48.
-        options: as of `penstock.report`.
+        limit: number of samples to show, at most 48.
+        options: options of `penstock.report`.
+
+    Examples:
+        >>> from penstock import verbs
+        >>> page = verbs.report("docs.jsonl", "docs.html", limit=3)
     """
     from penstock.view.report import report
 
@@ -172,15 +201,19 @@ def view(
     targets: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, host: str = "127.0.0.1", port: int = 0,
     no_open: bool = False, **options: Any,
 ) -> None:  # fmt: skip
-    """Browse datasets and runs in a web browser until the process is interrupted.
+    """Show datasets and runs in a web browser until the process is interrupted.
 
     Args:
-        targets: one or several datasets, recipes or folders of them.
+        targets: one or several datasets, recipes or directories of them.
         host: address to listen on.
-        port: port to listen on; 0 for any that is free.
-        no_open: print the address, and open no browser.
+        port: port to listen on; 0 for any free port.
+        no_open: print the address instead of opening a browser.
         options: `split, format, layout, eos_id, flavor, excludes, planes, global_batch, state, tokenizer, trust` and
-            `follow_links`, as of the command line.
+            `follow_links`, as on the command line.
+
+    Examples:
+        >>> from penstock import verbs
+        >>> verbs.view("docs.jsonl", port=8080)  # doctest: +SKIP
     """
     import webbrowser
 
@@ -200,13 +233,20 @@ def view(
 def exclude(
     target: Data, *, excludes: Given | None = None, show: bool = False, **options: Any
 ) -> ExcludeReport | ExcludeList:
-    """Exclude samples with a list stored next to the data.
+    """Add samples to the exclude list next to a dataset, or return the list.
 
     Args:
         target: dataset in any format.
         excludes: file of the exclude list; by default the one next to the data.
-        show: return the exclude list, and change nothing.
-        options: as of `penstock.exclude`; with `show` only those of `penstock.open`.
+        show: return the exclude list without changing it.
+        options: options of `penstock.exclude`; with `show` only those of `penstock.open`.
+
+    Examples:
+        >>> from penstock import verbs
+        >>> verbs.exclude("docs.jsonl", key="a3", reason="requested by the author").added
+        1
+        >>> len(verbs.exclude("docs.jsonl", show=True).entries)
+        1
     """
     from penstock.look.exclude import exclude, excluded_samples
 
@@ -216,18 +256,31 @@ def exclude(
 
 
 def purge(target: Given, output: Given, *, excludes: Given | None = None, **options: Any) -> PurgeReport:
-    """Rewrite a dataset without excluded samples and issue a removal certificate, `<output>.certificate.json`.
+    """Rewrite a dataset without its excluded samples and issue a removal certificate.
+
+    The certificate is `<output>.certificate.json`. The original dataset isn't changed. If interrupted, repeat the call
+    to resume.
 
     Args:
         target: dataset in any format.
         output: dataset to write.
-        excludes: the exclude list; by default the one next to the data.
-        options: `to, overwrite, dry_run, progress, executor, workers`, and as of `penstock.open`: `format, split,
+        excludes: exclude list; by default the one next to the data.
+        options: `to, overwrite, dry_run, progress, executor, workers`, and options of `penstock.open`: `format, split,
             layout, eos_id, planes, trust, follow_links`.
+
+    Returns:
+        A report with `samples`, `removed` and `certificate`.
 
     Raises:
         ConfigError: there is no exclude list, or the output exists.
-        Corrupt: the list can't be read or belongs to other data, or the output reads back differently.
+        Corrupt: the list is unreadable or belongs to other data, or the output reads back differently.
+
+    Examples:
+        >>> import penstock as ps
+        >>> report = ps.exclude("docs.jsonl", key="a3", reason="requested by the author")
+        >>> report = ps.purge("docs.jsonl", "clean.jsonl")
+        >>> report.samples, report.removed
+        (5, 1)
     """
     from penstock.look.purge import purge
 
@@ -235,16 +288,22 @@ def purge(target: Given, output: Given, *, excludes: Given | None = None, **opti
 
 
 def plan(recipe: Given, *, steps: int | None = None, **options: Any) -> dict[str, Any]:
-    """Return what a run over a recipe will read, as `penstock plan --json` prints it.
+    """Return what a run over a recipe will read, like `penstock plan --json`.
 
     Args:
         recipe: recipe or metadataset.
-        steps: number of steps of the run; by default until every source was read once.
-        options: `split, mode, global_batch, seed, world, lanes, trust` and `follow_links`, as of the command line.
+        steps: number of steps of the run; by default until every source has been read once.
+        options: `split, mode, global_batch, seed, world, lanes, trust` and `follow_links`, as on the command line.
 
     Raises:
-        ConfigError: an option that such a recipe has no place for.
-        FormatError: not a recipe.
+        ConfigError: the recipe doesn't support an option.
+        FormatError: the file isn't a recipe.
+
+    Examples:
+        >>> import penstock as ps
+        >>> plan = ps.plan("recipe.json", global_batch=2, steps=10)
+        >>> plan["steps"], plan["samples"], plan["global_batch"]
+        (10, 20, 2)
     """
     from penstock.load.plan import plan
     from penstock.view.facts.opening import open_run
@@ -258,21 +317,27 @@ def explain(
     state: str | os.PathLike[str] | Mapping[str, Any] | None = None, document: str | None = None,
     excluded: bool = False, limit: int = 1000, **options: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return which samples a step read, or which steps read a document, as `penstock explain --json` prints it.
+    """Return which samples a step read, or which steps read a document, like `penstock explain --json`.
 
     Args:
         recipe: recipe or metadataset.
-        step: step to explain, counted from 0; with `document`, the last one to search.
+        step: step to explain, from 0; with `document`, the last step to search.
         rank: only the samples of this data-parallel rank.
         state: saved state of the run, or path of its JSON file.
         document: key of a sample, or number of a document.
-        excluded: return the steps before `state` that had read samples that are excluded now.
-        limit: most positions to return.
-        options: `split, mode, global_batch, seed, world, lanes, trust` and `follow_links`, as of the command line.
+        excluded: return the steps before `state` that read samples which are now excluded.
+        limit: largest number of positions to return.
+        options: `split, mode, global_batch, seed, world, lanes, trust` and `follow_links`, as on the command line.
 
     Raises:
-        ConfigError: neither `step`, `document` nor `excluded`, or an unknown number of samples per step.
+        ConfigError: neither `step`, `document` nor `excluded` is given, or the number of samples per step is unknown.
         ResumeMismatch: the state belongs to another stream.
+
+    Examples:
+        >>> import penstock as ps
+        >>> found = ps.explain("recipe.json", step=3, global_batch=2)
+        >>> [(sample["path"], sample["documents"]) for sample in found["samples"]]
+        [(['text'], [[2, 5, 7], [3, 0, 6]]), (['text'], [[0, 0, 5], [1, 0, 3]])]
     """
     from penstock.errors import ConfigError
     from penstock.load.excluded import explain_excluded
@@ -303,12 +368,18 @@ def stage(
     Args:
         recipe: recipe, metadataset or dataset; a dataset is read in shuffled order if `seed` is given.
         hosts: number of hosts of the run.
-        host: this host, counted from 0.
-        steps: number of steps of the run; by default until every source was read once.
-        split, mode, global_batch, seed, world, lanes, trust, follow_links: as of the command line.
+        host: number of this host, from 0.
+        steps: number of steps of the run; by default until every source has been read once.
+        split, mode, global_batch, seed, world, lanes, trust, follow_links: as on the command line.
 
     Raises:
         ConfigError: the hosts don't divide the ranks, or the cache is too small.
+
+    Examples:
+        >>> import penstock as ps
+        >>> staged = ps.stage("recipe.json", hosts=1, host=0, global_batch=2, steps=10)
+        >>> staged["samples"], staged["fetched_bytes"]
+        (20, 0)
     """
     from penstock.formats import open_source
     from penstock.load.stage import stage
@@ -325,7 +396,7 @@ def stage(
 
 
 def cache(*, trim: int | None = None, clear: bool = False) -> dict[str, Any]:
-    """Return what is in the cache, after trimming or clearing it.
+    """Return the contents of the cache, after trimming or clearing it.
 
     Args:
         trim: remove the least recently used entries until at most this many bytes are left.
@@ -333,6 +404,11 @@ def cache(*, trim: int | None = None, clear: bool = False) -> dict[str, Any]:
 
     Returns:
         `path`, `removed_bytes`, `size_bytes`, and for each of `folders` its `name`, `files` and `size_bytes`.
+
+    Examples:
+        >>> import penstock as ps
+        >>> sorted(ps.cache())
+        ['folders', 'path', 'removed_bytes', 'size_bytes']
     """
     from penstock.errors import ConfigError
     from penstock.store.derived import cache_folder

@@ -40,16 +40,16 @@ _MOST_CERTIFICATE_BYTES = 1 << 28
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A dataset or file, and what it was made of.
+    """Dataset or file, and what it was made from.
 
     Attributes:
-        path: where it was found, else the name by which the side file knows it.
+        path: path where it was found, else the name recorded in the side file.
         state: see `State`.
-        digest: that the output recorded of it; of the output, its document digest, where it has one.
-        format, samples, tool: as its own side file says; None where it has none.
-        tokenizer: name of the tokenizer, of what `pack` made.
+        digest: digest that the output recorded of it; for the output itself, its document digest, if any.
+        format, samples, tool: as recorded in its own side file; None if there is none.
+        tokenizer: name of the tokenizer, for outputs of `pack`.
         made_by: command and options.
-        inputs: what it was made of; none for a first input, and for what stands in the tree already.
+        inputs: what it was made from; empty for original inputs, and for datasets that occur in the tree already.
     """
 
     path: str
@@ -66,16 +66,26 @@ class Origin:
 def lineage(target: Given, *, look_in: Sequence[Given] = ()) -> Origin:
     """Return the tree of inputs and commands that made a dataset.
 
-    Reads side files, and of each input what its digest is made of: at most 64 places of a dataset, all of a file of up
-    to 4 GiB that `pack` read.
+    Reads side files. Of each input, it reads what the recorded digest covers: at most 64 places of a dataset, and all
+    of a file of up to 4 GiB that `pack` read.
 
     Args:
         target: path or URL.
-        look_in: further folders in which inputs may lie.
+        look_in: further directories to search for inputs.
+
+    Returns:
+        The dataset's origin; `inputs` are the origins of its inputs.
 
     Raises:
-        NotFound: nothing is there, or it has no side file.
-        ConfigError: more inputs, or inputs of inputs, than a tree may have.
+        NotFound: there is nothing at `target`, or it has no side file.
+        ConfigError: the tree has too many inputs, or is too deep.
+
+    Examples:
+        >>> import penstock as ps
+        >>> written = ps.shuffle("docs.jsonl", "shuffled.jsonl", seed=0)
+        >>> origin = ps.lineage("shuffled.jsonl")
+        >>> origin.format, origin.samples, [source.path for source in origin.inputs]
+        ('jsonl', 6, ['...docs.jsonl'])
     """
     place = place_of(target).bare()
     manifest = _manifest_at(place)

@@ -92,29 +92,40 @@ def prepare_media(
     progress: Progress | None = None,
     before_counting: BeforeCounting | None = None,
 ) -> MediaSummary:
-    """Make or renew the media index of a folder of files, or of a prepared WebDataset.
+    """Write or update the media index of a directory of files, or of a prepared WebDataset.
+
+    Memory: about 500 bytes per file.
 
     Args:
-        path: the folder.
-        by: `"extension"`, `"glob"` or `"header"`: which files are looked at.
-        patterns: of `"glob"`, such as `"*.jpg,*.png"`.
-        workers: processes; by default one for each 2,000 files, but no more than cores.
-        executor: `"processes"`, `"inline"` for none, `"ray"`, another name, or an executor; see `penstock.executors`.
-        exact: decode images, video and sound, and count, instead of believing headers.
-        headers_only: leave out durations and counts that no header states reliably. By default such files are read
-            once, and their packets counted without decoding.
-        follow_links: read files through links that lead out of the dataset's folder.
-        part, finish, no_work, restart: see `penstock.work.sharing.Sharing`; a share is of runs of 500 files.
+        path: the directory.
+        by: how media files are recognized: `"extension"`, `"glob"` or `"header"`.
+        patterns: patterns for `"glob"`, such as `"*.jpg,*.png"`.
+        workers: number of processes; by default one per 2,000 files, up to the number of cores.
+        executor: `"processes"`, `"inline"` (this process), `"ray"`, another name, or an executor; see
+            `penstock.executors`.
+        exact: decode images, video and audio, and count, instead of trusting headers.
+        headers_only: omit durations and counts that headers don't state reliably. By default such files are read once,
+            and their packets counted without decoding.
+        follow_links: allow links that lead out of the dataset's directory.
+        part, finish, no_work, restart: distributed job, see `penstock.work.sharing.Sharing`; a part consists of runs of
+            500 files.
         progress: called with what is done.
-        before_counting: called before files are read, with the number and bytes of those whose packets are counted,
-            if there are any; files named as audio or video are opened for it.
+        before_counting: called before files are read, with the number and total bytes of files whose packets will be
+            counted, if there are any; files named as audio or video are opened for it.
 
-    Memory: about 500 bytes a file.
+    Returns:
+        A summary with the number of files indexed.
 
     Raises:
-        NotFound: no such folder, or a WebDataset without an index of its samples.
-        ConfigError: no file that the filter would choose, or a filter that can't be.
+        NotFound: the directory doesn't exist, or a WebDataset has no index of its samples.
+        ConfigError: the filter is invalid or matches no file.
         PrepareError: a worker was killed, or another writer holds this dataset.
+
+    Examples:
+        >>> import penstock as ps
+        >>> summary = ps.prepare_media("pictures", executor="inline")
+        >>> ps.open("pictures").get_media_metadata("002.png").width
+        8
     """
     chosen, depth = media_filter(by, patterns), media_depth(exact=exact, headers_only=headers_only)
     root = dataset_at(path, follow_links=follow_links).bare()
