@@ -154,7 +154,7 @@ def _nav(pages: dict[str, str], reference: list[Any]) -> list[Any]:
         {"Commands": ["cheatsheet.md", "cli.md"]},
         {"Reference": reference},
         {"Troubleshooting": ["troubleshooting.md", "errors.md", "guide/limits.md"]},
-        {"Measured": ["measured.md", {"At scale": "scale.md"}]},
+        {"Performance": ["measured.md", {"At scale": "scale.md"}]},
         {"Project": ["stability.md", *project]},
     ]
 

@@ -13,7 +13,7 @@ LABEL = 430
 ROW = 22
 Row = dict[str, Any]
 
-HEAD = """# Measured
+HEAD = """# Performance
 
 Each row compares Penstock with another tool, or with the fastest code for a part of the work, in the same run on the
 same machine. A bar shows how many times as fast Penstock is, on a logarithmic axis. `make bench` repeats the
