@@ -7,7 +7,7 @@ import re
 import click
 import pytest
 
-from penstock.cli._headings import HEADINGS, MAX_UNGROUPED, find_heading
+from penstock.cli._headings import HEADINGS, MAX_UNGROUPED, VERB_HEADINGS, find_heading
 
 from .test_options import COMMANDS
 
@@ -43,3 +43,26 @@ def test_many_options_are_grouped_under_three_headings_or_more(name: str) -> Non
     assert len(headings) == len(set(headings)) >= (3 if count > MAX_UNGROUPED else 1)
     for one in visible_options(COMMANDS[name]):
         assert any(name in shown for name in one.opts)
+
+
+def test_the_table_of_headings_lists_only_options_that_exist() -> None:
+    known = {name for command in OURS.values() for one in command.params for name in (*one.opts, *one.secondary_opts)}
+    listed = {name for names in HEADINGS.values() for name in names}
+    assert listed - known <= {"--help"}
+    for verb, headings in VERB_HEADINGS.items():
+        commands = [OURS[name] for name in (verb, f"energon {verb}") if name in OURS]
+        own = {name for command in commands for one in command.params for name in one.opts}
+        assert headings.keys() <= own, verb
+        assert set(headings.values()) <= set(HEADINGS), verb
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_defaults_are_shown_in_brackets(name: str) -> None:
+    """Give a default that isn't a value as `show_default="…"`, which help shows as `[default: …]`."""
+    in_prose = [
+        one.opts
+        for one in visible_options(COMMANDS[name])
+        if re.search(r"by default|[Dd]efaults?\b(?!\))", one.help or "")
+    ]
+    assert not in_prose
+    assert "[default: (" not in help_of(name, COMMANDS[name])

@@ -284,13 +284,13 @@ class _PanicException(BaseException):
 @pytest.mark.parametrize(
     ("error", "status", "said"),
     [
-        (RuntimeError("deep\ninside"), 70, "a fault of Penstock 0"),
+        (RuntimeError("deep\ninside"), 70, "unexpected error in Penstock 0"),
         (KeyError("name"), 70, "KeyError: 'name'"),
         (RecursionError("too deep"), 70, "RecursionError"),
         (RuntimeError("x" * 5000), 70, "(4,894 characters)"),
         (_PanicException("index out of range"), 70, "index out of range"),
         (MemoryError(), 18, "not enough memory"),
-        (RuntimeError("can't start new thread"), 18, "can't start new thread. Take fewer workers"),
+        (RuntimeError("can't start new thread"), 18, "can't start new thread. Use fewer workers"),
         (OSError(28, "No space left on device", "/some/where"), 18, "/some/where: No space left on device"),
         (OSError("nothing known"), 18, "nothing known"),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 GROUPS: dict[str, dict[str, str]] = {
     "Start": {
         "demo": "Run the full pipeline on the Python standard library.",
-        "doctor": "Show versions, extras, limits and folders of this machine.",
+        "doctor": "Show versions, extras, limits and settings of this machine.",
     },
     "Prepare and convert": {
         "pack": "Tokenize and pack text. Re-run to resume.",
@@ -23,7 +23,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "lineage": "Show the inputs and commands that made a dataset.",
         "view": "Browse datasets and runs in a web browser.",
         "report": "Write a report on a dataset or a run as one HTML page.",
-        "mount": "Mount the samples of tar shards as files in a folder.",
+        "mount": "Mount tar shards as a read-only file system.",
     },
     "Check": {
         "verify": "Check a dataset, with a fix for each finding.",
@@ -40,7 +40,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "purge": "Rewrite a dataset without excluded samples and issue a removal certificate.",
     },
     "Train": {
-        "plan": "Show what a run over a recipe will read.",
+        "plan": "Show the samples, epochs, tokens and bytes that a run will read.",
         "explain": "Show which samples a step read, or which steps read a document.",
         "stage": "Pre-download what this host will read.",
         "cache": "Show, trim or clear the cache.",

@@ -59,8 +59,8 @@ def add_common(command: click.Command, path: str = "") -> click.Command:
                 None if found is None else add_common(with_example(copied(found), f"{path} {name}"), f"{path} {name}")
             )
 
-        vars(command)["get_command"] = get_command  # of this copy alone
-        return command
+        vars(command)["get_command"] = get_command  # only of this copy
+        return group_options(command, path)
     taken = {name for one in command.params for name in _names(one)}
     command.params += [one for one in common_options(hidden=True) if not _names(one) & taken]
     return group_options(command, path)

@@ -37,7 +37,7 @@ def media_options(command: Command) -> Command:
         click.option(
             *("--media-by-glob", "by_glob"),
             metavar="P[,P]",
-            help="Index media whose names match a pattern, such as '*.jpg,*.png'.",
+            help="Index media with names that match a pattern, such as '*.jpg,*.png'.",
         ),
         click.option(
             *("--media-by-extension", "by_extension"),

@@ -18,7 +18,7 @@ REMEDIES = {
     "corrupt": "Copy the file again, or run `penstock repair`, which lists its changes before it makes any.",
     "unsupported": "The hint names a way to read the data: often `penstock convert`, or another command.",
     "too-large": "Data that claims more than its file can hold is rejected. `docs/guide/limits.md` lists the limits.",
-    "cook": "The message names the sample. The loader's `on_error` option decides how a run handles it.",
+    "cook": "Fix the function or the data. The message names the sample.",
     "not-found": "Check the path, key or name. The hint suggests similar names.",
     "excluded": "`penstock exclude TARGET --show` lists excluded samples and the reasons; `--undo` restores them.",
     "config": "The message names the option and the values that it accepts.",

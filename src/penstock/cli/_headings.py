@@ -69,14 +69,17 @@ def _under(**headings: str) -> dict[str, str]:
 
 VERB_HEADINGS: dict[str, dict[str, str]] = {
     "pack": _under(Tokenizer="--tokenizer --eos", Input="--field --input-format"),
-    "convert": _under(Output="--to --output --eos --split --vocab-size", Columns_and_documents="--columns"),
+    "convert": _under(
+        Output="--output --to --overwrite --dry-run --split --eos --token-bytes --vocab-size",
+        Columns_and_documents="--columns",
+    ),
     "shuffle": _under(Order="--seed"),
     "find": _under(Selection="--key --text --where"),
     "head": _under(Display="--tokenizer"),
-    "preview": _under(Display="--tokenizer"),
+    "preview": _under(Display="--tokenizer", Input="--split"),
     "view": _under(Server="--host", Run="--state", Display="--tokenizer"),
     "report": _under(Display="--limit --depth --tokenizer", Run="--step --state --seed"),
-    "plan": _under(Run="--steps --global-batch --seed", Profile="--workers"),
+    "plan": _under(Run="--steps --global-batch --seed", Profile="--profile --workers"),
     "explain": _under(
         Selection="--step --document --excluded",
         Run="--state --seed",
@@ -118,6 +121,8 @@ def group_options(command: click.Command, verb: str) -> click.Command:
         for one, (terms, text) in shown:
             heading = (find_heading(one, verb) or "Other") if len(shown) > MAX_UNGROUPED else "Options"
             groups.setdefault(heading, []).append((_rank(one, heading, verb), (terms.ljust(column), text)))
+        if isinstance(command, click.Group):
+            command.format_commands(context, formatter)
         for heading in sorted(groups, key=[*HEADINGS, "Options"].index):
             with formatter.section(heading):
                 formatter.write_dl([row for _, row in sorted(groups[heading], key=lambda row: row[0])], col_max=column)

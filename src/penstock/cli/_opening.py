@@ -57,6 +57,13 @@ eos_id_option = click.option(
 )
 
 
+layout_option = click.option(
+    "--layout",
+    metavar="NAME",
+    help="Layout of the data, if ambiguous: an older layout, or the width of raw tokens, such as uint16.",
+)
+
+
 def opening_options(whose: str) -> Callable[[Command], Command]:
     """Add `--format --split --layout --eos-id --planes` of a dataset.
 
@@ -65,11 +72,11 @@ def opening_options(whose: str) -> Callable[[Command], Command]:
     """
 
     def add(command: Command) -> Command:
-        layout = f"Layout of {whose}, if ambiguous: an older layout, or the width of raw tokens, such as uint16."
+
         for option in (
             planes_option,
             eos_id_option,
-            click.option("--layout", metavar="NAME", help=layout),
+            layout_option,
             click.option("--split", metavar="NAME", help=f"Split of {whose}, for formats with splits."),
             click.option("--format", metavar="NAME", show_default="detected", help=f"Format of {whose}."),
         ):

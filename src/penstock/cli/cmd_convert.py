@@ -9,7 +9,7 @@ import click
 from penstock._printable import shortened_part
 from penstock.cli._dry import dry_run_option, foreseen, said
 from penstock.cli._executors import executor_options
-from penstock.cli._opening import eos_id_option, excludes_option_of, planes_option
+from penstock.cli._opening import eos_id_option, excludes_option_of, layout_option, planes_option
 from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
 from penstock.cli._sharing import end_unfinished, keeping, missing_text, restart_option, sharing_options
 from penstock.cli._whole import drop_planes_option, keep_excluded_option, prefix_keys_option
@@ -45,11 +45,7 @@ _NO_WRITERS = ("dry_run", "source", "target", "to", "format", "progress", "raw",
 @click.option(
     "--encoding", "source_encoding", metavar="NAME", show_default="utf-8", help="Encoding of CSV and TSV files."
 )
-@click.option(
-    "--layout",
-    metavar="NAME",
-    help="Layout of the source, if ambiguous: an older layout, or the width of raw tokens, such as uint16.",
-)
+@layout_option
 @click.option("--tokens-column", metavar="NAME", help="Source column with lists of token IDs, one document per row.")
 @click.option("--mask-column", metavar="NAME", help="Source column with the loss mask, or the labels, of these tokens.")
 @click.option(
@@ -87,12 +83,17 @@ _NO_WRITERS = ("dry_run", "source", "target", "to", "format", "progress", "raw",
     help="Write a directory of token files with about this many tokens each: pbin, or the format of --to.",
 )
 @executor_options
-@click.option("--group-rows", type=click.IntRange(min=1), help="Number of samples per task.")
+@click.option("--group-rows", type=click.IntRange(min=1), show_default="about four shards", help="Samples per task.")
 @click.option("--token-bytes", type=click.IntRange(1, 4), help="Width of the target's token IDs in bytes.")
 @click.option("--dtype", metavar="DTYPE", help="Dtype of the target's token IDs, for megatron.")
 @click.option("--vocab-size", type=click.IntRange(min=1), help="Fail on token IDs of this value or more.")
 @click.option(
-    "-O", "--option", "more", multiple=True, metavar="NAME=VALUE", help="Other option of the target's writer."
+    "-O",
+    "--option",
+    "more",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Any other option of the target's writer; repeatable.",
 )
 @excludes_option_of("--excludes", "the source")
 @prefix_keys_option
@@ -121,8 +122,8 @@ def command(
     resume.
 
     To distribute a conversion, run it with --part on each machine, with TARGET on shared storage, then once with
-    --finish. Conversions to JSONL can't be distributed. Tokens are written by one process unless --workers or --part
-    is given.
+    --finish. Formats of one stream, such as JSONL and CSV, can't be distributed. Tokens are written by one process
+    unless --workers or --part is given.
     """
     import msgspec
 

@@ -10,7 +10,14 @@ import click
 from penstock import __version__
 from penstock._printable import shortened_part
 from penstock.cli._energon import fields_of, with_energon_options
-from penstock.cli._opening import dataset_argument, excludes_option, flavor_option, planes_option
+from penstock.cli._opening import (
+    dataset_argument,
+    eos_id_option,
+    excludes_option,
+    flavor_option,
+    layout_option,
+    planes_option,
+)
 from penstock.cli._output import counted, emit, follow_links_option, json_option, note, progress
 from penstock.cli._pictures import pictures_option, show_tables, way_of
 from penstock.cli._samples import plain_at, require_one, sample_options, warn_of
@@ -22,7 +29,7 @@ COMMANDS: dict[str, str] = {
     "info": "Show samples, shards and splits of a dataset.",
     "lint": "Read every sample and report those that can't be read.",
     "preview": "Show samples in the terminal.",
-    "mount": "Mount the samples of tar shards as files in a folder.",
+    "mount": "Mount tar shards as a read-only file system.",
     "checkpoint": "Convert saved states to another number of ranks.",
 }
 INSTEAD: dict[str, str] = {
@@ -66,7 +73,10 @@ def _not_needed(name: str) -> click.Command:
 )
 @click.pass_context
 def command(context: click.Context) -> None:
-    """Run the commands of Energon: same options, same files, same exit statuses. Wrong usage never exits with 0."""
+    """Run the commands of Energon: same options, same files, same exit statuses.
+
+    Wrong usage never exits with 0.
+    """
     context.obj = {"as_energon": True}
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
@@ -74,23 +84,29 @@ def command(context: click.Context) -> None:
 
 @command.command()
 @dataset_argument("path")
-@click.option("--split-parts", help="Only these splits, separated by commas; by default all that have samples.")
-@click.option("--dataset-config", default="dataset.yaml", show_default=True, help="File that defines the sample type.")
-@click.option("--split-config", help="File that assigns shards to splits; by default split.yaml.")
-@click.option("--format", "format_name", help="Format name, instead of detecting it.")
-@click.option("--layout", help="Historical layout, if it is ambiguous.")
-@click.option("--eos-id", type=int, help="Id that ends each document.")
-@click.option("--trust", is_flag=True, help="Run code that comes with the data, such as a sample_loader.py.")
-@click.option("--parallel", type=int, help="Accepted for Energon's sake; one process reads.")
+@click.option("--split-parts", metavar="NAME,…", show_default="all with samples", help="Only read these splits.")
+@click.option(
+    "--dataset-config",
+    metavar="NAME",
+    default="dataset.yaml",
+    show_default=True,
+    help="File that defines the sample type.",
+)
+@click.option("--split-config", metavar="NAME", show_default="split.yaml", help="File that assigns shards to splits.")
+@click.option("--format", "format_name", metavar="NAME", show_default="detected", help="Format of the dataset.")
+@layout_option
+@eos_id_option
+@click.option("--trust", is_flag=True, help="Run code stored with the data, such as a sample_loader.py.")
+@click.option("--parallel", type=int, help="Accepted for Energon; has no effect, as one process reads.")
 @follow_links_option
 @json_option
 def lint(
     path: str, split_parts: str | None, format_name: str | None, parallel: int | None, as_json: bool, **options: Any
 ) -> int:
-    """Read and decode every sample, and report those that can't be read. Exits with 1 if there are any.
+    """Read and decode every sample, and report those that can't be read.
 
-    Works on every kind of dataset: typed or crude samples in tars, JSONL, folders of media, shards.
-    Sound and video are read, but not decoded.
+    Works on every kind of dataset: typed or crude samples in tars, JSONL, directories of media, shards. Audio and
+    video are read, but not decoded. Exits with 1 if a sample can't be read.
     """
     import msgspec
 
@@ -125,18 +141,31 @@ def lint(
 
 @command.command()
 @dataset_argument("path")
-@click.option("--split", "--split-parts", "split", help="Which split; the first of several. Default: train.")
-@click.option("-n", "count", type=click.IntRange(min=1), help="Samples to show; on a terminal it asks after each.")
+@click.option(
+    "--split",
+    "--split-parts",
+    "split",
+    metavar="NAME",
+    show_default="train",
+    help="Split to show; the first of several.",
+)
+@click.option(
+    "-n",
+    "count",
+    type=click.IntRange(min=1),
+    show_default="1, or ask after each on a terminal",
+    help="Number of samples to show.",
+)
 @sample_options
 @pictures_option
-@click.option("--dataset-config", help="Accepted for Energon's sake; parts are shown as they are stored.")
-@click.option("--format", help="Format name, instead of detecting it.")
-@click.option("--layout", help="Historical layout, if it is ambiguous; the width of raw tokens, such as uint16.")
-@click.option("--eos-id", type=int, help="Id that ends each document, if the data doesn't record it.")
+@click.option("--dataset-config", metavar="NAME", help="Accepted for Energon; has no effect on stored parts.")
+@click.option("--format", metavar="NAME", show_default="detected", help="Format of the dataset.")
+@layout_option
+@eos_id_option
 @flavor_option
 @excludes_option
 @planes_option
-@click.option("--trust", is_flag=True, help="Decode pickled columns and run stored code of the dataset.")
+@click.option("--trust", is_flag=True, help="Decode pickled columns and run code stored with the data.")
 @follow_links_option
 @json_option
 def preview(
@@ -144,7 +173,10 @@ def preview(
     tokenizer: str | None, show_all: bool, pictures: str | None, dataset_config: str | None, as_json: bool,
     **options: Any,
 ) -> None:  # fmt: skip
-    """Show samples: their parts, texts, sizes of images, and small pictures if the terminal can show them."""
+    """Show samples as tables of their parts.
+
+    Shows texts, sizes of images, and small pictures if the terminal supports them.
+    """
     import sys
 
     from penstock.look.head import decoder, first_of

@@ -15,7 +15,7 @@ from penstock.cli._whole import describe, emit_shared, kept, known, shares_optio
 
 @click.command()
 @dataset_argument("source")
-@click.option("-o", "--output", required=True, help="Path of the filtered dataset.")
+@click.option("-o", "--output", metavar="PATH", required=True, help="Path of the filtered dataset.")
 @click.option("--min-tokens", type=int, help="Minimum document length in tokens, including EOS.")
 @click.option("--max-tokens", type=int, help="Maximum document length in tokens, including EOS.")
 @click.option("--match", metavar="REGEX", help="Regular expression to search for in --field.")

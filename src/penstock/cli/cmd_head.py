@@ -61,9 +61,10 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Show the first samples, or the samples you choose, one per line. Use --json to get their values.
+    """Show the first samples, or the samples you choose.
 
-    With --pictures, show each sample as a table of its fields with texts, sizes and pictures.
+    Each sample is one line, or with --pictures a table of its fields with texts, sizes and pictures. Use --json to get
+    the values.
     """
     from penstock.formats.jsonl.build import skipping_invalid_lines
     from penstock.view.draw.terminal import line

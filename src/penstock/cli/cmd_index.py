@@ -41,7 +41,7 @@ _SHOWN = 10
 @follow_links_option
 @json_option
 def command(paths: tuple[str, ...], no_validate: bool, as_json: bool, **options: Any) -> None:
-    """Create the index of JSONL files: the offset and length of each line.
+    """Build the raw index of JSONL files: the offset and length of each line.
 
     An INPUT is a file, a glob, or a directory, which is searched for .jsonl and .ndjson files. With several files,
     valid existing indexes are kept, and an error in one file doesn't stop the others; the first error is reported at

@@ -23,13 +23,13 @@ from penstock.cli._whole import (
 
 @click.command()
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.option("-o", "--output", required=True, help="Where the merged dataset goes.")
+@click.option("-o", "--output", metavar="PATH", required=True, help="Path of the merged dataset.")
 @token_bytes_option
-@click.option("--mix-tokenizers", is_flag=True, help="Take sources of different tokenizers or EOS ids.")
+@click.option("--mix-tokenizers", is_flag=True, help="Allow sources with different tokenizers or EOS IDs.")
 @click.option(
     "--no-copy",
     is_flag=True,
-    help="Shards of samples stay where they are, below the output: only one index over all of them is written.",
+    help="Don't copy shards of samples: only write an index of all shards, which have to be in OUTPUT.",
 )
 @tar_options
 @optional_executor_options
@@ -37,9 +37,9 @@ from penstock.cli._whole import (
 @dry_run_option
 @whole_options
 def command(sources: tuple[str, ...], output: str, as_json: bool, **options: Any) -> None:
-    """Join datasets of documents, JSONL files, or folders of shards, in the order given.
+    """Join datasets of documents, JSONL files or directories of shards, in the given order.
 
-    Many machines share the work by --part; --finish commits it.
+    To distribute the work, run it with --part on each machine, with OUTPUT on shared storage, then once with --finish.
     """
     import msgspec
 
@@ -49,7 +49,7 @@ def command(sources: tuple[str, ...], output: str, as_json: bool, **options: Any
         report = merge(sources, output, progress=advance, **known(options))
     if report.shards is not None:
         data = {"path": output, "shards": report.shards}
-        emit(data, as_json=as_json, text=f"{output}: an index of {report.shards:,} shards")
+        emit(data, as_json=as_json, text=f"{output}: index of {report.shards:,} shards")
         return
     text, data = f"{describe(report.output)}, from {len(report.inputs)} sources", msgspec.to_builtins(report)
     emit_shared(data, [report.output], [text], sources, options, as_json=as_json)

@@ -49,7 +49,10 @@ def chunk_options(command: Command) -> Command:
 
 @click.group()
 def command() -> None:
-    """Run the commands of Modalities: same options and files, without its ways to lose data."""
+    """Run the commands of Modalities: same options, same files.
+
+    Cases in which Modalities silently loses data are fixed.
+    """
 
 
 @command.group()
@@ -78,7 +81,10 @@ def create_raw_index(src_path: Path, index_path: Path | None, file_existence_pol
 @policy_option
 @json_option
 def pack_encoded_data(config_path: Path, file_existence_policy: str, as_json: bool) -> int:
-    """Tokenize and pack an indexed JSONL file, configured by a YAML file."""
+    """Tokenize and pack an indexed JSONL file.
+
+    A YAML file configures it.
+    """
 
     def work(advance: Advance) -> Done:
         from penstock.compat.modalities.commands.config import load_config
@@ -94,7 +100,10 @@ def pack_encoded_data(config_path: Path, file_existence_policy: str, as_json: bo
 @click.argument("target_path", type=LocalPath())
 @json_option
 def merge_packed_data(src_paths: tuple[Path, ...], target_path: Path, as_json: bool) -> int:
-    """Merge packed files, and all packed files in directories, into one."""
+    """Merge packed files into one.
+
+    A source is a packed file, or a directory with packed files.
+    """
     if target_path.exists():
         raise click.BadParameter(f"{target_path} exists already.", param_hint="TARGET_PATH")
 
@@ -147,7 +156,10 @@ def shuffle_jsonl_data(as_json: bool, **options: Any) -> int:
 def create_shuffled_dataset_chunk(
     input_file_list_path: Path, input_data_root_path: Path, as_json: bool, **options: Any
 ) -> int:
-    """Write a shuffled chunk of the packed files in a list; suffixes in the list become .pbin."""
+    """Write a shuffled chunk of packed files.
+
+    A list names the files; their suffixes are replaced by .pbin.
+    """
 
     def work(advance: Advance) -> Done:
         from penstock.compat.modalities.commands.data import create_shuffled_dataset_chunk, read_file_list
@@ -165,7 +177,10 @@ def create_shuffled_dataset_chunk(
 def create_shuffled_jsonl_chunk(
     input_file_list_path: Path, input_data_root_path: Path, as_json: bool, **options: Any
 ) -> int:
-    """Write a shuffled chunk of the JSONL files in a list; suffixes in the list become .jsonl."""
+    """Write a shuffled chunk of JSONL files.
+
+    A list names the files; their suffixes are replaced by .jsonl.
+    """
 
     def work(advance: Advance) -> Done:
         from penstock.compat.modalities.commands.data import create_shuffled_jsonl_dataset_chunk, read_file_list
@@ -181,7 +196,10 @@ def create_shuffled_jsonl_chunk(
 @click.option("--config_file_path", type=LocalPath(exists=True), required=True, help="A YAML file.")
 @json_option
 def prepare_instruction_tuning_data(config_file_path: Path, as_json: bool) -> int:
-    """Render conversations with a chat template, then split, index and pack them, configured by a YAML file."""
+    """Render, split and pack conversations.
+
+    A YAML file configures the chat template, the splits and the packing.
+    """
 
     def work(advance: Advance) -> Done:
         from penstock.compat.modalities.commands.instruct import create_instruction_tuning_data

@@ -40,7 +40,7 @@ _OF_SHARDS = (
     metavar="NAME:REGEX",
     help="Shards of a split, by a regular expression matched at the start of their names; can be given several times.",
 )
-@click.option("--exclude", metavar="REGEX", help="Skip shards whose path matches this regular expression.")
+@click.option("--exclude", metavar="REGEX", help="Skip shards if this regular expression matches their path.")
 @click.option("--shuffle-tars", is_flag=True, help="Shuffle the shards before splitting them by ratio.")
 @click.option("--sample-type", metavar="NAME", help="Sample type: one of Energon's, or CrudeWebdataset.")
 @click.option("--field-map", metavar="JSON", help='Part that each field is read from, such as \'{"image": "jpg"}\'.')
@@ -73,11 +73,11 @@ _OF_SHARDS = (
 @json_option
 @click.pass_context
 def command(context: click.Context, path: str, non_interactive: bool, as_json: bool, **options: Any) -> None:
-    """Write Energon metadata for a directory of tar shards, or the index of a JSONL file. Shards are only read.
+    """Write Energon metadata for a directory of tar shards, or the index of a JSONL file.
 
-    On a terminal, it asks for the options that aren't given. Elsewhere, options decide.
+    Shards are only read. On a terminal, asks for options that aren't given.
 
-    To distribute this, run with --part on each machine that sees PATH, then with --finish.
+    To distribute the work, run it with --part on each machine, with PATH on shared storage, then once with --finish.
     """
     from penstock.store.local import not_found
     from penstock.store.place import place_of

@@ -37,8 +37,8 @@ def _announce(num_files: int, size_bytes: int) -> None:
 def command(path: str, as_json: bool, **options: Any) -> None:
     """Index the metadata of media files in a directory or in a prepared WebDataset.
 
-    Media are found by extension unless another way is given. Files that an earlier run read are not read again. If a
-    header states no reliable duration or count, the whole file is read once to count its packets.
+    Media are found by extension unless another option selects them. Files that an earlier run read are not read again.
+    If a header states no reliable duration or count, the whole file is read once to count its packets.
     """
     import msgspec
 

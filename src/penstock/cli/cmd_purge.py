@@ -15,7 +15,7 @@ from penstock.cli._whole import to_option
 
 @click.command()
 @click.argument("target")
-@click.option("-o", "--output", required=True, help="Path of the new dataset.")
+@click.option("-o", "--output", metavar="PATH", required=True, help="Path of the new dataset.")
 @click.option("--excludes", "list_path", metavar="FILE", show_default="next to the dataset", help="The exclude list.")
 @to_option
 @click.option("--overwrite", is_flag=True, help="Replace an existing output.")

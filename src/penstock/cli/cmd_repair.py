@@ -20,7 +20,7 @@ from penstock.cli._output import counted, emit, follow_links_option, json_option
     help="How thoroughly to look for damage, as in `penstock verify`; full reads every byte.",
 )
 @click.option("--format", "format_name", metavar="NAME", show_default="detected", help="Format of the dataset.")
-@click.option("--layout", metavar="NAME", help="Layout of the dataset, if ambiguous.")
+@click.option("--layout", metavar="NAME", help="Layout of the data, if ambiguous.")
 @click.option(
     "--eos-id", metavar="ID", type=int, help="ID of the token that ends each document, to rebuild a lost index."
 )

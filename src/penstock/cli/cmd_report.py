@@ -57,8 +57,8 @@ from penstock.cli._samples import tokenizer_option
 def command(target: str, output: str, as_json: bool, **options: Any) -> None:
     """Write a self-contained HTML page about a dataset or a run.
 
-    The page has no scripts and loads nothing from the network, and the same data gives the same bytes. Options of the
-    run apply if TARGET is a recipe.
+    The page has no scripts and loads nothing from the network, and the same data gives the same bytes. Run options
+    apply if TARGET is a recipe.
     """
     import msgspec
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @dataset_argument("source")
-@click.option("-o", "--output", required=True, help="Path of the shuffled dataset.")
+@click.option("-o", "--output", metavar="PATH", required=True, help="Path of the shuffled dataset.")
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="Seed of the order: the first epoch of penstock.Shuffle."
 )

@@ -33,6 +33,7 @@ _OF_RATIO = (
 @click.option(
     "-o",
     "--output",
+    metavar="PATH",
     required=True,
     help="With --ratio: directory of the parts, named <stem>_<name><suffix>. With --parts: path of the part.",
 )
@@ -64,13 +65,15 @@ def command(
     context: click.Context, source: str, output: str, ratio: str | None, parts: int | None, only: int | None,
     names: str | None, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Split a dataset by ratio, or extract one of N contiguous parts. Order is kept within each part.
+    """Split a dataset by ratio, or extract one of N contiguous parts.
 
     With --ratio, each document, line or sample is randomly assigned to one part, and all parts are written. To
-    distribute this, run with --part on each machine and a shared output, then with --finish.
+    distribute the work, run it with --part on each machine, with OUTPUT on shared storage, then once with --finish.
 
     With --parts N --only I, the dataset is cut into N contiguous parts of equal length (the first parts are one longer
     if the length isn't divisible by N), and part I, counted from 0, is written.
+
+    Both keep the order within each part.
     """
     import msgspec
 

@@ -22,10 +22,11 @@ from penstock.cli._recipes import open_dataset_or_run, recipe_options
 )
 @json_option
 def command(recipe: str, hosts: int, host: int, steps: int | None, as_json: bool, **options: Any) -> None:
-    """Pre-download the remote files that this host will read to its cache.
+    """Pre-download the remote files that this host will read.
 
-    RECIPE can also be a dataset, which is read once in order, or shuffled with --seed. The --world ranks (one per host
-    if omitted) are divided among hosts in consecutive blocks of equal size.
+    Files are copied to the cache directory; see `penstock cache`. RECIPE can also be a dataset, which is read once in
+    order, or shuffled with --seed. The --world ranks (one per host if omitted) are divided among hosts in consecutive
+    blocks of equal size.
     """
     from penstock.load.stage import stage
 

@@ -46,7 +46,7 @@ _NUMBER = re.compile(r"\d+")
     "byte and each sample decoded, except audio and video (decode).",
 )
 @click.option("--format", "format_name", metavar="NAME", show_default="detected", help="Format of the dataset.")
-@click.option("--layout", metavar="NAME", help="Older layout of the dataset, if ambiguous.")
+@click.option("--layout", metavar="NAME", help="Layout of the data, if ambiguous.")
 @click.option("--vocab-size", type=int, help="Report token IDs of at least this number as errors.")
 @click.option("--eos-id", type=int, metavar="ID", help="ID of the token that ends each document.")
 @excludes_option
@@ -93,12 +93,15 @@ def command(
     work: str | None,
     **options: Any,
 ) -> int:
-    """Check a dataset, and print each finding with its location and fix. Exits with 1 if there are errors.
+    """Check a dataset.
+
+    Prints each finding with its location and fix. Exits with 1 if there are errors.
 
     PATH can also be a recipe or metadataset. Then each of its datasets is checked, and datasets that are read under two
     names and references to missing media files are reported.
 
-    To distribute the check, run it with --part on each machine and --work on a shared directory, then with --finish.
+    To distribute the check, run it with --part and --work DIR on each machine, with DIR on shared storage, then once
+    with --finish.
     """
     import msgspec
 

@@ -12,7 +12,7 @@ from penstock.cli._samples import tokenizer_option
 
 
 @click.command()
-@click.argument("targets", nargs=-1, required=True)
+@click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
 @opening_options("the dataset")
 @flavor_option
 @excludes_option

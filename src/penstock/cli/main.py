@@ -22,6 +22,7 @@ from penstock._settings import setting
 from penstock.cli._commands import ALIASES, COMMANDS, GROUPS, RENAMED, kept_by
 from penstock.cli._common import add_common, common_options, copied, in_plain_words, with_example
 from penstock.cli._errors import INTERRUPTED, OUR_FAULT, SYSTEM, errors_option
+from penstock.cli._headings import group_options
 from penstock.cli._heartbeat import SERVING
 from penstock.cli._hints import path_hint, with_options
 
@@ -29,8 +30,8 @@ VARIABLE = "_PENSTOCK_COMPLETE"
 """Set by the shell that asks what completes a line."""
 _FAULT_CHARACTERS = 120
 """Of what an unexpected error says: `--debug` has all of it."""
-_MEMORY = "Take fewer workers, or a higher limit (ulimit -v); penstock doctor shows it"
-_THREADS = "Take fewer workers, or a higher limit of processes (ulimit -u, or that of the container)"
+_MEMORY = "Use fewer workers, or raise the memory limit (ulimit -v); penstock doctor shows it"
+_THREADS = "Use fewer workers, or raise the limit of processes (ulimit -u, or the container's)"
 
 
 class LazyCommands(click.Group):
@@ -113,6 +114,7 @@ def cli() -> None:
 
 
 cli.params += [*common_options(hidden=False), errors_option()]
+group_options(cli, "")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -270,5 +272,5 @@ def _is_of_output(error: OSError) -> bool:
 def _our_fault(error: BaseException) -> str:
     """One line about an error that nothing was written to raise."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
-    hint = "Please report it, with what `penstock --debug …` prints for the same command"
-    return f"a fault of Penstock {__version__}: {shortened(redact(text), _FAULT_CHARACTERS)}. {hint}"
+    hint = "Please report this bug with the output of `penstock --debug …` for the same command"
+    return f"unexpected error in Penstock {__version__}: {shortened(redact(text), _FAULT_CHARACTERS)}. {hint}"
