@@ -1,7 +1,7 @@
-"""The verbs of the command line as functions: an option of a command is an argument of the function.
+"""Commands as functions: each option of a command is an argument of its function.
 
-The verbs that only make sense on a command line have no function: `demo`, `doctor`, `completion`, `mount`, and the
-commands of `energon` and `modalities`.
+Commands that only make sense on a command line have no function: `demo`, `doctor`, `completion`, `mount`, and those of
+`energon` and `modalities`.
 """
 
 from __future__ import annotations

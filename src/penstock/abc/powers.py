@@ -89,7 +89,7 @@ class SupportsPlaces(Protocol):
 
 
 class SupportsBlocks(Protocol):
-    """Source that knows which samples are cheap to read together.
+    """Source with storage blocks: samples that are cheap to read together.
 
     Gain: `Shuffle(..., mode="blocks")` reads each block about once per epoch.
 

@@ -131,5 +131,5 @@ class Packing(Protocol):
     """
 
     def __call__(self, source: TokenSource, /) -> Source[Sample]:
-        """A source of windows over `source`."""
+        """Return a source of windows over `source`."""
         ...

@@ -55,7 +55,7 @@ class Stream(Protocol[T_co]):
         ...
 
     def children(self) -> Mapping[str, Source[Any] | Stream[Any]]:
-        """Return what the stream draws from, by name."""
+        """Return the sources or streams that this stream reads from, by name."""
         ...
 
     def recipe(self) -> dict[str, Any]:

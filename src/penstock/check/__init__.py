@@ -1,4 +1,4 @@
-"""Checks, repairs and describes datasets of every format."""
+"""Functions that check, repair and describe datasets in every format."""
 
 from penstock.check.repair import repair
 from penstock.check.summary import summarise

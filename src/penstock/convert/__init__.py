@@ -1,14 +1,14 @@
-"""`convert`: any format to any that can hold it, verified by a digest on both sides.
+"""Conversion from any format to any that can store the data, verified by a digest on both sides.
 
-Documents of tokens go over in runs, so that none passes through Python alone. Memory stays below 512 MB at any size of
-the data, but for 12 bytes a document, and for a document that is larger itself. Samples go over in groups, by many
-processes: in each about 150 MB, and a few times its largest sample. Killed and run again, both go on.
-
-Files: `run` the one way in · `asked` what its arguments mean · of tokens: `plan`, `eos`, `tokens`, and `documents`
-written and read back · of samples: `plan_samples`, `forms` and `columns` of values, `rows` read, `samples` written by
-one writer and read back, `groups` by many workers · `output` what is there of the target, and how it becomes visible ·
-`partitions` for workers of others.
+Token documents are copied in runs. Memory stays below 512 MB for any size of the data, plus 12 bytes per document, or
+more for a document that is larger itself. Samples are copied in groups, by several processes, each with about 150 MB
+and a few times its largest sample. An interrupted conversion resumes when it is repeated.
 """
+
+# Modules: `run` is the entry point and `asked` checks its arguments. Tokens: `plan`, `eos`, `tokens`; `documents` reads
+# the output back. Samples: `plan_samples`, `forms` and `columns` for values, `rows` reads, `samples` writes with one
+# writer and reads back, `groups` writes with several workers. `output` commits the target. `partitions` serves workers of
+# other frameworks.
 
 from penstock.convert.documents import token_digest
 from penstock.convert.eos import EosRule

@@ -1,4 +1,4 @@
-"""Cooks raw samples into typed ones, and packs on the fly, where the number of outputs is known only after cooking."""
+"""Functions that convert crude samples to typed ones, and packing on the fly."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ class Crude(WrappedSource):
         return list(map(self._guarded, made))
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON: the source, subflavors, and how it is decoded; what is as by default is left out."""
+        """Return the source's recipe, the subflavors and the decoding options as plain JSON, without defaults."""
         own: dict[str, Any] = {"kind": "crude", "subflavors": dict(self.origin.subflavors), "decode": None}
         if self._decode is not None:
             usual = DecodeOptions()
@@ -191,7 +191,7 @@ class Crude(WrappedSource):
         return {**own, "source": self.source.recipe()}
 
     def summary(self) -> str:
-        """One line: subflavors and stores."""
+        """Return one line: subflavors and stores."""
         return line("Crude", {**self.origin.subflavors, "aux": ",".join(self.origin.aux) or None}, self._fingerprint)
 
     __repr__ = brief

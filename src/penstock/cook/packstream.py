@@ -113,10 +113,10 @@ class PackStream:
         return self._fingerprint
 
     def outputs(self, lane: int, window: int, /) -> Iterator[Any]:
-        """The samples that window number `window` of a lane gives.
+        """Yield the output samples of window number `window` of a lane.
 
         Raises:
-            ConfigError: `select` names a sample twice, one that is not there, or leaves some out.
+            ConfigError: `select` returns a sample twice or one that isn't in the window, or leaves samples out.
         """
         for _, made in self._packs(lane, window):
             yield from made

@@ -54,7 +54,7 @@ class FileStore:
         return value
 
     def __getitem__(self, name: str, /) -> tuple[Any, SourceInfo]:
-        """The value of one file, and where it is from."""
+        """Return the value of one file, and its origin."""
         data, shard = self.read(name)
         return (data if self.decode is None else decode_part(name, data, self.decode)), self.info(name, shard)
 

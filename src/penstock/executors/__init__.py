@@ -1,8 +1,10 @@
-"""Executors, which run tasks in this process or in others. See `penstock.abc.Executor` for the laws.
+"""Executors, which run tasks in this process or in others.
 
-Built-in ones have a name in `EXECUTORS`; others come through the entry-point group `penstock.executors`, as
+See `penstock.abc.Executor` for their contract.
+
+Built-in executors have a name in `EXECUTORS`. Others are registered in the entry-point group `penstock.executors` as
 `name = "package.module:make"`, where `make(workers, preload)` returns an executor that is a context manager. Any object
-that has `map` is one too.
+with a method `map` is an executor too.
 """
 
 from __future__ import annotations

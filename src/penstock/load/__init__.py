@@ -1,4 +1,7 @@
-"""Turns streams and sources into training batches. For torch see `penstock.load.torch`, for jax `penstock.load.jax`."""
+"""Loaders, which turn streams and sources into training batches.
+
+For torch see `penstock.load.torch`, for jax `penstock.load.jax`.
+"""
 
 from penstock.load.collate import collate_columns
 from penstock.load.lanes import merge_states

@@ -1,6 +1,6 @@
-"""JAX side of the loader: batches as jax arrays, joined over processes where a sharding is given.
+"""Loader for JAX: batches as jax arrays, joined over processes if a sharding is given.
 
-Token ids become int32, which jax computes with by default. Everything else keeps its type, as far as jax has it.
+Token ids become int32, the default of jax. Everything else keeps its dtype, if jax has it.
 """
 
 from __future__ import annotations

@@ -262,7 +262,7 @@ class Loader:
     _repr_html_ = html
 
     def metrics(self) -> Metrics:
-        """Return what the loader has done since it was created, and how much of each source was read."""
+        """Return counts and times since the loader was created, and how much of each source was read."""
         meter = self._meter
         return Metrics(
             step=self.step,

@@ -1,11 +1,11 @@
-"""Torch side of the loader: a map-style dataset for any DataLoader, and a loader of tensors that resumes elastically.
+"""Datasets and loaders for torch.
 
-A plain `DataLoader` over `TorchDataset` works as over any dataset, and so does torchdata's `StatefulDataLoader`, with
-its own limits: its state counts what its workers have done, so it resumes only with as many workers, and with the
-same batch size and ranks. `torch_loader` has none of these limits.
+`TorchDataset` works with any `DataLoader`, and with torchdata's `StatefulDataLoader` within its limits: its state
+counts what each worker has read, so it resumes only with the same number of workers, batch size and ranks.
+`torch_loader` has none of these limits.
 
-Token ids become int64 (int32 on request): torch computes with no other unsigned type than uint8. All other arrays
-keep their type, such as int32 `cu_seqlens`, which attention kernels ask for.
+Token ids become int64 (int32 on request), because torch computes with no unsigned dtype other than uint8. All other
+arrays keep their dtype, such as int32 `cu_seqlens`, which attention kernels require.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ToTensors:
     pin_memory: bool = False
 
     def __call__(self, columns: Any) -> Any:
-        """`columns` with tensors for arrays."""
+        """Return `columns` with arrays converted to tensors."""
         if not isinstance(columns, dict):
             return columns
         return {name: self._tensor(self.ids.convert(name, value)) for name, value in columns.items()}

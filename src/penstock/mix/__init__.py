@@ -1,4 +1,4 @@
-"""Combines several sources or streams into one."""
+"""Classes and functions that combine several sources or streams into one."""
 
 from penstock.mix.auxiliary import AuxSource, AuxStream, WithAux, aux_of
 from penstock.mix.balance import Balance

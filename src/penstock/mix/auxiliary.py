@@ -211,7 +211,7 @@ class AuxStream:
         """Return a position whose sample can replace the one at `position`.
 
         Raises:
-            ConfigError: the stream names no stand-ins, or there are no more.
+            ConfigError: the stream has no substitutes, or no more of them.
         """
         return substitutes_of(self.below).substitute(position, attempt)
 

@@ -144,10 +144,10 @@ class Blend:
         return self._branches.locate(position, self._names[child], child, inner)
 
     def substitute(self, position: int, attempt: int, /) -> int:
-        """The position of another sample of the same child; see `SupportsSubstitutes`.
+        """Return the position of another sample of the same child; see `SupportsSubstitutes`.
 
         Raises:
-            ConfigError: the child names no stand-ins, or there are no more.
+            ConfigError: the child has no substitutes, or no more of them.
         """
         child, inner = self._places.split_one(as_position(position))
         return self._places.position_of(child, self._branches.substitutes(child).substitute(inner, attempt))

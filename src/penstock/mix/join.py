@@ -181,11 +181,7 @@ class JoinedSource:
         return self._first().key_of(int(self._rows()[as_index(index, len(self)), 0]))
 
     def index_of(self, key: str, /) -> int:
-        """Index of the sample with this key.
-
-        Raises:
-            NotFound: there is none.
-        """
+        """Return the index of the sample with this key, or raise `NotFound`."""
         row = self._first().index_of(key)
         column = self._rows()[:, 0]
         place = int(np.searchsorted(column, row))

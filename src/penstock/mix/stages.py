@@ -115,10 +115,10 @@ class Stages:
         return self._branches.locate(position, str(stage), stage, inner)
 
     def substitute(self, position: int, attempt: int, /) -> int:
-        """The position of another sample of the same child, in the same stage; see `SupportsSubstitutes`.
+        """Return the position of another sample of the same child and stage; see `SupportsSubstitutes`.
 
         Raises:
-            ConfigError: the stream names no stand-ins, or 10,000 of them lie outside of the stage.
+            ConfigError: the stream has no substitutes, or 10,000 of them are outside the stage.
         """
         stage, inner = self._split_one(as_position(position))
         stream = self._branches.substitutes(stage)

@@ -190,16 +190,18 @@ class StreamingOrder:
         return Location(position, (), epoch, index, place.key, place.documents, place.extents, instead_of)
 
     def epoch_ids(self, epoch: int, drop_first: int = 0) -> IntArray:
-        """int64[nodes, ranks, workers, batches, batch]: global ids of a whole epoch, with -1 as padding.
+        """Return the global ids of a whole epoch.
 
-        Ids count over all sources, one after another. With replication, ranks after one another have equal ids.
+        The result is int64[nodes, ranks, workers, batches, batch], padded with -1. Ids count over all sources, one
+        after another. With replication, consecutive ranks have equal ids.
 
         Args:
-            epoch: from 0. In that of a loaded state, samples read before are left out.
-            drop_first: samples left out at the start, over all ranks, as the original does when it resumes.
+            epoch: from 0. In the epoch of a loaded state, samples read before are left out.
+            drop_first: number of samples to leave out at the start, over all ranks, as the original does when it
+                resumes.
 
         Raises:
-            ConfigError: there are not so many samples.
+            ConfigError: the epoch has fewer samples.
         """
         epochs = self._epochs
         if epoch == epochs.epoch:
@@ -213,12 +215,12 @@ class StreamingOrder:
         return copies.reshape(nodes, self._ranks_per_node, *ids.shape[2:])
 
     def worker_ids(self, epoch: int, rank: int, worker: int = 0) -> IntArray:
-        """int64[k]: global ids that one worker of a rank reads in an epoch, in its order, without padding.
+        """Return the global ids that one worker reads in an epoch, in order and without padding: int64[k].
 
         Args:
-            epoch: from 0. In that of a loaded state, samples read before are left out.
-            rank: over all nodes.
-            worker: of the rank.
+            epoch: from 0. In the epoch of a loaded state, samples read before are left out.
+            rank: rank over all nodes.
+            worker: worker of the rank.
         """
         cluster = self._epochs.run.cluster
         grid = self._epochs.grid(operator.index(epoch), self._epochs.drop_first if epoch == self._epochs.epoch else 0)
@@ -230,12 +232,12 @@ class StreamingOrder:
         """Resume from a state of the original: position 0 becomes the next sample of that run.
 
         Args:
-            state: of `StreamingDataset.state_dict` or `StreamingDataLoader.state_dict`. Its seed, canonical nodes and
-                first number of nodes are taken, too; everything else must be given as it was in the run.
+            state: result of `StreamingDataset.state_dict` or `StreamingDataLoader.state_dict`. Its seed, canonical
+                nodes and first number of nodes are used, too; all other arguments must be those of the run.
 
         Raises:
-            ResumeMismatch: it is no such state.
-            ConfigError: the state does not fit the arguments or the data.
+            ResumeMismatch: this isn't such a state.
+            ConfigError: the state doesn't match the arguments or the data.
         """
         loaded = decode_state(state)
         run = replace(

@@ -1,4 +1,4 @@
-"""Computes which sample comes at which position: endless streams over finite sources, and parts of both."""
+"""Orders, which assign samples to positions: endless streams over finite sources, and parts of both."""
 
 from penstock.order.blocks import BlockOrder
 from penstock.order.ordered import OrderedStream

@@ -166,17 +166,20 @@ class BlockOrder:
         return {"mode": "blocks", "seed": self.seed, "open_blocks": self.open_blocks, "blocks": self._borders}
 
     def blocks_read(self, positions: IntArray) -> IntArray:
-        """int64[m]: the blocks, each once and sorted, that the samples at `positions` are in."""
+        """Return the blocks that contain the samples at `positions`, int64[m] ascending, each once."""
         return np.unique(self._blocks.block_of(self.order(positions)))
 
     def parts_read(self, positions: IntArray, world: int) -> tuple[IntArray, IntArray]:
-        """Of the blocks around positions of one rank, in the epoch of the first: where what it reads begins and ends.
+        """Return the ranges of the blocks around the positions of one rank that this rank reads in an epoch.
 
-        Two int64[m], samples of the source. A block that lies across a border of lanes is read in parts.
+        A block across a border of lanes is read in parts.
 
         Args:
-            positions: int64[k], all `p ≡ rank (mod world)`.
-            world: ranks, which divide the lanes.
+            positions: int64[k], all `p ≡ rank (mod world)`. The first one determines the epoch.
+            world: number of ranks, which divides the lanes.
+
+        Returns:
+            First samples and ends of the ranges, two int64[m].
         """
         epoch, rank = int(positions[0]) // self.size, int(positions[0]) % world
         blocks = self.blocks_read(positions[positions < (epoch + 1) * self.size])

@@ -134,7 +134,7 @@ class OrderedStream(Generic[T]):
 
     @property
     def seed(self) -> int | None:
-        """Of the order; None where it has none."""
+        """Seed of the order; None if it has none."""
         return self._order.params().get("seed")
 
     def __getitem__(self, position: int, /) -> T:
@@ -150,9 +150,9 @@ class OrderedStream(Generic[T]):
         return self.get_resolved(self.resolve(as_positions(positions)))
 
     def resolve(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: index in the source at each position, for `get_resolved`; place in its passes if it has those.
+        """Return int64[k]: the index in the source, or the place in its passes if it has several.
 
-        Where a sample is excluded, it is the index of its substitute and `size`.
+        An excluded sample is represented by the index of its substitute plus `size`.
         """
         indices = self._order.order(positions)
         if self._excluded is not None:
@@ -203,14 +203,14 @@ class OrderedStream(Generic[T]):
         return found if instead_of is None else replace(found, instead_of=instead_of)
 
     def substitute(self, position: int, attempt: int, /) -> int:
-        """A position of the same epoch whose sample stands in for the one at `position`.
+        """Return a position of the same epoch whose sample can replace the one at `position`.
 
         Args:
-            position: the position that can't be read.
-            attempt: 0 for the first stand-in; each of the `size - 1` others comes up once.
+            position: position of the unreadable sample.
+            attempt: 0 for the first substitute; each of the `size - 1` other samples occurs once.
 
         Raises:
-            ConfigError: there is no further sample to stand in.
+            ConfigError: there is no other sample left.
         """
         position = as_position(position)
         if not 0 <= attempt < self.size - 1:
@@ -251,7 +251,7 @@ class OrderedStream(Generic[T]):
         return line(self.name, params, self._fingerprint)
 
     def expect_lanes(self, positions: IntArray, world: int) -> None:
-        """A hint: a rank of `world` reads all of the lanes of these positions, and no other; see `order.blocks`."""
+        """Accept the hint that a rank of `world` reads all lanes of these positions, and no others."""
         if not self._whole_blocks or self._passes is not None or self._lanes % world or world == 1:
             return
         expect: Callable[..., None] | None = getattr(self.source, "expect_parts", None)

@@ -61,7 +61,7 @@ class Skip(Generic[T]):
 
     @property
     def lanes(self) -> int:
-        """The stream's lanes where they stay whole, else 1."""
+        """Lanes of the stream if they are preserved, else 1."""
         return self._lanes
 
     @property
@@ -109,10 +109,10 @@ class Skip(Generic[T]):
         return replace(self.stream.locate(self.inner_one(position)), position=position)
 
     def substitute(self, position: int, attempt: int, /) -> int:
-        """A substitute position of the same child, never one that is left out; see `SupportsSubstitutes`.
+        """Return a substitute position of the same child, never a skipped one; see `SupportsSubstitutes`.
 
         Raises:
-            ConfigError: the stream names no stand-ins, or there are no more.
+            ConfigError: the stream has no substitutes, or no more of them.
         """
         stream = substitutes_of(self.stream)
         inner = self.inner_one(position)

@@ -1,4 +1,4 @@
-"""Packs documents into windows of tokens, with labels."""
+"""Packers, which turn documents into token windows with labels."""
 
 from penstock.pack.best_fit import BestFit, PackedWindows
 from penstock.pack.by_length import PackByLength

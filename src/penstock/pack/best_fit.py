@@ -92,10 +92,10 @@ class BestFit:
             raise ConfigError("unknown long", found=repr(self.long), expected="'keep', 'truncate' or 'drop'")
 
     def __call__(self, source: TokenSource, /) -> PackedWindows:
-        """Windows over the documents of `source`.
+        """Return windows over the documents of `source`.
 
         Raises:
-            ConfigError: `pad_id` does not fit the source's token width, or there is no token.
+            ConfigError: `pad_id` doesn't fit the source's token width, or the source has no tokens.
         """
         return PackedWindows(source, self)
 

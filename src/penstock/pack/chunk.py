@@ -119,10 +119,10 @@ class Chunk:
         return self.fields or (SHIFT if self.labels == "shift" else START_ZERO)
 
     def __call__(self, source: TokenSource, /) -> Windows:
-        """Windows over `source`.
+        """Return windows over `source`.
 
         Raises:
-            ConfigError: fewer tokens than one window needs, or labels without a way to find document starts.
+            ConfigError: there are fewer tokens than one window needs, or labels but no way to find document boundaries.
         """
         return Windows(source, self)
 
@@ -220,7 +220,7 @@ class Windows:
         return self._read_tokens
 
     def count_without_targets(self) -> int:
-        """Return how many windows have no target: none of their tokens is trained on.
+        """Count the windows without a target: none of their tokens is trained on.
 
         Reads each window once, with bounded memory.
 

@@ -69,10 +69,10 @@ class MegatronBlocks:
             raise ConfigError("unknown labels", found=repr(self.labels), expected="'shift' or None")
 
     def __call__(self, source: TokenSource, /) -> MegatronWindows:
-        """Blocks over the documents of `source`.
+        """Return blocks over the documents of `source`.
 
         Raises:
-            ConfigError: fewer tokens than one block needs.
+            ConfigError: there are fewer tokens than one block needs.
         """
         return MegatronWindows(source, self)
 

@@ -67,10 +67,10 @@ class Whole:
             raise ConfigError("windows of labels='start-zero' are padded with 0", found=f"pad_id {self.pad_id}")
 
     def __call__(self, source: TokenSource, /) -> WholeDocuments:
-        """Windows over the documents of `source`.
+        """Return one window per document of `source`.
 
         Raises:
-            ConfigError: `pad_id` does not fit the source's token width.
+            ConfigError: `pad_id` doesn't fit the source's token width.
         """
         return WholeDocuments(source, self)
 

@@ -1,6 +1,6 @@
-"""Preparing data: raw JSONL gets its index, and becomes packed tokens; tars and folders get Energon's metadata.
+"""Preparation of raw data.
 
-Names are imported at first use: a worker process imports this package, and needs only a few of its modules.
+Indexes and token datasets from JSONL, and Energon's metadata for tars and directories.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads and writes files that describe streams: Energon's metadatasets, and Penstock's recipes."""
+"""Files that describe streams: Penstock's recipes, and Energon's metadatasets."""
 
 from penstock.recipe.metadataset import open_metadataset, traverse_metadataset
 from penstock.recipe.recipe import Recipe, open_recipe, read_recipe

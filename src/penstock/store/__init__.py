@@ -1,4 +1,4 @@
-"""Stores bytes: local files, object stores and web servers, memory, and arrays computed once a host."""
+"""Stores of files: local files, object stores and web servers, memory, and a cache of computed arrays."""
 
 from penstock.store.derived import DerivedCache, cache_folder
 from penstock.store.local import LocalStore

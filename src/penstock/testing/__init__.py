@@ -1,7 +1,7 @@
-"""Suites and helpers for tests: of Penstock itself, of plug-ins, and of what is built on it.
+"""Test suites and helpers for plug-ins, and for code built on Penstock.
 
-A format, a store, an order or a stream is tested by inheriting its suite and naming what is to be tested. Suites need
-pytest and hypothesis; the sources in memory and the stores need neither. Every name is imported at first use.
+To test a format, a store, an order or a stream, inherit its suite and name the object to test. Suites require pytest
+and hypothesis; the sources in memory and the stores require neither. Every name is imported at first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for what Penstock reads and writes, and one way to run a law over them."""
+"""Hypothesis strategies for the data that Penstock reads and writes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Megatron-Energon's API on top of Penstock: a training script changes only its import.
+"""Megatron-Energon's API on top of Penstock: a training script only changes its import.
 
-Each name is imported at first use. torch is needed only for tensors: for the decoder's default images, padding and
+Each name is imported at first use. torch is required only for tensors: for the decoder's default images, padding and
 stacking of tensors, and states over several ranks.
 """
 

@@ -1,7 +1,8 @@
-"""Modalities' API on top of Penstock: the same constructors, samples and order, without its ways to lose data.
+"""Modalities' API on top of Penstock: the same constructors, samples and order.
 
-Each name is imported at first use; torch is needed for the collators alone. `register` puts the classes into
-Modalities' own registry, so that they stand in for the originals in its YAML.
+It has none of the original's ways to lose data. Each name is imported at first use; torch is required only for the
+collators. `register` puts the classes into Modalities' own registry, so that they replace the originals in its YAML
+files.
 """
 
 from __future__ import annotations

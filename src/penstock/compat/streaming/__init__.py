@@ -1,7 +1,7 @@
-"""MosaicML Streaming's API on top of Penstock: the same arguments, samples and order, without its shared state.
+"""MosaicML Streaming's API on top of Penstock: the same arguments, samples and order.
 
-Each name is imported at first use. torch is needed for `StreamingDataLoader` alone; where it is installed, the datasets
-are torch's, so that any `DataLoader` takes them.
+It has no shared state. Each name is imported at first use. torch is required only for `StreamingDataLoader`; if it is
+installed, the datasets are torch datasets, so that any `DataLoader` accepts them.
 """
 
 from __future__ import annotations
