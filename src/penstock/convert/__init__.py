@@ -7,8 +7,8 @@ and a few times its largest sample. An interrupted conversion resumes when it is
 
 # Modules: `run` is the entry point and `asked` checks its arguments. Tokens: `plan`, `eos`, `tokens`; `documents` reads
 # the output back. Samples: `plan_samples`, `forms` and `columns` for values, `rows` reads, `samples` writes with one
-# writer and reads back, `groups` writes with several workers. `output` commits the target. `partitions` serves workers of
-# other frameworks.
+# writer and reads back, `groups` writes with several workers. `output` commits the target. `partitions` serves workers
+# of other frameworks.
 
 from penstock.convert.documents import token_digest
 from penstock.convert.eos import EosRule
