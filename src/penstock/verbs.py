@@ -227,7 +227,7 @@ def view(
             webbrowser.open(url)
 
     paths = (targets,) if isinstance(targets, str | os.PathLike) else targets
-    view(tuple(map(os.fspath, paths)), host=host, port=port, settings=Settings(**options), ready=ready)
+    view(tuple(os.fspath(one) for one in paths), host=host, port=port, settings=Settings(**options), ready=ready)
 
 
 def exclude(

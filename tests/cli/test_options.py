@@ -51,6 +51,8 @@ def read_rows(text: str) -> list[str]:
 OPENED = {
     "info": "info {}",
     "head": "head {}",
+    "energon preview": "energon preview {} -n 3",
+    "energon lint": "energon lint {}",
     "find": "find {} --text d --tokenizer tok",
     "diff": "diff {} other",
     "report": "report {} -o o.html",
