@@ -18,6 +18,7 @@ from penstock.errors import MissingExtra
 FACADE = "penstock"
 MODULES = {
     "penstock.load": "Loaders",
+    "penstock.verbs": "Verbs",
     "penstock.load.torch": "PyTorch",
     "penstock.load.jax": "JAX",
     "penstock.mix": "Mixing",
@@ -58,7 +59,7 @@ TASKS: dict[str, tuple[str, ...]] = {
     ),
     "Prepare and convert": (
         "pack", "index", "prepare", "prepare_media", "status", "convert", "create", "merge", "shuffle", "split",
-        "filter", "penstock.prepare", "penstock.convert",
+        "filter", "penstock.prepare", "penstock.convert", "penstock.verbs",
     ),
     "Check and repair": ("verify", "repair", "penstock.check"),
     "Remove data": ("exclude", "purge"),
