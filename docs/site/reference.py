@@ -18,7 +18,6 @@ from penstock.errors import MissingExtra
 FACADE = "penstock"
 MODULES = {
     "penstock.load": "Loaders",
-    "penstock.verbs": "Verbs",
     "penstock.load.torch": "PyTorch",
     "penstock.load.jax": "JAX",
     "penstock.mix": "Mixing",
@@ -59,7 +58,7 @@ TASKS: dict[str, tuple[str, ...]] = {
     ),
     "Prepare and convert": (
         "pack", "index", "prepare", "prepare_media", "status", "convert", "create", "merge", "shuffle", "split",
-        "filter", "penstock.prepare", "penstock.convert", "penstock.verbs",
+        "filter", "penstock.prepare", "penstock.convert",
     ),
     "Check and repair": ("verify", "repair", "penstock.check"),
     "Remove data": ("exclude", "purge"),
