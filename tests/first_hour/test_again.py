@@ -31,7 +31,7 @@ LINES = (
     ("merge corpus.jsonl corpus.jsonl -o o.jsonl", "o.jsonl"),
     ("merge c.pbin c.pbin -o o.pbin", "o.pbin"),
     ("merge mds/ -o o", "o"),
-    ("chunk corpus.jsonl -o o.jsonl --num-chunks 2 --chunk-id 0", "o.jsonl"),
+    ("split corpus.jsonl -o o.jsonl --parts 2 --only 0", "o.jsonl"),
     ("purge less.jsonl -o o.jsonl", "o.jsonl"),
     ("report corpus.jsonl -o o.html", "o.html"),
 )

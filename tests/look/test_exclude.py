@@ -870,7 +870,7 @@ READS = (  # what a verb says of the list that is named, of one that is not ther
     ("head @ --index 3", 0, "is excluded (asked for)"),
     ("info @", 0, "3, by"),
     ("verify @ --depth full", 0, "0 errors"),
-    ("preview @ --index 3 --no-pictures", 0, "is excluded (asked for)"),
+    ("head @ --index 3 --pictures", 0, "is excluded (asked for)"),
     ("find @ --where n==3", 0, ", excluded"),
 )
 

@@ -28,7 +28,7 @@ def first_of(source: Any, start: int | None, index: int | None, key: str | None)
         hint = f"Keys are read from {', '.join(KEY_FIELDS)}; use `penstock find --key-field` for another field"
         raise NotFound(f"no sample with the key {key!r}", hint=hint)
     if index is not None and index >= len(source):
-        raise ConfigError("no such sample", found=f"--index {index}", expected=f"0 to {len(source) - 1}")
+        raise ConfigError("index out of range", found=f"--index {index}", expected=f"0 to {len(source) - 1}")
     return index if index is not None else start or 0
 
 
