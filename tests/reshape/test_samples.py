@@ -137,7 +137,7 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     make(tmp_path / "set" / "1", samples(10, 15), "mds")
     given = [str(tmp_path / "set" / name) for name in ("0", "1")]
     for arguments, said in [
-        (["merge", *given, "-o", str(tmp_path / "set"), "--no-copy"], "an index of 2 shards"),
+        (["merge", *given, "-o", str(tmp_path / "set"), "--no-copy"], "index of 2 shards"),
         (["split", str(tmp_path / "set"), "-o", str(tmp_path), "--ratio", "2,1"], "10 samples"),
     ]:
         with pytest.raises(SystemExit) as ended:
