@@ -50,7 +50,7 @@ OTHERS = {
 
 _GOOD = {
     0: "success",
-    1: "verify found errors, repair left errors, find found nothing, or diff found differences",
+    1: "verify or energon lint found errors, repair left errors, find found nothing, or diff found differences",
 }
 
 

@@ -47,7 +47,7 @@ def _lines(origin: Any, depth: int) -> Iterator[str]:
     said = [origin.made_by.get("command"), origin.tokenizer, json.dumps(options) if options else None]
     how = ", ".join(printable(str(one))[:_SHOWN_CHARACTERS] for one in said if one)
     count = f", {origin.samples:,} samples" if origin.samples is not None else ""
-    state = {"same": "as it was read", "output": "output"}.get(origin.state, origin.state)
+    state = {"same": "unchanged", "output": "output"}.get(origin.state, origin.state)
     yield f"{'  ' * depth}{printable(origin.path)}: {state}{count}{f'; {how}' if how else ''}"
     for one in origin.inputs:
         yield from _lines(one, depth + 1)
