@@ -40,14 +40,15 @@ _own: dict[str, Callable[[], Encoding]] = {}
 
 
 def register_encoding(name: str, make: Callable[[], Encoding]) -> None:
-    """Let columns have an encoding of this name, from now on and in this process.
+    """Register an encoding for columns, in this process.
 
     Args:
-        name: as it stands in an index; one of the 28 is replaced.
-        make: gives it; a class. With a `from_str(config)`, `name:config` is an encoding too.
+        name: name of the encoding in an index. One of the 28 built-in encodings may be replaced.
+        make: class or function that returns the encoding. With a method `from_str(config)`, `name:config` is an
+            encoding too.
 
     Raises:
-        ConfigError: no such name, or nothing that makes encodings.
+        ConfigError: the name is invalid, or `make` doesn't return an encoding.
     """
     if not name or ":" in name:
         raise ConfigError("an encoding has a name without a colon", found=repr(name))

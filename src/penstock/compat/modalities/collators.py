@@ -19,25 +19,25 @@ torch: Any = require("torch", extra="torch")
 
 @dataclass
 class DatasetBatch:
-    """The result of a collator: samples and targets, each a dict of tensors."""
+    """Result of a collator: samples and targets, each a dict of tensors."""
 
     samples: dict[str, Any]
     targets: dict[str, Any]
     batch_dim: int = 0
 
     def to(self, device: Any) -> None:
-        """Move all tensors."""
+        """Move all tensors to a device."""
         self.samples = {key: tensor.to(device) for key, tensor in self.samples.items()}
         self.targets = {key: tensor.to(device) for key, tensor in self.targets.items()}
 
     def detach(self) -> None:
-        """Take all tensors out of the graph."""
+        """Detach all tensors from the graph."""
         self.samples = {key: tensor.detach() for key, tensor in self.samples.items()}
         self.targets = {key: tensor.detach() for key, tensor in self.targets.items()}
 
     @property
     def device(self) -> Any:
-        """Where the samples are."""
+        """Device of the samples."""
         return next(iter(self.samples.values())).device
 
     def __len__(self) -> int:
@@ -45,11 +45,13 @@ class DatasetBatch:
 
 
 class GPT2LLMCollateFn:
-    """Windows of L tokens → samples `[k, L - 1]` and targets, one token later, of the same type.
+    """Collator that splits windows of tokens into samples and targets.
+
+    Windows of L tokens become samples [k, L - 1], and targets one token later, of the same dtype.
 
     Args:
-        sample_key: name of the tokens in an item, and of the samples.
-        target_key: name of the targets.
+        sample_key: key of the tokens in an item, and of the samples.
+        target_key: key of the targets.
     """
 
     def __init__(self, sample_key: str, target_key: str) -> None:
@@ -68,26 +70,28 @@ class GPT2LLMCollateFn:
 
 @dataclass(frozen=True, slots=True)
 class LossMaskingTokenConfig:
-    """The two marker tokens; Modalities' own class of this name does as well."""
+    """The two marker tokens. Modalities' own class of this name is accepted too."""
 
     b_include_to_loss_token: str
     e_include_to_loss_token: str
 
 
 class LossMaskingCollateFnWrapper:
-    """Keeps the targets strictly between two marker tokens; the others become `loss_ignore_index`.
+    """Collator that masks all targets except those strictly between two marker tokens.
 
-    Where one of the markers is in no row of the batch, all targets are masked, with a warning.
+    Masked targets become `loss_ignore_index`.
+
+    If one of the markers is missing from all rows of a batch, all targets are masked, with a warning.
 
     Args:
-        wrapped_collate_fn: makes the batch.
-        target_keys_to_mask: names of the targets to mask.
-        loss_ignore_index: what the loss leaves out.
+        wrapped_collate_fn: collator that makes the batch.
+        target_keys_to_mask: keys of the targets to mask.
+        loss_ignore_index: value that the loss ignores.
         mask_tokens: the markers.
-        tokenizer: whatever has `get_token_id(token)`.
+        tokenizer: any object with `get_token_id(token)`.
 
     Raises:
-        ConfigError: both markers have one id.
+        ConfigError: both markers have the same id.
     """
 
     def __init__(

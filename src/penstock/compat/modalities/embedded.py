@@ -17,20 +17,20 @@ from penstock.store.resolve import local_path
 
 
 class EmbeddedStreamData:
-    """Header, tokens as bytes, and index of a packed file.
+    """Header, token bytes and index of a packed file.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
         data_len: length of the tokens in bytes.
         token_size_in_bytes: 1, 2 or 4.
-        data: uint8[data_len], mapped read-only, as they are stored.
+        data: uint8[data_len], mapped read-only, as stored.
 
     Args:
         data_path: the file.
-        load_index: read the index, too.
+        load_index: also read the index.
 
     Raises:
-        NotFound: no such file.
+        NotFound: the file doesn't exist.
         FormatError: the file is damaged.
     """
 
@@ -55,10 +55,10 @@ class EmbeddedStreamData:
 
     @property
     def index_base(self) -> list[tuple[int, int]]:
-        """`(offset, length)` in bytes of each document, from the first token, as the file has them.
+        """`(offset, length)` in bytes of each document, from the first token, as stored in the file.
 
         Raises:
-            ConfigError: made with `load_index=False`.
+            ConfigError: the object was made with `load_index=False`.
         """
         if self._index is None:
             raise ConfigError("the index was not loaded", hint="Pass load_index=True")

@@ -38,19 +38,19 @@ def filter_dataset(
 ) -> None:
     """Write the documents for which `filter_func((number, {"input_ids": array}))` is true.
 
-    The array is uint8, int32 or int64, for tokens of 1, 2 or 4 bytes. Nothing is visible before all is done.
-    Memory: 16 MiB of tokens, or the longest document, and 8 bytes a document.
+    The array is uint8, int32 or int64, for tokens of 1, 2 or 4 bytes. Nothing is visible until everything is done.
+    Memory: 16 MiB of tokens, or the longest document, and 8 bytes per document.
 
     Args:
         src_path: a packed file.
-        dst_path: the new one.
-        filter_func: called once for each document, in order.
-        overwrite: replace a file that is there. The original always does.
+        dst_path: the file to write.
+        filter_func: called once per document, in order.
+        overwrite: replace an existing file. The original always does.
 
     Raises:
-        NotFound: no such file.
+        NotFound: the file doesn't exist.
         FormatError: the file is damaged.
-        ConfigError: the new file exists, or is the old one.
+        ConfigError: the output exists, or is the input.
     """
 
     def keep(first: int, tokens: TokenArray, doc_lengths: IntArray) -> NDArray[np.bool_]:
@@ -66,19 +66,19 @@ def create_filtered_tokenized_dataset(
     output_data_path: str | os.PathLike[str],
     file_existence_policy: str | Enum = "error",
 ) -> None:
-    """Write the documents for whose number `filter_routine` is true.
+    """Write the documents whose number passes `filter_routine`.
 
     Args:
         input_data_path: a packed file.
-        filter_routine: called once for each document, in order.
-        output_data_path: the new one.
-        file_existence_policy: where it exists: `"error"`, `"skip"` does nothing, `"override"` replaces it once the new
-            one is complete. Modalities' own `FileExistencePolicy` does as well.
+        filter_routine: called once per document number, in order.
+        output_data_path: the file to write.
+        file_existence_policy: for an existing output: `"error"`, `"skip"` to do nothing, or `"override"` to replace it
+            once the new file is complete. Modalities' own `FileExistencePolicy` is accepted too.
 
     Raises:
-        NotFound: no such file.
+        NotFound: the file doesn't exist.
         FormatError: the file is damaged.
-        ConfigError: the new file exists or is the old one, there is no such policy, or no document is left.
+        ConfigError: the output exists or is the input, the policy is unknown, or no document is left.
     """
 
     def keep(first: int, tokens: TokenArray, doc_lengths: IntArray) -> NDArray[np.bool_]:

@@ -64,23 +64,23 @@ class IndexGenerator:
 
 
 class LargeFileLinesReader:
-    """Lines of a JSONL file by its index: `[i]` is text, or bytes with `encoding=None`.
+    """Lines of a JSONL file, found with its index: `[i]` is text, or bytes with `encoding=None`.
 
-    An index that does not fit its file is refused; the original reads whatever stands at its places. An empty file
-    has no lines, where the original fails. Negative indices count from the end.
+    An index that doesn't match its file is an error; the original reads whatever is at its offsets. An empty file has
+    no lines; the original fails. Negative indices count from the end.
 
     Attributes:
         index: int64[k, 2]: start and length in bytes of each line, read-only.
 
     Args:
         raw_data_path: the JSONL file.
-        index_path: by default beside it, the last suffix replaced by `.idx`.
-        encoding: of the text; None for bytes.
-        use_sample_length_from_index: False reads up to where the next line of the index begins, line ends included.
+        index_path: the index; by default next to the file, with the last suffix replaced by `.idx`.
+        encoding: encoding of the text; None for bytes.
+        use_sample_length_from_index: False reads up to the start of the next line in the index, including line ends.
 
     Raises:
-        NotFound: no file, or no index.
-        FormatError, UnsafeData: the index is no plain list of pairs, or does not fit the file.
+        NotFound: the file or the index doesn't exist.
+        FormatError, UnsafeData: the index isn't a plain list of pairs, or doesn't match the file.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class LargeFileLinesReader:
     def default_index_path(
         raw_data_path: str | os.PathLike[str], index_path: str | os.PathLike[str] | None = None
     ) -> Path:
-        """Where the index is."""
+        """Return the path of the index."""
         raw_data_path = Path(local_path(raw_data_path, "a JSONL file of Modalities"))
         if index_path is None:
             return raw_data_path.with_name(f"{raw_data_path.stem}.idx")
@@ -129,7 +129,7 @@ class LargeFileLinesReader:
         return data if self.encoding is None else data.decode(self.encoding)
 
     def close(self) -> None:
-        """Let go of the file; nothing can be read after it."""
+        """Close the file; reading is then an error."""
         self._data = None
 
     def _bytes(self, key: int) -> bytes:
@@ -159,21 +159,20 @@ def _have_index(index_path: Path, raw_data_path: Path) -> None:
 
 
 class MemMapDataset(Dataset):
-    """Texts of a JSONL file as lists of token ids, tokenised on demand. No EOS is added.
+    """Texts of a JSONL file as lists of token ids, tokenized on demand. No EOS token is added.
 
-    An index that is missing is made, by one of the processes that ask for it while the others wait. Modalities says so,
-    and fails.
+    A missing index is created by one process while the others wait; Modalities fails instead.
 
     Args:
         raw_data_path: the JSONL file.
-        tokenizer: whatever has `tokenize(text=…)`, such as Modalities' own tokenizers.
-        sample_key: kept, and not used, as in the original.
-        index_path: by default beside the file; made where there is none.
-        jq_pattern: which text of a line; plain paths need no `jq` package.
+        tokenizer: any object with `tokenize(text=...)`, such as Modalities' own tokenizers.
+        sample_key: accepted and not used, as in the original.
+        index_path: the index; by default next to the file, created if it is missing.
+        jq_pattern: selects the text of a line; plain paths don't need the `jq` package.
 
     Raises:
-        NotFound: no such file.
-        Corrupt: a line is not JSON, so that no index can be made.
+        NotFound: the file doesn't exist.
+        Corrupt: a line isn't JSON, so no index can be created.
         MissingExtra: the pattern needs the `jq` package.
     """
 

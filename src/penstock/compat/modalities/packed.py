@@ -37,23 +37,23 @@ _NEVER_CALLED = ("_generate_packing_index", "_create_packed_index")
 
 
 class PackedMemMapDatasetBase(Dataset):
-    """The documents of a packed file.
+    """Documents of a packed file.
+
+    `[i]` is `{sample_key: array}`, `[a:b]` is `{sample_key: list of arrays}`. Arrays are uint8, int32 or int64 for
+    tokens of 1, 2 or 4 bytes, and may be modified.
 
     Attributes:
-        token_size_in_bytes: width of a token in the file.
-
-    `[i]` is `{sample_key: array}`, `[a:b]` is `{sample_key: list of arrays}`; arrays are uint8, int32 or int64 for
-    tokens of 1, 2 or 4 bytes, and belong to the caller.
+        token_size_in_bytes: bytes per token in the file.
 
     Args:
         raw_data_path: the packed file.
-        sample_key: name of the tokens in an item.
-        load_index: must be true: documents are found by the index.
+        sample_key: key of the tokens in an item.
+        load_index: must be true: documents are found with the index.
 
     Raises:
-        NotFound: no such file.
+        NotFound: the file doesn't exist.
         FormatError: the file or its index is damaged.
-        ConfigError: `load_index` is false, or a subclass overrides what is never called.
+        ConfigError: `load_index` is false, or a subclass overrides a method that is never called.
     """
 
     def __init__(self, raw_data_path: str | os.PathLike[str], sample_key: str, load_index: bool | None = True) -> None:
@@ -86,17 +86,17 @@ class PackedMemMapDatasetBase(Dataset):
 
 
 class PackedMemMapDatasetContinuous(PackedMemMapDatasetBase):
-    """Blocks of `block_size` tokens, cut from the run of all tokens.
+    """Blocks of `block_size` consecutive tokens.
 
     Args:
         raw_data_path: the packed file.
-        sample_key: name of the tokens in an item.
-        block_size: tokens of a block, 2 or more.
-        reuse_last_target: a block begins with the last token of the one before.
-        load_index: read the index too; blocks don't need it.
+        sample_key: key of the tokens in an item.
+        block_size: tokens per block, 2 or more.
+        reuse_last_target: each block begins with the last token of the previous one.
+        load_index: also read the index; blocks don't need it.
 
     Raises:
-        ConfigError: `block_size` below 2, or more than there are tokens.
+        ConfigError: `block_size` is below 2, or larger than the number of tokens.
     """
 
     def __init__(
@@ -121,17 +121,17 @@ class PackedMemMapDatasetContinuous(PackedMemMapDatasetBase):
 class PackedMemMapDatasetMegatron(PackedMemMapDatasetBase):
     """Blocks of `block_size` tokens that each begin with a document: see `penstock.MegatronBlocks`.
 
+    A block size larger than the number of tokens gives a dataset without samples, with a log message. A block of 1
+    token has no target, which is also logged.
+
     Args:
         raw_data_path: the packed file.
-        sample_key: name of the tokens in an item.
-        block_size: tokens of a block, 2 or more.
-        exact: give what Modalities 0.5.0 gives, whose blocks are too short and begin in wrong places.
-
-    A block larger than all tokens makes a dataset without samples, which is logged, as is one of 1 token, which has no
-    target.
+        sample_key: key of the tokens in an item.
+        block_size: tokens per block, 2 or more.
+        exact: return the blocks of Modalities 0.5.0, which are too short and begin in wrong places.
 
     Raises:
-        ConfigError: `block_size` below 1.
+        ConfigError: `block_size` is below 1.
     """
 
     def __init__(
@@ -174,11 +174,11 @@ class _NoBlocks:
 
 
 class CombinedDataset(Dataset):
-    """Several datasets, one after another. Negative indices count from the end of the last one.
+    """Concatenation of several datasets. Negative indices count from the end of the last one.
 
     Attributes:
-        datasets: as given.
-        cumulative_sizes: int64[k]: how many samples there are up to the end of each.
+        datasets: the datasets.
+        cumulative_sizes: int64[k]: number of samples up to the end of each dataset.
     """
 
     def __init__(self, datasets: Sequence[Any]) -> None:

@@ -27,13 +27,13 @@ _SAMPLERS = "modalities.dataloader.sampler_factory"
 
 
 def register(registry: Any) -> None:
-    """Put our datasets, samplers and collators in the place of Modalities' own.
+    """Replace Modalities' own datasets, samplers and collators in its registry with Penstock's.
 
     Args:
         registry: a `modalities.registry.registry.Registry`, such as `main.registry`.
 
     Raises:
-        ModuleNotFoundError: Modalities is not installed.
+        ModuleNotFoundError: Modalities isn't installed.
     """
     for component_key, variant_key, component, module, config in _COMPONENTS:
         registry.add_entity(component_key, variant_key, component, _of(module, config))

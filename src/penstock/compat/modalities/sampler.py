@@ -16,27 +16,27 @@ _AT_ONCE = 1 << 14
 
 
 class ResumableDistributedSampler(Sampler):
-    """Indices of one rank, from any place of an epoch on.
+    """Sampler that yields the indices of one rank, from any place in an epoch.
 
-    A shuffled order is kept once a host, in a mapped file of 4 bytes a sample; this process takes a few MB.
+    A shuffled order is stored once per host, in a mapped file with 4 bytes per sample; each process uses a few MB.
 
     Attributes:
-        global_num_samples: samples of the dataset that are not skipped.
+        global_num_samples: samples of the dataset that aren't skipped.
         local_num_samples: samples of this rank.
         global_num_samples_effective: samples of all ranks.
 
     Args:
-        dataset: only its length counts.
-        rank: this process's place among the data-parallel ones.
-        num_replicas: how many there are; by default torch's world size.
-        epoch: with the seed, decides the order; may be set later.
-        shuffle: whether to shuffle at all.
-        seed: the order's.
-        drop_last: leave out what can't be shared evenly, instead of repeating the order's beginning.
-        skip_num_global_samples: samples consumed before, over all ranks.
+        dataset: only its length is used.
+        rank: data-parallel rank of this process.
+        num_replicas: number of ranks; by default torch's world size.
+        epoch: determines the order together with the seed; can be set later.
+        shuffle: whether to shuffle.
+        seed: seed of the order.
+        drop_last: drop the samples that can't be divided evenly, instead of repeating the start of the order.
+        skip_num_global_samples: samples already consumed, over all ranks.
 
     Raises:
-        ConfigError: no such rank, or more to skip than there is.
+        ConfigError: the rank is invalid, or more samples are skipped than there are.
     """
 
     def __init__(

@@ -15,10 +15,10 @@ _data: Any = require("torch.utils.data", extra="torch")
 
 
 class StreamingDataLoader(_data.DataLoader):
-    """Torch's DataLoader, with the state of a StreamingDataset.
+    """torch's DataLoader, with the state of a StreamingDataset.
 
     Attributes:
-        num_samples_yielded: samples of this rank in the running epoch.
+        num_samples_yielded: samples of this rank in the current epoch.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -52,7 +52,10 @@ class StreamingDataLoader(_data.DataLoader):
         return len(batch)
 
     def close(self) -> None:
-        """Stop torch's workers; a second call does nothing. Reading is an error then; the state can still be saved."""
+        """Stop torch's workers.
+
+        A second call does nothing. Reading is then an error; the state can still be saved.
+        """
         self._closed = True
         # Torch's iterators end their workers where they have some; the loader itself keeps persistent ones.
         end_workers = getattr(self._running, "_shutdown_workers", None)
@@ -73,7 +76,7 @@ class StreamingDataLoader(_data.DataLoader):
             raise ConfigError("the loader is closed", hint="Make another one; load_state_dict(…) goes on")
 
     def state_dict(self) -> dict[str, Any] | None:
-        """The original's state of the run; None over another dataset."""
+        """Return the original's state of the run; None for datasets of other kinds."""
         dataset: Any = self.dataset
         if not isinstance(dataset, StreamingDataset):
             return None

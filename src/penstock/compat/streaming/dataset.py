@@ -46,37 +46,37 @@ _RETRIES = 7
 
 
 class StreamingDataset(IterableDataset):
-    """An iterable torch dataset; also indexed by number.
+    """Iterable torch dataset that can also be indexed by number.
 
-    A subclass may have a `__getitem__` or `get_item` of its own: all iteration goes through it. `source` has the
-    samples as they are stored.
+    If a subclass defines `__getitem__` or `get_item`, all iteration uses it. `source` contains the samples as stored.
 
-    Ranks are taken from RANK, WORLD_SIZE and LOCAL_WORLD_SIZE, workers from torch's DataLoader, as in the original.
-    Processes share nothing but mapped files: no shared memory, no barriers, no process group.
+    Ranks are read from RANK, WORLD_SIZE and LOCAL_WORLD_SIZE, workers from torch's DataLoader, as in the original.
+    Processes share only mapped files: no shared memory, no barriers, no process group.
 
     Attributes:
-        streams: the datasets that it draws from, with their resolved weights.
+        streams: the datasets, with their resolved weights.
         num_samples: samples of all streams.
-        epoch_size: samples that an epoch draws.
+        epoch_size: samples per epoch.
         num_canonical_nodes, partition_algo, sampling_method, sampling_granularity, shuffle, shuffle_algo, shuffle_seed,
-            shuffle_block_size, batching_method, batch_size, predownload, replication: as they were given, to be read.
+            shuffle_block_size, batching_method, batch_size, predownload, replication: the arguments, read-only.
 
     Args:
-        streams: datasets with weights; or else `remote` and `local`, one dataset.
+        streams: datasets with weights; or use `remote` and `local` for one dataset.
         remote, local, split: as in `Stream`.
-        epoch_size, sampling_method, sampling_granularity, partition_algo, num_canonical_nodes, batch_size, shuffle,
-            shuffle_algo, shuffle_seed, shuffle_block_size, batching_method, replication: see `penstock.StreamingOrder`.
-        batch_size: samples of a DataLoader's batch; needed to iterate, not to index.
-        predownload: samples fetched ahead from remote data; by default 8 batches, or 64.
+        epoch_size, sampling_method, sampling_granularity, partition_algo, num_canonical_nodes, shuffle, shuffle_algo,
+            shuffle_seed, shuffle_block_size, batching_method, replication: see `penstock.StreamingOrder`.
+        batch_size: samples per DataLoader batch; required for iteration, but not for indexing.
+        predownload: samples to fetch ahead from remote data; by default 8 batches, or 64 samples.
         allow_unsafe_types: decode `pkl` columns.
-        stream_config: further arguments of the one stream.
-            validate_hash: of streams that name none; see `Stream`.
-        download_retry, download_timeout, keep_zip, cache_limit: change nothing, which is logged: stores try again by
+        stream_config: further arguments of the single stream.
+        validate_hash: for streams without their own; see `Stream`.
+        download_retry, download_timeout, keep_zip, cache_limit: ignored, with a log message: stores retry by
             themselves, and all datasets share one cache folder with one budget. A `cache_limit` that the original
-            refuses is refused.
+            rejects is an error.
 
     Raises:
-        ConfigError: arguments that don't fit each other or the data; a subclass that overrides what is never called.
+        ConfigError: arguments don't match each other or the data, or a subclass overrides a method that is never
+            called.
         NotFound: a dataset has no index.
     """
 
@@ -154,69 +154,69 @@ class StreamingDataset(IterableDataset):
 
     @property
     def size(self) -> int:
-        """Samples of all streams."""
+        """Number of samples of all streams."""
         return self.num_samples
 
     @property
     def num_streams(self) -> int:
-        """Streams."""
+        """Number of streams."""
         return len(self.streams)
 
     @property
     def shards(self) -> Shards:
-        """The shards of all streams, in order: facts and samples of each."""
+        """Shards of all streams, in order: metadata and samples of each."""
         return self._shards
 
     @property
     def num_shards(self) -> int:
-        """Shards of all streams."""
+        """Number of shards of all streams."""
         return len(self._shards)
 
     @property
     def samples_per_shard(self) -> IntArray:
-        """int64[num_shards]."""
+        """Number of samples of each shard, int64[num_shards]."""
         return self._shards.samples_per_shard
 
     @property
     def shards_per_stream(self) -> IntArray:
-        """int64[num_streams]."""
+        """Number of shards of each stream, int64[num_streams]."""
         return self._shards.per_stream
 
     @property
     def shard_offset_per_stream(self) -> IntArray:
-        """int64[num_streams]: number of each stream's first shard."""
+        """Number of each stream's first shard, int64[num_streams]."""
         return self._shards.offsets
 
     @property
     def samples_per_stream(self) -> IntArray:
-        """int64[num_streams]."""
+        """Number of samples of each stream, int64[num_streams]."""
         return np.array([len(source) for source in self._sources], np.int64)
 
     @property
     def sample_offset_per_shard(self) -> IntArray:
-        """int64[num_shards]: number of each shard's first sample."""
+        """Number of each shard's first sample, int64[num_shards]."""
         return self.samples_per_shard.cumsum() - self.samples_per_shard
 
     @property
     def sample_offset_per_stream(self) -> IntArray:
-        """int64[num_streams]: number of each stream's first sample."""
+        """Number of each stream's first sample, int64[num_streams]."""
         return self.samples_per_stream.cumsum() - self.samples_per_stream
 
     @property
     def stream_per_shard(self) -> IntArray:
-        """int64[num_shards]: number of the stream that each is of."""
+        """Number of each shard's stream, int64[num_shards]."""
         return np.repeat(np.arange(len(self.streams)), self.shards_per_stream)
 
     @property
     def cache_usage(self) -> int:
-        """Bytes of its shards that lie on this machine: copies in the cache folder, or local files."""
+        """Bytes of its shards on this machine: copies in the cache folder, or local files."""
         return self._shards.resident_bytes()
 
     def prepare_shard(self, shard_id: int, blocking: bool = True) -> None:
-        """Fetch a shard into the cache folder; `blocking=False` changes nothing, which is logged.
+        """Fetch a shard into the cache folder. `blocking=False` has no effect, with a log message.
 
         Raises:
-            NotFound, FormatError, Unreachable: it is not there, or wrong.
+            NotFound, FormatError, Unreachable: the shard doesn't exist, is damaged, or can't be fetched.
         """
         say_unused("prepare_shard", "the shard is there when it returns", {"blocking": blocking}, {"blocking": True})
         self._shards.fetch(shard_id)
@@ -226,18 +226,18 @@ class StreamingDataset(IterableDataset):
         self._shards.evict(shard_id)
 
     def evict_coldest_shard(self) -> None:
-        """Evict the shard that was used least recently; nothing where no shard has a copy."""
+        """Evict the least recently used shard, if any shard has a copy."""
         self._shards.evict_coldest()
 
     def resample_streams(self, epoch: int, stream_id: int | None = None) -> tuple[IntArray, IntArray]:
-        """What an epoch draws, before it is shuffled.
+        """Return what an epoch draws, before it is shuffled.
 
         Args:
             epoch: from 0.
             stream_id: one stream; None for all.
 
         Returns:
-            int64[k]: samples of each run that is shuffled as one, and int64[n]: the samples.
+            The sizes of the runs that are shuffled separately, int64[k], and the samples, int64[n].
         """
         balanced = self.sampling_method == "balanced"
         all_streams = range(self.num_streams)
@@ -258,18 +258,18 @@ class StreamingDataset(IterableDataset):
 
     @property
     def next_epoch(self) -> int:
-        """The epoch that the next iteration reads."""
+        """Epoch that the next iteration reads."""
         return self._epochs.coming()
 
     def __len__(self) -> int:
-        """Samples of an epoch on each rank."""
+        """Return the number of samples of an epoch on each rank."""
         return self.length
 
     def __getitem__(self, at: Any) -> Any:
         return at_places(self, at)
 
     def get_item(self, sample_id: int, retry: int = 7) -> Any:
-        """Sample `sample_id`, counted over all streams; `retry` has no effect: the store decides."""
+        """Return sample `sample_id`, counted over all streams. `retry` has no effect: the store decides."""
         if retry != _RETRIES and not self._retry_said:
             self._retry_said = True
             say_unused("get_item", "reads are tried again by their store", {"retry": retry}, {})
@@ -277,9 +277,9 @@ class StreamingDataset(IterableDataset):
         return self.source[sample_id] if at_hand is None else at_hand
 
     def __iter__(self) -> Iterator[Any]:
-        """The samples of this rank and worker in the next epoch, or in that of a loaded state.
+        """Yield the samples of this rank and worker in the next epoch, or in that of a loaded state.
 
-        A subclass with a `__getitem__` or `get_item` of its own says by it what a sample is, as in the original.
+        If a subclass defines `__getitem__` or `get_item`, samples come from it, as in the original.
         """
         self._require_open()
         if self.shuffle and self.shuffle_algo == "py1e":
@@ -301,16 +301,16 @@ class StreamingDataset(IterableDataset):
             yield sample
 
     def order(self, workers: int = 1, state: Mapping[str, Any] | None = None) -> StreamingOrder:
-        """The order that this dataset is read in, as a stream for `penstock.Loader`.
+        """Return the order in which this dataset is read, as a stream for `penstock.Loader`.
 
-        Of a subclass with a `__getitem__` or `get_item` of its own, the samples are what that gives.
+        If a subclass defines `__getitem__` or `get_item`, the samples come from it.
 
         Args:
-            workers: DataLoader workers of each rank.
-            state: where to resume.
+            workers: DataLoader workers per rank.
+            state: state to resume from.
 
         Raises:
-            ConfigError: no batch size was given, or arguments that don't fit each other.
+            ConfigError: there is no batch size, or arguments don't match each other.
         """
         if not self._is_own():
             return self._order(self._sources, workers, state)
@@ -360,11 +360,11 @@ class StreamingDataset(IterableDataset):
             yield made
 
     def state_dict(self, num_samples: int, from_beginning: bool) -> dict[str, Any]:
-        """The original's state.
+        """Return the original's state.
 
         Args:
-            num_samples: samples of the running epoch read so far, over all ranks.
-            from_beginning: count them from the epoch's beginning, not from where this run resumed.
+            num_samples: samples of the current epoch read so far, over all ranks.
+            from_beginning: count them from the start of the epoch, not from where this run resumed.
         """
         epoch, before, state = self._epochs.running()
         read = num_samples if from_beginning else before + num_samples
@@ -375,13 +375,13 @@ class StreamingDataset(IterableDataset):
         """Resume from a state of the original, at the next iteration, in all workers.
 
         Raises:
-            ResumeMismatch: it is no such state.
+            ResumeMismatch: this isn't such a state.
         """
         loaded = decode_state(obj)
         self._epochs.load(asdict(loaded))
 
     def close(self) -> None:
-        """End all reading: iterating is an error then; a second call does nothing. The state can still be saved."""
+        """Stop reading: iterating is then an error. A second call does nothing. The state can still be saved."""
         self._closed = True
 
     def __enter__(self) -> Self:

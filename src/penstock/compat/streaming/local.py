@@ -11,14 +11,14 @@ from penstock.store.place import place_of
 
 
 class LocalDataset(Dataset):
-    """A map-style torch dataset over a folder of shards, compressed ones too.
+    """Map-style torch dataset over a directory of shards, also compressed ones.
 
-    A subclass may have a `get_item` of its own: all indexing goes through it.
+    If a subclass defines `get_item`, all indexing uses it.
 
     Args:
-        local: the folder.
-        split: folder inside it.
-        follow_links: read files through links that lead out of the folder.
+        local: the directory.
+        split: subdirectory.
+        follow_links: allow links that lead out of the directory.
 
     Raises:
         NotFound: there is no index.
@@ -33,7 +33,7 @@ class LocalDataset(Dataset):
 
     @property
     def size(self) -> int:
-        """Samples."""
+        """Number of samples."""
         return self.num_samples
 
     def __len__(self) -> int:
@@ -43,5 +43,5 @@ class LocalDataset(Dataset):
         return at_places(self, at)
 
     def get_item(self, sample_id: int) -> Any:
-        """Sample `sample_id`."""
+        """Return sample `sample_id`."""
         return self.source[sample_id]

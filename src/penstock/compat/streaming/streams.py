@@ -28,27 +28,27 @@ _NEVER_CALLED = (
 
 
 class Stream:
-    """A dataset, and how much of it an epoch takes.
+    """Dataset and the share of it that an epoch uses.
 
-    A whole dataset in `local` is read from there. Otherwise it is read from `remote`, through Penstock's cache folder:
-    nothing is written into `local`.
+    A complete dataset in `local` is read from there. Otherwise it is read from `remote`, through Penstock's cache
+    folder; nothing is written to `local`.
 
     Attributes:
-        local: as given; else the folder that the original would make of `remote`, and nothing here does.
+        local: the argument, or the directory that the original would derive from `remote`; it isn't created here.
 
     Args:
-        remote: folder or URL that the dataset comes from.
-        local: folder that has it.
-        split: folder inside both.
+        remote: directory or URL of the dataset.
+        local: directory that contains it.
+        split: subdirectory of both.
         proportion, repeat, choose: at most one; see `penstock.StreamingOrder`.
-        download_retry, download_timeout, keep_zip: change nothing, which is logged: the store and its cache decide.
-        validate_hash: check each shard whole, by this algorithm, before a sample of it is read. Without it, shards
-            that are fetched whole are checked by the hashes in their index, and ranges of shards are not.
-        follow_links: read files through links that lead out of the folder, as the original does.
+        download_retry, download_timeout, keep_zip: ignored, with a log message: the store and its cache decide.
+        validate_hash: check each shard as a whole with this algorithm before reading from it. By default, shards that
+            are fetched whole are checked against the hashes in their index, and ranges of shards aren't checked.
+        follow_links: allow links that lead out of the directory, as the original does.
 
     Raises:
-        ConfigError: several weights, a negative one, neither `remote` nor `local`, or a subclass that overrides what
-            is never called.
+        ConfigError: there are several weights, a negative one, or neither `remote` nor `local`; or a subclass overrides
+            a method that is never called.
     """
 
     def __init__(
@@ -86,16 +86,16 @@ class Stream:
         self.follow_links = follow_links
 
     def open(self, split: str | None = None, *, trust: bool = False, validate_hash: str | None = None) -> Any:
-        """The source of this stream, which has `block_starts`.
+        """Return the source of this stream, which has `block_starts`.
 
         Args:
-            split: where the stream names none.
+            split: used if the stream has no split.
             trust: decode `pkl` columns.
-            validate_hash: where the stream names none.
+            validate_hash: used if the stream has no `validate_hash`.
 
         Raises:
             NotFound: there is no index.
-            ConfigError: it is no dataset of shards, or has no such hashes.
+            ConfigError: this isn't a dataset of shards, or it lacks such hashes.
         """
         name = self.split = self.split or split or ""
         where = self._remote or self._local

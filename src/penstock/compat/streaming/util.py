@@ -43,19 +43,19 @@ def merge_index(
     keep_local: bool = True,
     download_timeout: int = 60,
 ) -> None:
-    """Write one `index.json` over the shards of datasets below a folder.
+    """Write one `index.json` for the shards of all datasets below a directory.
 
-    Without a list, all datasets below it are taken, at any nesting, in numeric order: folder 2 before 10.
+    Without a list, all datasets below it are included, at any depth, in numeric order: directory 2 before 10.
 
     Args:
-        index_file_urls: the list of index files, each a path, a URL, or (path, URL); if it is no list, the folder.
-        out: the folder, a path, a URL, or (path, URL), where the index goes to both.
-        keep_local: with (path, URL): keep the merged index at the path; nothing else is ever removed.
-        download_timeout: changes nothing, which is logged.
+        index_file_urls: list of index files, each a path, a URL, or (path, URL); or the directory.
+        out: directory of the index: a path, a URL, or (path, URL) for both.
+        keep_local: with (path, URL), keep the merged index at the path; nothing else is ever removed.
+        download_timeout: ignored, with a log message.
 
     Raises:
-        NotFound: a dataset has no index, or there is none.
-        ConfigError: no folder, a dataset that is not below it, or another index is there already.
+        NotFound: a dataset has no index, or there are no datasets.
+        ConfigError: there is no directory, a dataset isn't below it, or a different index exists.
     """
     say_unused("merge_index", "the store has its own time limits", {"download_timeout": download_timeout}, _DEFAULTS)
     if out is None or index_file_urls is None:
@@ -107,9 +107,9 @@ def _far(local: str, url: str) -> str:
 
 
 def clean_stale_shared_memory() -> None:
-    """Remove shared memory that killed runs of the original left on this machine; datasets here make none.
+    """Remove shared memory that killed runs of the original left on this machine; Penstock uses none.
 
-    Unlike there, what another process still has mapped stays: that run is alive.
+    Unlike the original, it keeps memory that another process still maps: that run is alive.
     """
     removed = remove_stale()
     _log.info("shared memory of killed runs of the original: %s removed", len(removed) or "none")

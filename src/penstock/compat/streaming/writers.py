@@ -107,22 +107,22 @@ class Writer:
 
 
 class MDSWriter(Writer):
-    """Writes MDS.
+    """Writer of MDS datasets.
 
     Args:
         columns: name → encoding.
-        out: folder, URL, or (folder, URL).
-        keep_local: with a URL: keep the folder, too.
+        out: directory, URL, or (directory, URL).
+        keep_local: with a URL, also keep the directory.
         compression: such as `"zstd:7"`.
-        hashes: names of algorithms, sorted.
-        size_limit: of a shard, in bytes or as text such as `"64mb"`; None for one shard.
-        kwargs: `exist_ok`; `side_file=False` leaves no `.penstock` with counts and digests beside the index, where
-            folders are compared file by file; `progress_bar`, `max_workers` and `retry` change nothing, which is
-            logged.
+        hashes: names of hash algorithms, sorted.
+        size_limit: size of a shard in bytes, or as text such as `"64mb"`; None for one shard.
+        kwargs: `exist_ok`; `side_file=False` writes no `.penstock` file with counts and digests next to the index, for
+            directories that are compared file by file; `progress_bar`, `max_workers` and `retry` are ignored, with a
+            log message.
 
     Raises:
-        FileExistsError: the folder has files in it.
-        ConfigError: an argument that can't work, or a subclass that overrides what is never called.
+        FileExistsError: the directory isn't empty.
+        ConfigError: an argument is invalid, or a subclass overrides a method that is never called.
     """
 
     def __init__(
@@ -141,11 +141,11 @@ class MDSWriter(Writer):
 
 
 class XSVWriter(Writer):
-    """Writes text with a separator; arguments as `MDSWriter`, and:
+    """Writer of text with a separator. Arguments as for `MDSWriter`, and `separator` and `newline`.
 
     Args:
-        separator: between columns.
-        newline: after each row.
+        separator: text between columns.
+        newline: text after each row.
     """
 
     def __init__(
@@ -185,19 +185,19 @@ class _TextWriter(Writer):
 
 
 class CSVWriter(_TextWriter):
-    """Writes CSV; arguments as `XSVWriter`, but for the separator."""
+    """Writer of CSV datasets. Arguments as for `XSVWriter`, without the separator."""
 
     kind = "csv"
 
 
 class TSVWriter(_TextWriter):
-    """Writes TSV; arguments as `XSVWriter`, but for the separator."""
+    """Writer of TSV datasets. Arguments as for `XSVWriter`, without the separator."""
 
     kind = "tsv"
 
 
 class JSONWriter(_TextWriter):
-    """Writes JSON lines; arguments as `XSVWriter`, but for the separator."""
+    """Writer of JSON Lines datasets. Arguments as for `XSVWriter`, without the separator."""
 
     kind = "json-shards"
 

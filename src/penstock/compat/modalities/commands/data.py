@@ -44,7 +44,7 @@ from penstock.work.status import sweep
 
 
 class FileExistencePolicy(Enum):
-    """What to do where an output exists."""
+    """Policy for existing outputs."""
 
     SKIP = "skip"
     ERROR = "error"
@@ -161,10 +161,12 @@ def create_raw_data_index(
     *,
     progress: Progress | None = None,
 ) -> Done:
-    """Index a JSONL file; without `index_path` beside it, the last suffix replaced by `.idx`.
+    """Index a JSONL file.
+
+    By default the index is next to the file, with the last suffix replaced by `.idx`.
 
     Raises:
-        FaultyLine: a line is not JSON; no index is left.
+        FaultyLine: a line isn't JSON; no index is written.
         ConfigError: the index exists, or is the file itself.
     """
     src_path = _here(src_path)
@@ -195,10 +197,10 @@ class TargetExists(ConfigError, FileExistsError):
 
 
 def merge_packed_data_files(src_paths: Sequence[Path], target_path: Path, *, progress: Progress | None = None) -> Done:
-    """Join packed files in the order given; of a folder all `*.pbin` inside, in byte order of their paths.
+    """Merge packed files in the order given; from a directory all `*.pbin`, in byte order of their paths.
 
     Raises:
-        ConfigError: nothing to merge, different token widths or tokenizers.
+        ConfigError: there is nothing to merge, or token widths or tokenizers differ.
         TargetExists: the target exists.
         FormatError: a file is damaged.
     """
@@ -255,11 +257,11 @@ def shuffle_tokenized_data(
 ) -> Done:
     """Write the documents of a packed file in the order of `random.Random(seed).shuffle`.
 
-    `batch_size` has no influence on the result, as in the original.
+    `batch_size` doesn't affect the result, as in the original.
 
     Raises:
-        ConfigError: the output exists or is the input, or there is no such batch size.
-        FormatError: the input is damaged, such as by Modalities' own merge.
+        ConfigError: the output exists or is the input, or the batch size is invalid.
+        FormatError: the input is damaged, for example by Modalities' own merge.
     """
     input_data_path, output_data_path = _here(input_data_path), _here(output_data_path)
     _refuse_same(input_data_path, output_data_path)
@@ -286,7 +288,7 @@ def shuffle_jsonl_data(
     *,
     progress: Progress | None = None,
 ) -> Done:
-    """Write the lines of a file in the order of `random.Random(seed).shuffle`; they are not looked at.
+    """Write the lines of a file, unparsed, in the order of `random.Random(seed).shuffle`.
 
     Raises:
         ConfigError: the output exists or is the input.
@@ -371,10 +373,10 @@ def create_shuffled_dataset_chunk(
     *,
     progress: Progress | None = None,
 ) -> Done:
-    """Write one chunk of each packed file, all together in the order of `numpy.random.default_rng(…).shuffle`.
+    """Write one chunk of each packed file, shuffled together by `numpy.random.default_rng(...).shuffle`.
 
     Raises:
-        ConfigError: no such chunk, an empty one, different token widths, or an output that exists or is an input.
+        ConfigError: the chunk doesn't exist or is empty, token widths differ, or the output exists or is an input.
         FormatError: a file is damaged.
     """
     policy = policy_name(file_existence_policy)
@@ -402,10 +404,10 @@ def create_shuffled_jsonl_dataset_chunk(
     *,
     progress: Progress | None = None,
 ) -> Done:
-    """Write one chunk of the lines of each file, all together in the order of `numpy.random.default_rng(…).shuffle`.
+    """Write one chunk of the lines of each file, shuffled by `numpy.random.default_rng(...).shuffle`.
 
     Raises:
-        ConfigError: no such chunk, an empty one, or an output that exists or is an input.
+        ConfigError: the chunk doesn't exist or is empty, or the output exists or is an input.
     """
     policy = policy_name(file_existence_policy)
     file_path_list, output_chunk_file_path = [_here(path) for path in file_path_list], _here(output_chunk_file_path)

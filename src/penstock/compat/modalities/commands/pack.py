@@ -72,19 +72,19 @@ class PackSettings:
 def pack_encoded_data(
     config_dict: Mapping[str, Any], file_existence_policy: str | Enum = "error", *, progress: Progress | None = None
 ) -> Done:
-    """Tokenise the lines that an index names and pack them, each with the EOD token behind it.
+    """Tokenize the lines listed in an index and pack them, each followed by the EOD token.
 
-    A line without a document is left out and named; those behind it are kept. Killed and called again, it resumes.
+    Lines without a document are skipped and listed. An interrupted call resumes when it is repeated.
 
     Args:
-        config_dict: what `load_config` gave.
-        file_existence_policy: `"skip"`, `"error"` or `"override"`, or Modalities' enum of them.
-        progress: called with the documents done so far, and a text.
+        config_dict: result of `load_config`.
+        file_existence_policy: `"skip"`, `"error"` or `"override"`, or Modalities' enum.
+        progress: called with the number of documents done and a text.
 
     Raises:
-        ConfigError: a setting that can't be, or an output that exists.
+        ConfigError: a setting is invalid, or the output exists.
         NotFound: a file is missing.
-        PrepareError: no line holds a document, a killed worker, a full disk.
+        PrepareError: no line has a document, a worker was killed, or the disk is full.
     """
     settings = read_settings(config_dict)
     policy = policy_name(file_existence_policy)
