@@ -415,7 +415,7 @@ def cache(*, trim: int | None = None, clear: bool = False) -> dict[str, Any]:
     from penstock.store.tidy import cache_use, trim_cache
 
     if trim is not None and clear:
-        raise ConfigError("--clear removes all, --trim a part", hint="Give one of the two")
+        raise ConfigError("clear and trim can't be combined", hint="Give one of the two")
     removed_bytes = 0 if trim is None and not clear else trim_cache(trim or 0)
     found = cache_use()
     return {

@@ -42,7 +42,7 @@ def test_there_are_at_most_thirty_verbs_in_groups() -> None:
 def test_names_of_earlier_versions_name_the_new_verb(name: str, lines: Path) -> None:
     done = called(name, lines, "--no-such-option")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"Error: '{name}' is now `penstock {RENAMED[name]}`\n"
+    assert done.stderr == f"Error: '{name}' is now `penstock {RENAMED[name]}`.\n"
     assert RENAMED[name].split()[0] in COMMANDS
     error = json.loads(called(name, lines, "--json").stdout)["error"]
     assert (error["code"], RENAMED[name] in error["message"]) == ("usage", True)

@@ -76,7 +76,7 @@ MISTAKES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("plan mixed/mds", 4, ("this is no recipe", "`path: mds`")),
     ("explain recipe.yaml --document nokey --global-batch 4", 9, ("no source of this run has such a document",)),
     ("explain tokens.yaml --document nokey[3] --global-batch 4", 9, ("no source of this run has such a document",)),
-    ("explain recipe.yaml --step 0 --global-batch 4 --key k1", 2, ("these options need --show: leave out --key",)),
+    ("explain recipe.yaml --step 0 --global-batch 4 --key k1", 2, ("These options need --show: leave out --key",)),
     ("head corpus.jsonl --index 20", 10, ("index out of range", "0 to 19")),
     ("head corpus.jsonl --index 1 --start 2", 2, ("leave out --start",)),
     ("head corpus.jsonl --key k99 --pictures", 9, ("no sample with the key 'k99'",)),

@@ -57,13 +57,13 @@ def open_dataset_or_run(target: str, options: Mapping[str, Any]) -> tuple[Any, d
         return open_run(target, options)
     if options["mode"] is not None:
         raise click.UsageError(
-            "--mode is for metadatasets; a dataset is shuffled with --seed, otherwise read once in order"
+            "--mode is for metadatasets; a dataset is shuffled with --seed, otherwise read once in order."
         )
     context = click.get_current_context()
     said = context.get_parameter_source("split") is not click.core.ParameterSource.DEFAULT
     given = {"split": options["split"]} if said else {}
     data = open_source(target, trust=options["trust"], follow_links=options["follow_links"], **given)
     if options["lanes"] is not None and options["seed"] is None:
-        raise click.UsageError("--lanes needs --seed: without a seed, a dataset is read once in order")
+        raise click.UsageError("--lanes needs --seed: without a seed, a dataset is read once in order.")
     data = ordered(data, shuffled=options["seed"] is not None, seed=options["seed"], lanes=options["lanes"])
     return data, {key: options[key] for key in ("global_batch", "world") if options[key] is not None}

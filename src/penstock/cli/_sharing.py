@@ -114,9 +114,9 @@ def parse_part(given: str) -> tuple[int, int]:
         shown = f"{given!r} with {name}={index}"
     number, shares = count_in(index), count_in(count)
     if number is None or not shares:
-        raise click.BadParameter(f"{shown} is not I/N or auto/N with N of at least 1")
+        raise click.BadParameter(f"{shown} is not I/N or auto/N with N of at least 1.")
     if number >= shares:
-        raise click.BadParameter(f"{shown}: I is out of range, expected 0 to {shares - 1}")
+        raise click.BadParameter(f"{shown}: I is out of range, expected 0 to {shares - 1}.")
     return number, shares
 
 

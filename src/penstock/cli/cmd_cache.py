@@ -36,5 +36,5 @@ def _bytes(given: str) -> int:
     """`50GB` in bytes, in powers of ten."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)b?", given.strip().lower())
     if found is None:
-        raise click.BadParameter(f"{given!r} is not a size such as 50GB", param_hint="--trim")
+        raise click.BadParameter(f"{given!r} is not a size such as 50GB.", param_hint="--trim")
     return int(min(float(found[1]) * _UNITS[found[2]], sys.maxsize))

@@ -23,7 +23,7 @@ def command(shell: str, as_json: bool) -> None:
 
     kind = get_completion_class(shell)
     if kind is None:
-        raise click.UsageError(f"click completes nothing for {shell}.")
+        raise click.UsageError(f"Completion isn't available for {shell}.")
     # The base, as bash's own asks bash for its version first: there may be none on the machine that this is made on.
     script = ShellComplete.source(kind(click.get_current_context().find_root().command, {}, "penstock", VARIABLE))
     emit({"shell": shell, "script": script}, as_json=as_json, text=script)

@@ -132,7 +132,7 @@ def command(
 
     *sources, target = paths if output is None else (*paths, output)
     if not sources:
-        raise click.UsageError("Missing argument 'TARGET'.")
+        raise click.UsageError("Missing argument 'TARGET': penstock convert SOURCE TARGET.")
     source = pattern_of(tuple(sources))
     with keeping(target), progress("convert", total=None, unit="samples") as advance:
         asked = _of_writer(options, _parsed(more))
@@ -162,11 +162,11 @@ def _of_writer(flags: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     """Flags and `-O` as one: an option of the writer may be said by either, what is none by its flag alone."""
     for name in more:
         if name in _NO_WRITERS or (name in flags and name not in _WRITERS):
-            raise click.BadParameter(f"{name!r} is not an option of the target's writer", param_hint="--option")
+            raise click.BadParameter(f"{name!r} is not an option of the target's writer.", param_hint="--option")
         if more[name] is None:
-            raise click.BadParameter(f"{name!r} can't be null; leave it out", param_hint="--option")
+            raise click.BadParameter(f"{name!r} can't be null; leave it out.", param_hint="--option")
         if flags.get(name) is not None:
-            raise click.BadParameter(f"{name!r} is given twice, here and with its own option", param_hint="--option")
+            raise click.BadParameter(f"{name!r} is given twice, here and with its own option.", param_hint="--option")
     asked = flags | more
     if isinstance(asked["columns"], str):
         asked["columns"] = _columns(asked["columns"])
@@ -183,7 +183,7 @@ def _parsed(more: tuple[str, ...]) -> dict[str, Any]:
     for pair in more:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--option")
+            raise click.BadParameter(f"{pair!r} is not NAME=VALUE.", param_hint="--option")
         try:
             found[name.replace("-", "_")] = json.loads(value)
         except (ValueError, RecursionError):

@@ -73,7 +73,7 @@ def _show(target: str, keys: tuple[str, ...], list_path: str | None, options: di
         name for name in ("indices", "where", "reason", "undo", "also", "key_field", "dry_run") if options.pop(name)
     ]
     if keys or given:
-        raise click.UsageError("--show can't be combined with options that select or change samples")
+        raise click.UsageError("--show can't be combined with options that select or change samples.")
     found = excluded_samples(target, list=list_path, **options)
     rows = [(str(one.index), one.key or "-", one.reason, one.time, one.who) for one in found.entries]
 

@@ -56,14 +56,14 @@ def command(
 
     require_one()
     if not show:
-        why = "these options need --show"
+        why = "These options need --show"
         refuse_given(click.get_current_context(), ("start", "index", "key", "tokenizer", "show_all", "pictures"), why)
     if excluded and (step is not None or document is not None or rank is not None or show or state is None):
         raise click.UsageError(
-            "--excluded needs --state FILE and can't be combined with --step, --rank, --document or --show"
+            "--excluded needs --state FILE and can't be combined with --step, --rank, --document or --show."
         )
     if step is None and document is None and not excluded:
-        raise click.UsageError("give --step K, --document KEY, or --excluded")
+        raise click.UsageError("Give --step K, --document KEY or --excluded.")
     data, batch = open_run(recipe, options)
     saved = None if state is None else read_state(state)
     run = run_of(data, batch.get("global_batch"), batch.get("world"), saved)

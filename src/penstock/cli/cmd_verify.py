@@ -111,15 +111,15 @@ def command(
     from penstock.work.sharing import Sharing
 
     if depth != "decode":
-        refuse_given(context, ("trust",), "Only --depth decode runs code that comes with the data")
+        refuse_given(context, ("trust",), "Only --depth decode runs code stored with the data")
     sharing = Sharing(part, finish, no_work, restart)
     _require_together(sharing, work, writes=write_manifest or replace_manifest)
     how: dict[str, Any] = {"depth": depth, "format": format_name, "workers": workers, "executor": executor, **options}
     if format_name is None and is_recipe_file(path):
         if work is not None or write_manifest or replace_manifest:
             raise click.UsageError(
-                "a recipe is checked by one process and has no side file: leave out --work, --write-manifest and "
-                "--replace-manifest"
+                "A recipe is checked by one process and has no side file: leave out --work, --write-manifest and "
+                "--replace-manifest."
             )
         findings = _verify_recipe(path, how)
     elif work is None:

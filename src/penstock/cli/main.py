@@ -56,7 +56,7 @@ class LazyCommands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] in RENAMED and not ctx.resilient_parsing:  # which completion sets
-            raise click.UsageError(f"'{args[0]}' is now `penstock {RENAMED[args[0]]}`")
+            raise click.UsageError(f"'{args[0]}' is now `penstock {RENAMED[args[0]]}`.")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
