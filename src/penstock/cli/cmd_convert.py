@@ -10,7 +10,7 @@ from penstock._printable import shortened_part
 from penstock.cli._dry import dry_run_option, foreseen, said
 from penstock.cli._executors import executor_options
 from penstock.cli._opening import eos_id_option, excludes_option_of, layout_option, planes_option
-from penstock.cli._output import emit, follow_links_option, human_bytes, json_option, note, progress
+from penstock.cli._output import counted, emit, follow_links_option, human_bytes, json_option, note, progress
 from penstock.cli._sharing import end_unfinished, keeping, missing_text, restart_option, sharing_options
 from penstock.cli._whole import drop_planes_option, keep_excluded_option, prefix_keys_option
 
@@ -215,7 +215,7 @@ def _text(source: str, target: str, report: Any) -> str:
         f"  {report.samples:,} samples{tokens}, {human_bytes(report.size_bytes)} in {report.copy_seconds:.2f} s",
     ]
     if report.excluded:
-        lines.append(f"  {report.excluded:,} excluded samples not copied")
+        lines.append(f"  {counted(report.excluded, 'excluded sample')} not copied")
     if report.skipped:
         lines.append(f"  {report.skipped:,} samples skipped, which lack a column")
     if report.field_map:

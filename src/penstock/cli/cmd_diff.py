@@ -8,7 +8,7 @@ import click
 
 from penstock.cli._executors import optional_executor_options
 from penstock.cli._opening import excludes_option_of, opening_options
-from penstock.cli._output import emit, follow_links_option, json_option, progress
+from penstock.cli._output import counted, emit, follow_links_option, json_option, progress
 
 
 @click.command()
@@ -47,7 +47,7 @@ def command(a: str, b: str, as_json: bool, **options: Any) -> int:
 def _text(report: Any) -> str:
     if report.equal:
         how = ", by the digests in their side files; no samples were read" if report.by == "side files" else ""
-        return f"equal: {report.num_a:,} samples{how}"
+        return f"equal: {counted(report.num_a, 'sample')}{how}"
     lines: list[str] = []
     if report.num_reordered:
         lines.append(f"same samples, different order: {report.num_reordered:,} of {report.num_a:,} positions differ")

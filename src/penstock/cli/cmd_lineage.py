@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from penstock._printable import printable
-from penstock.cli._output import emit, json_option, note
+from penstock.cli._output import counted, emit, json_option, note
 
 _SHOWN_CHARACTERS = 100
 
@@ -46,7 +46,7 @@ def _lines(origin: Any, depth: int) -> Iterator[str]:
     options = {name: value for name, value in origin.made_by.items() if name != "command" and value is not None}
     said = [origin.made_by.get("command"), origin.tokenizer, json.dumps(options) if options else None]
     how = ", ".join(printable(str(one))[:_SHOWN_CHARACTERS] for one in said if one)
-    count = f", {origin.samples:,} samples" if origin.samples is not None else ""
+    count = f", {counted(origin.samples, 'sample')}" if origin.samples is not None else ""
     state = {"same": "unchanged", "output": "output"}.get(origin.state, origin.state)
     yield f"{'  ' * depth}{printable(origin.path)}: {state}{count}{f'; {how}' if how else ''}"
     for one in origin.inputs:
