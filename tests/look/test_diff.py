@@ -222,7 +222,7 @@ def test_columns_that_became_parts_of_tars_are_told(tmp_path: Path, capsys: pyte
         main(["diff", str(tmp_path / "mds"), str(tmp_path / "tars")])
     told = capsys.readouterr().out
     assert ended.value.code == 1
-    assert "w is the part w.json of tars: `penstock convert TARS NEW --to mds`" in told
+    assert "w is the part w.json in tars: `penstock convert TARS NEW --to mds`" in told
     assert "w: 0.5" in told
     ps.convert(tmp_path / "tars", tmp_path / "back", to="mds")
     assert ps.diff(tmp_path / "mds", tmp_path / "back").equal

@@ -247,7 +247,7 @@ def test_where_nothing_may_be_written_a_list_goes_elsewhere(
 
     with monkeypatch.context() as patch:
         patch.setattr(exclude_list, "hold_lock", refuse)
-        with pytest.raises(OSError, match=r"not here.*--list FILE .*--excludes FILE") as raised:
+        with pytest.raises(OSError, match=r"not here.*--excludes FILE .*--excludes FILE") as raised:
             take_out(path, 1)
     assert raised.value.filename == f"{path}.penstock.exclude.jsonl"
     assert raised.value.errno == number
@@ -868,7 +868,7 @@ def commanded(capsys: pytest.CaptureFixture[str], *said: object) -> tuple[int, s
 
 READS = (  # what a verb says of the list that is named, of one that is not there, and of one that is cut
     ("head @ --index 3", 0, "is excluded (asked for)"),
-    ("info @", 0, "3, by"),
+    ("info @", 0, "3, in"),
     ("verify @ --depth full", 0, "0 errors"),
     ("head @ --index 3 --pictures", 0, "is excluded (asked for)"),
     ("find @ --where n==3", 0, ", excluded"),
