@@ -19,7 +19,10 @@ def is_tensor(value: Any) -> bool:
 
 
 def generic_batch(batch: list[Any]) -> Any:
-    """Batch by the first sample's type: tensors padded and stacked; dicts, dataclasses, named tuples by field."""
+    """Batch values by the type of the first one.
+
+    Tensors are padded and stacked; dicts, dataclasses and named tuples are batched by field.
+    """
     first = batch[0] if batch else None
     if isinstance(first, str):
         return batch
@@ -38,7 +41,7 @@ def generic_batch(batch: list[Any]) -> Any:
 
 
 def batch_stack(batch: list[Any]) -> Any:
-    """Tensors of one shape → one tensor [k, …]; raises `ConfigError` where there is no memory for it."""
+    """Stack tensors of one shape to one tensor [k, …]. Raises `ConfigError` if there isn't enough memory."""
     with _room_for(batch):
         return require("torch", extra="torch").stack(batch, dim=0)
 
@@ -48,13 +51,13 @@ def _room_for(batch: list[Any]) -> AbstractContextManager[None]:
 
 
 def batch_pad_stack(batch: list[Any]) -> Any:
-    """Tensors of one number of dimensions → one tensor [k, …], each padded with zeros at its ends.
+    """Stack tensors with the same number of dimensions to one tensor [k, …].
 
-    Tensors of one shape are copied once, into memory that is not zeroed before. numpy copies, in the calling thread:
-    torch would start threads of its own for each batch, which take the cores of the loader's other workers.
+    Each tensor is padded with zeros at its ends. Tensors of one shape are copied once. numpy copies, in the calling
+    thread: torch would start its own threads for each batch, which take cores from the loader's other workers.
 
     Raises:
-        ConfigError: there is no memory for it.
+        ConfigError: there isn't enough memory.
     """
     with _room_for(batch):
         return _padded(batch)
@@ -100,5 +103,5 @@ def _pad_stack(arrays: list[NDArray[Any]]) -> NDArray[Any]:
 
 
 def batch_list(batch: list[Any]) -> Any:
-    """The batch as it is: a list."""
+    """Return the batch unchanged: a list."""
     return batch

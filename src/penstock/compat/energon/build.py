@@ -29,22 +29,22 @@ _GROUP_WINDOW = 1024
 
 @dataclass(frozen=True, eq=False)
 class EnergonDataset(SavableDataset[Any]):
-    """The result of `get_train_dataset` and `get_val_dataset`, for `get_loader` and `get_savable_loader`.
+    """Result of `get_train_dataset` and `get_val_dataset`, for `get_loader` and `get_savable_loader`.
 
     Attributes:
         data: `Filled`, a stream of positions, or `Lanes`.
         encoder: the task encoder.
         worker_config: rank, world size and workers.
-        batch_size: samples of a batch of a rank; None delivers single samples.
-        batch_drop_last: leaves out a last batch that is not full.
-        size: samples of a finite pass; None for an endless stream.
-        batches: after so many batches of a rank an iteration ends, and the next one continues; 0 for no end.
+        batch_size: samples per batch of a rank; None delivers single samples.
+        batch_drop_last: drop a last batch that isn't full.
+        size: number of samples of a finite pass; None for an endless stream.
+        batches: number of batches of a rank after which an iteration ends and the next one continues; 0 for no end.
         starts_anew: whether each iteration begins at the first sample: validation.
-        sources: what an epoch reads: its samples are theirs together.
+        sources: sources of an epoch, which together contain its samples.
         stream: the samples before they are encoded.
-        packing: samples that `select_samples_to_pack` chooses from.
-        walked: whether it is read lane by lane, by wrappers: where a pass has no number of samples that is known, and
-            where the task encoder puts wrappers around it.
+        packing: number of samples passed to `select_samples_to_pack`.
+        walked: whether it is read lane by lane with wrappers: if the number of samples of a pass is unknown, or the
+            task encoder adds wrappers.
     """
 
     data: Filled | Lanes
@@ -68,11 +68,11 @@ class EnergonDataset(SavableDataset[Any]):
         return str(self.data)
 
     def __len__(self) -> int:
-        """Batches of this rank in an iteration; of one epoch where that has no end.
+        """Return the number of batches of this rank in an iteration, or in one epoch if it is endless.
 
-        Of an endless one they are counted as Energon does: each worker has its share of the epoch's samples, and ends
-        with a batch that may be short. What packing, grouping and generators make of a sample is not known beforehand:
-        a sample counts as one, or as a group of its own.
+        Endless data is counted as in Energon: each worker has its share of the epoch's samples, and ends with a batch
+        that may be short. The results of packing, grouping and generators are unknown in advance: a sample counts as
+        one, or as a group of its own.
         """
         if self.walked:
             return len(self.composed)
@@ -90,7 +90,7 @@ class EnergonDataset(SavableDataset[Any]):
 
     @cached_property
     def composed(self) -> SavableDataset[Any]:
-        """The same by wrappers, as the task encoder puts them around."""
+        """The same data as a chain of wrappers, as the task encoder arranges them."""
         encoder, config, epoch = self.encoder, self.worker_config, sum(map(len, self.sources))
         encodes = not encoder.is_overridden("build_encode_sample")
         work = Work(encoder, config, self.batch_size, packs=True, encodes=encodes)
@@ -119,28 +119,28 @@ class EnergonDataset(SavableDataset[Any]):
         return self.composed.identity()
 
     def len_worker(self, worker_idx: int | None = None) -> int:
-        """Batches of a worker; see `composed`."""
+        """Return the number of batches of a worker; see `composed`."""
         return self.composed.len_worker(worker_idx)
 
     def len_rank(self) -> int:
-        """As `len`."""
+        """Return `len(self)`."""
         return len(self)
 
     def config(self) -> dict[str, Any]:
-        """What is loaded, as plain JSON."""
+        """Return the configuration of the datasets as plain JSON."""
         return {"type": "EnergonDataset", "data": self.data.recipe()}
 
     @property
     def grouped(self) -> bool:
-        """Whether what is read are groups, each a batch."""
+        """Whether samples are read as groups, each a batch."""
         return isinstance(self.data, Lanes) and self.encoder.is_overridden("batch_group_criterion")
 
     def filled(self) -> Filled:
-        """The stream of positions of which a pass is read."""
+        """Return the stream of positions from which a pass is read."""
         return cast(Filled, self.data)
 
     def shares(self, left: int) -> Shares:
-        """How so many samples that are left of a pass are cut into batches."""
+        """Return how the remaining samples of a pass are divided into batches."""
         config = self.worker_config
         shape = (config.world_size, max(1, config.num_workers), self.batch_size or 1, self.batch_drop_last)
         return Shares(left, *shape)

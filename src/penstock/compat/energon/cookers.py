@@ -21,7 +21,10 @@ def cooker(fn: F, /) -> F: ...
 @overload
 def cooker(*, need_cache: bool = False, need_primary: bool = False) -> Callable[[F], F]: ...
 def cooker(fn: Any = None, /, *, need_cache: bool = False, need_primary: bool = False) -> Any:
-    """Marks a cook function that takes `cache`, the loader's cache pool, or `primary`, the store of its own dataset."""
+    """Mark a cook function that takes `cache` or `primary`.
+
+    `cache` is the loader's cache pool, `primary` the store of the sample's own dataset.
+    """
     if fn is None:
         return functools.partial(_marked, need_cache=need_cache, need_primary=need_primary)
     return _marked(fn, need_cache=need_cache, need_primary=need_primary)
@@ -39,11 +42,11 @@ def _marked(fn: Any, *, need_cache: bool, need_primary: bool) -> Any:
 
 @dataclass
 class Cooker:
-    """A cook function and the samples that it takes.
+    """Cook function and the samples that it applies to.
 
     Attributes:
-        cook: called as `cook(sample, **stores)` with every auxiliary store of the dataset by its name.
-        has_subflavors: pairs that the dataset's subflavors must hold; None takes all.
+        cook: called as `cook(sample, **stores)`, with every auxiliary store of the dataset by its name.
+        has_subflavors: pairs that the dataset's subflavors must contain; None accepts all.
     """
 
     cook: Callable[..., Any]
@@ -62,17 +65,20 @@ class Cooker:
         return getattr(self.cook, "__cooker_need_cache__", False)
 
     def is_match(self, subflavors: Mapping[str, Any] | None) -> bool:
-        """Whether it takes samples of a dataset with these subflavors."""
+        """Return whether it accepts samples of a dataset with these subflavors."""
         found = subflavors or {}
         return all(key in found and found[key] == value for key, value in (self.has_subflavors or {}).items())
 
 
 class FileStoreDecoder(ABC):
-    """Decodes the files of a store by their names: a subclass has `decode`. `SampleDecoder` is one."""
+    """Base class of decoders for the files of a store, by name.
+
+    Subclasses define `decode`; `SampleDecoder` is one.
+    """
 
     @abstractmethod
     def decode(self, fname: str, raw: bytes) -> Any:
-        """The value of a file by its name."""
+        """Return the value of a file."""
 
 
 _AV = ("AVDecoder", "torch", "pyav")
@@ -80,13 +86,13 @@ _AV = ("AVDecoder", "torch", "pyav")
 
 @dataclass(frozen=True, slots=True)
 class SampleDecoder:
-    """How parts are decoded by their extension.
+    """Decoder of parts, by extension.
 
     Attributes:
         image_decode: see `penstock.codec.parts.DecodeOptions.image`.
         av_decode: `"AVDecoder"`, which decodes on demand, or `"torch"`: all frames at once.
-        video_decode_audio: with `"torch"`, the sound of videos, too.
-        guess_content: not offered: the name says what a part is.
+        video_decode_audio: with `"torch"`, also decode the audio of videos.
+        guess_content: not supported: the name determines the kind of a part.
         trust: let pickled parts run their code.
     """
 
@@ -107,17 +113,17 @@ class SampleDecoder:
 
     @property
     def options(self) -> DecodeOptions:
-        """The options of formats that decode this way."""
+        """Options of formats that decode this way."""
         own = {"trust": self.trust, "frames": self.av_decode == "torch", "sound": self.video_decode_audio}
         own |= {"refuse_late": True}
         return DecodeOptions(self.image_decode, **own, media=as_energons)
 
     def decode(self, fname: str, raw: bytes) -> Any:
-        """The value of a file by its name."""
+        """Return the value of a file."""
         return decode_part(fname.rpartition("/")[2].partition(".")[2] or fname, raw, self.options)
 
     def finish(self, value: Any) -> Any:
-        """What is delivered of a decoded field: for sound and film all frames, with `av_decode="torch"`."""
+        """Convert a decoded field for delivery: audio and video become all frames with `av_decode="torch"`."""
         made = as_energons(value)
         is_media = self.av_decode == "torch" and isinstance(made, AVDecoder)
         return made.get_frames(self.video_decode_audio) if is_media else made

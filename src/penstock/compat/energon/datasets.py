@@ -37,34 +37,35 @@ def get_train_dataset(
     lanes: int | None = None,
     **options: Any,
 ) -> SavableDataset[Any]:
-    """The training data of a prepared WebDataset, a JSONL, or a metadataset.
+    """Open the training data of a prepared WebDataset, a JSONL file, or a metadataset.
 
-    Samples come in Penstock's order: all samples of a dataset are permuted again each epoch, whatever the number of
-    ranks and workers. So `shuffle_buffer_size` and `max_samples_per_sequence` change nothing, which is logged.
+    Samples come in Penstock's order: all samples of a dataset are permuted in each epoch, whatever the number of ranks
+    and workers. `shuffle_buffer_size` and `max_samples_per_sequence` are therefore ignored, with a log message.
 
     Args:
-        path: folder, file or URL.
+        path: directory, file or URL.
         split_part: the split.
         worker_config: rank, world size and workers.
-        batch_size: samples of a batch of a rank; None delivers single samples.
-        batch_drop_last: with `repeat=False`, leave out a last batch that is not full on all ranks.
-        packing_buffer_size: samples that `select_samples_to_pack` chooses from.
+        batch_size: samples per batch of a rank; None delivers single samples.
+        batch_drop_last: with `repeat=False`, drop a last batch that isn't full on all ranks.
+        packing_buffer_size: number of samples passed to `select_samples_to_pack`.
         shuffle_buffer_size: not needed.
         max_samples_per_sequence: not needed.
         virtual_epoch_length: batches of a rank after which an iteration ends; the next one continues.
-        shuffle_over_epochs_multiplier: so many copies of a dataset shuffled together; -1: as good as with replacement;
-            None: no shuffling. What a metadataset says multiplies; of a `blend_epochized` the whole is permuted.
-        task_encoder: hooks.
-        repeat: False ends an iteration after one epoch; the next one is the next epoch. The last batch is filled up,
-            so that all ranks get the same number: the loader's `valid` says which samples count.
-        lanes: of packing, grouping and generators: a multiple of every world size that the run may have. By default
-            as many as there are workers on all ranks. Given, samples that are skipped leave no stand-in.
-        options: `dataset_config`, `split_config`, `joiners`, `sample_types`, `trust`, `follow_links`; `sample_type`,
-            a class that all samples must be of before they are cooked;
-            `parallel_shard_iters` changes nothing, which is logged.
+        shuffle_over_epochs_multiplier: number of copies of a dataset that are shuffled together; -1 approximates
+            drawing with replacement; None: no shuffling. Values in a metadataset multiply it; a `blend_epochized` is
+            permuted as a whole.
+        task_encoder: the task encoder.
+        repeat: False ends an iteration after one epoch; the next iteration is the next epoch. The last batch is filled
+            up, so that all ranks get the same number of batches; the loader's `valid` marks the samples that count.
+        lanes: for packing, grouping and generators: a multiple of every world size that the run may have. By default
+            the number of workers on all ranks. If given, skipped samples aren't replaced.
+        options: `dataset_config`, `split_config`, `joiners`, `sample_types`, `trust`, `follow_links`; `sample_type`, a
+            class that all samples must have before they are cooked. `parallel_shard_iters` is ignored, with a log
+            message.
 
     Raises:
-        ConfigError: options that don't fit each other, or a name that is not known.
+        ConfigError: options don't match each other, or an option is unknown.
     """
     asked = {"shuffle_buffer_size": shuffle_buffer_size, "max_samples_per_sequence": max_samples_per_sequence}
     say_unused("get_train_dataset", "all samples of a dataset are permuted anew each epoch", asked, {})
@@ -111,26 +112,26 @@ def get_val_dataset(
     task_encoder: AnyEncoder | None = None,
     **options: Any,
 ) -> SavableDataset[Any]:
-    """The validation data: each sample once, in the order of the data, one dataset of a blend after another.
+    """Open the validation data: each sample once, in stored order, one dataset of a blend after another.
 
     All ranks get the same number of batches. The last one is filled up with samples from the beginning, and the
-    loader's `valid` says which samples count.
+    loader's `valid` marks the samples that count.
 
     Args:
-        path: folder, file or URL.
+        path: directory, file or URL.
         split_part: the split.
         worker_config: rank, world size and workers.
-        batch_size: samples of a batch of a rank; None delivers single samples.
-        batch_drop_last: leave out the last batch where it is not full on all ranks.
-        packing_buffer_size: samples that `select_samples_to_pack` chooses from; the last buffer of a worker may hold
-            fewer. How many packs come is not known beforehand, so ranks may get different numbers: see `limit`.
-        limit: batches of a rank.
-        task_encoder: hooks.
+        batch_size: samples per batch of a rank; None delivers single samples.
+        batch_drop_last: drop a last batch that isn't full on all ranks.
+        packing_buffer_size: number of samples passed to `select_samples_to_pack`; fewer in the last buffer of a worker.
+            The number of packs isn't known in advance, so ranks may get different numbers: see `limit`.
+        limit: number of batches per rank.
+        task_encoder: the task encoder.
         options: `dataset_config`, `split_config`, `joiners`, `sample_types`, `trust`, `follow_links`, `sample_type`;
             see `get_train_dataset`.
 
     Raises:
-        ConfigError: options that don't fit each other, or a name that is not known.
+        ConfigError: options don't match each other, or an option is unknown.
     """
     given, opening = _opened_by(path, options, split_part)
     shape = Shape(worker_config, batch_size, batch_drop_last, packing_buffer_size, limit or 0)
@@ -162,7 +163,7 @@ def get_val_datasets(
     task_encoder: AnyEncoder | None = None,
     **options: Any,
 ) -> list[tuple[SavableDataset[Any], BaseCoreDatasetFactory]]:
-    """A validation dataset for each dataset of a metadataset, with where it comes from; see `get_val_dataset`."""
+    """Open a validation dataset for each dataset of a metadataset, with its origin; see `get_val_dataset`."""
     given, opening = _opened_by(path, options, split_part)
     shape = Shape(worker_config, batch_size, batch_drop_last, packing_buffer_size, limit or 0)
     found = loaded_datasets(opening.node(given), opening, worker_config, training=False)
@@ -183,7 +184,7 @@ def _opened_by(path: Path | DatasetLoader, options: Mapping[str, Any], split: st
 
 @dataclass(frozen=True, slots=True)
 class DatasetLoader:
-    """The result of `load_dataset`: a path with the options to open it; accepted wherever a path is."""
+    """Result of `load_dataset`: a path with the options to open it. Accepted in place of a path."""
 
     path: EPath
     options: Mapping[str, Any]
@@ -198,20 +199,20 @@ class DatasetLoader:
         shuffle_over_epochs_multiplier: int | None = 1,
         **options: Any,
     ) -> LoadedDatasetList:
-        """The datasets of a split, with their weights or repetitions in the whole."""
+        """Return the datasets of a split, with their weights or repetitions."""
         given, opening = _opened_by(self, options, split_part)
         opening = replace(opening, multiplier=checked(shuffle_over_epochs_multiplier))
         return loaded_datasets(opening.node(given), opening, worker_config, training=training, subflavors=subflavors)
 
     def get_dataset(self, **options: Any) -> BaseCoreDatasetFactory:
-        """The only dataset of a split; see `get_datasets`."""
+        """Return the only dataset of a split; see `get_datasets`."""
         found = self.get_datasets(**dict[str, Any]({"split_part": "train"}, **options)).datasets
         if len(found) != 1:
             raise ConfigError("several datasets", path=str(self.path), found=len(found), hint="Use get_datasets")
         return found[0].dataset
 
     def leaves(self, split_part: str = "train") -> list[Leaf]:
-        """The datasets of one split, with all that they inherit; opens none of them."""
+        """Return the datasets of one split, with everything they inherit, without opening them."""
         return list(leaves(_opened_by(self, {}, split_part)[1].node(str(self.path))))
 
     def traverse(self, *, split_part: str) -> list[TraversedDatasetReference]:
@@ -237,7 +238,7 @@ class TraversedDatasetReference:
 
 
 def traverse_metadataset(path: Path, *, split_part: str = "train") -> list[TraversedDatasetReference]:
-    """The datasets of one split of a metadataset, with all that they inherit; opens none of them."""
+    """List the datasets of one split of a metadataset, with everything they inherit, without opening them."""
     return [
         TraversedDatasetReference(
             EPath(leaf.path),
@@ -258,11 +259,11 @@ DatasetLoaderInterface = DatasetLoader
 
 
 def prepare_metadataset(path: Path) -> None:
-    """Read all splits of a metadataset, so that mistakes show; joins are worked out at first use, and kept.
+    """Read all splits of a metadataset, to find mistakes. Joins are computed at first use, and cached.
 
     Raises:
-        NotFound: there is no such file.
-        FormatError: it is no metadataset.
+        NotFound: the file doesn't exist.
+        FormatError: it isn't a metadataset.
     """
     for split in split_names(text_of(path)):
         read_metadataset(text_of(path), split)

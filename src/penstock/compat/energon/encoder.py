@@ -38,13 +38,13 @@ def stateless(fn: F, /) -> F: ...
 @overload
 def stateless(*, restore_seeds: bool = False, failure_tolerance: int | None = None) -> Callable[[F], F]: ...
 def stateless(fn: Any = None, /, *, restore_seeds: bool = False, failure_tolerance: int | None = None) -> Any:
-    """Marks a function whose result depends on its arguments alone.
+    """Mark a function whose result depends only on its arguments.
 
     Args:
         fn: the function.
-        restore_seeds: torch, numpy and random are seeded from (seed, position) around the call, so that their numbers
-            are those of the sample. Such calls run one at a time in a process.
-        failure_tolerance: samples in a row that may fail in it; 0 for any number.
+        restore_seeds: seed torch, numpy and random from (seed, position) around the call, so that their numbers belong
+            to the sample. Such calls run one at a time in a process.
+        failure_tolerance: number of consecutive samples that may fail in it; 0 for any number.
     """
     if fn is None:
         return functools.partial(_stateless, restore_seeds=restore_seeds, failure_tolerance=failure_tolerance)
@@ -128,11 +128,11 @@ def _set_numbers(numbers: tuple[Any, Any, Any]) -> None:
 
 
 class TaskEncoder(Generic[T_sample, T_encoded_sample, T_raw_batch, T_batch]):
-    """Subclass it, and override the hooks that you need.
+    """Base class for task encoders. Override the hooks that you need.
 
     Attributes:
-        cookers: for crude samples, tried in order.
-        decoder: how parts are decoded; None leaves them bytes.
+        cookers: cookers for crude samples, tried in order.
+        decoder: how to decode parts; None returns bytes.
     """
 
     cookers: Sequence[Cooker] = ()
@@ -141,31 +141,31 @@ class TaskEncoder(Generic[T_sample, T_encoded_sample, T_raw_batch, T_batch]):
     __default_failure_tolerance__: int | None = 100
 
     def cook_crude_sample(self, sample: Any, cooker: Cooker, aux: Mapping[str, Any]) -> Any:
-        """The cooked sample; `aux` has all that the function is called with."""
+        """Return the cooked sample. `aux` contains all arguments of the function."""
         return cooker.cook(sample, **aux)
 
     def encode_sample(self, sample: Any) -> Any:
-        """One sample → one, or a generator of any number. May raise `SkipSample`."""
+        """Convert one sample to one, or to a generator of any number. May raise `SkipSample`."""
         return sample
 
     def preencode_sample(self, sample: Any) -> Any:
-        """As `encode_sample`, before packing; goes together with `postencode_sample`."""
+        """Encode a sample like `encode_sample`, but before packing. Used together with `postencode_sample`."""
         return sample
 
     def postencode_sample(self, sample: Any) -> Any:
-        """One sample of a chosen pack → one, or a generator: the place to get lazy files."""
+        """Convert one sample of a selected pack to one, or to a generator. Load lazy files here."""
         return sample
 
     def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
-        """The samples of a buffer → packs. What is in none is dropped."""
+        """Divide the samples of a buffer into packs. Samples in no pack are dropped."""
         return [[one] for one in samples]
 
     def pack_selected_samples(self, samples: list[Any]) -> Any:
-        """The samples of a pack → one, or a generator."""
+        """Convert the samples of a pack to one sample, or to a generator."""
         return samples[0]
 
     def batch_group_criterion(self, sample: Any) -> tuple[Any, int | None]:
-        """What samples of one batch have in common, and how many there are, where no batch size is given."""
+        """Return the group of a sample, and the group's batch size or None for the dataset's."""
         del sample
         return None, None
 
@@ -184,11 +184,11 @@ class TaskEncoder(Generic[T_sample, T_encoded_sample, T_raw_batch, T_batch]):
         return batch_of(samples, result_type, actions, default_action)
 
     def encode_batch(self, batch: Any) -> Any:
-        """Batch → what the loader delivers: a dict of the fields, or what you make of it."""
+        """Convert a batch to the loader's output: by default a dict of its fields."""
         return batch
 
     def build_encode_sample(self, dataset: Any, *, worker_config: Any) -> Any:
-        """The cooked samples → encoded ones. An override is called once, and may put wrappers around them."""
+        """Wrap the dataset of cooked samples to encode them. An override is called once, and may add wrappers."""
         from penstock.compat.energon.hooks import encoded
 
         return encoded(self, dataset, worker_config)
@@ -202,60 +202,63 @@ class TaskEncoder(Generic[T_sample, T_encoded_sample, T_raw_batch, T_batch]):
         packing_buffer_size: int | None = None,
         worker_config: Any,
     ) -> Any:
-        """The encoded samples → batches, packed before where a buffer is given. As `build_encode_sample`."""
+        """Wrap the dataset of encoded samples to batch them, after packing if there is a buffer.
+
+        May be overridden.
+        """
         from penstock.compat.energon.hooks import batched
 
         return batched(self, dataset, batch_size, batch_drop_last, packing_buffer_size, worker_config)
 
     def build_train_datasets(self, *, datasets: Any, worker_config: Any, batch_size: int | None, **options: Any) -> Any:
-        """The datasets of a path → one of batches. An override may change their list, or put wrappers around it."""
+        """Combine the datasets of a path to one of batches. An override may change the list, or add wrappers."""
         return _builder(datasets).train(self, datasets, worker_config, batch_size, **options)
 
     def build_val_datasets(self, *, datasets: Any, worker_config: Any, batch_size: int | None, **options: Any) -> Any:
-        """As `build_train_datasets`, for validation."""
+        """Combine the datasets of a path for validation, like `build_train_datasets`."""
         return _builder(datasets).validation(self, datasets, worker_config, batch_size, **options)
 
     @property
     def current_sample_index(self) -> int:
-        """How many samples the function's worker gave it before, times the workers, plus the worker's number.
+        """Number of the worker's earlier samples, times the number of workers, plus the worker's number.
 
-        As in the original: other ranks count alike. In `batch` and `encode_batch` batches are counted. For numbers that
-        are the sample's own, on any ranks, use `@stateless(restore_seeds=True)`.
+        As in the original, other ranks count the same numbers. In `batch` and `encode_batch`, batches are counted. For
+        numbers that belong to the sample on any rank, use `@stateless(restore_seeds=True)`.
         """
         return current("sample", "current_sample_index")
 
     @property
     def current_batch_index(self) -> int:
-        """The number of this rank's batch that is being made, the same after a restore: for seeds.
+        """Number of this rank's current batch, the same after a restore; useful for seeds.
 
-        Without packing and grouping it is, in `encode_sample`, the batch that the sample will be in. With packing the
-        buffer is filled as far as packs were taken from it, so it is an earlier one; with grouping as well.
+        In `encode_sample`, without packing and grouping, it is the sample's batch. With packing or grouping, buffers
+        are filled ahead, so it is an earlier batch.
         """
         return current("batch", "current_batch_index")
 
     @property
     def leaves_samples(self) -> bool:
-        """Whether `encode_sample` gives what it gets, so that it need not be called."""
+        """Whether `encode_sample` returns its argument, so that it needn't be called."""
         return False
 
     @property
     def encodes(self) -> bool:
-        """Whether a subclass, or the object, has an `encode_sample` of its own."""
+        """Whether a subclass or the object defines `encode_sample`."""
         defaults = (TaskEncoder.encode_sample, DefaultTaskEncoder.encode_sample)
         return _own_function(self.encode_sample) not in defaults
 
     def is_overridden(self, *names: str) -> bool:
-        """Whether a subclass, or the object, has one of these hooks of its own."""
+        """Return whether a subclass or the object defines one of these hooks."""
         return any(_own_function(getattr(self, name)) is not getattr(TaskEncoder, name) for name in names)
 
 
 class DefaultTaskEncoder(TaskEncoder[T_sample, T_encoded_sample, T_raw_batch, T_batch]):
-    """Energon's default: samples as they are, batches as dicts or as `batch_type`.
+    """Energon's default task encoder: samples unchanged, batches as dicts or as `batch_type`.
 
     Args:
-        encoded_sample_type: samples are made into it: a dataclass, or None to leave them.
-        raw_batch_type: batches are made by its `from_samples`.
-        batch_type: `encode_batch` makes it of the batch: a dataclass, or dict.
+        encoded_sample_type: dataclass to convert samples to; None leaves them unchanged.
+        raw_batch_type: class whose `from_samples` makes batches.
+        batch_type: dataclass or dict to which `encode_batch` converts the batch.
         cache: a cache pool.
     """
 
@@ -274,25 +277,25 @@ class DefaultTaskEncoder(TaskEncoder[T_sample, T_encoded_sample, T_raw_batch, T_
 
     @property
     def leaves_samples(self) -> bool:
-        """Whether `encode_sample` gives what it gets, so that it need not be called."""
+        """Whether `encode_sample` returns its argument, so that it needn't be called."""
         own = _own_function(self.encode_sample) is DefaultTaskEncoder.encode_sample
         return own and self._encoded_sample_type is None
 
     def encode_sample(self, sample: Any) -> Any:
-        """The sample, or one of `encoded_sample_type` with its fields."""
+        """Return the sample, or one of `encoded_sample_type` with its fields."""
         return _as(self._encoded_sample_type, sample)
 
     def batch(self, samples: list[Any]) -> Any:
-        """A batch of `raw_batch_type`, by default of the samples' own type."""
+        """Return a batch of `raw_batch_type`, by default of the samples' own type."""
         return self._batch(samples, self._raw_batch_type or type(samples[0]))
 
     def encode_batch(self, batch: Any) -> Any:
-        """A batch of `batch_type`, where one is given."""
+        """Return a batch of `batch_type`, if there is one."""
         return _as(self._batch_type, batch)
 
 
 class AugmentTaskEncoder(TaskEncoder[Any, Any, Any, Any]):
-    """Delegates every hook to another task encoder: override the hooks that you add."""
+    """Task encoder that delegates every hook to another one. Override the hooks that you add."""
 
     def __init__(self, task_encoder: TaskEncoder[Any, Any, Any, Any]) -> None:
         self._inner = task_encoder
@@ -305,7 +308,7 @@ class AugmentTaskEncoder(TaskEncoder[Any, Any, Any, Any]):
 
     @property
     def cache(self) -> Any:
-        """The cache pool of the other one."""
+        """Cache pool of the other task encoder."""
         return self._inner.cache
 
     @cache.setter

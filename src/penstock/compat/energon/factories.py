@@ -87,9 +87,9 @@ class BaseCoreDatasetFactory:
     """One dataset of a path.
 
     Attributes:
-        paths: of its data; of a join those of all members.
+        paths: paths of its data; for a join those of all members.
         split_part: its split.
-        subflavors: that its samples carry; may be changed before it is used.
+        subflavors: subflavors of its samples; may be changed before it is used.
         training: whether it is shuffled.
         worker_config: rank, world size and workers.
     """
@@ -103,13 +103,13 @@ class BaseCoreDatasetFactory:
 
     @property
     def paths(self) -> list[EPath]:
-        """Of its data."""
+        """Paths of its data."""
         node = self.node
         return [EPath(node.path)] if isinstance(node, Leaf) else [EPath(one.path) for one in node.members.values()]
 
     @property
     def path(self) -> EPath:
-        """Of its data; of a join its first member's."""
+        """Path of its data; for a join that of its first member."""
         return self.paths[0]
 
     @property
@@ -119,7 +119,7 @@ class BaseCoreDatasetFactory:
 
     @cached_property
     def source(self) -> Source[Any]:
-        """Its crude samples, or typed ones, in order."""
+        """Its samples in order, crude or typed."""
         found, _ = open_node(self.own_node, self.opening, self.encoder, "val", 1, self.worker_config.seed_offset)
         return cast(Source[Any], found)
 
@@ -130,11 +130,11 @@ class BaseCoreDatasetFactory:
 
     @property
     def encoder(self) -> AnyEncoder:
-        """What leaves samples as they are."""
+        """Task encoder that leaves samples unchanged."""
         return _AsTheyAre(SampleDecoder())
 
     def build(self, worker_rotation_offset: int = 0) -> SavableDataset[Any]:
-        """A pass over its samples, each time shuffled anew in training."""
+        """Return a pass over its samples, reshuffled each time in training."""
         say_unused(
             "build", "every lane has its own samples", {"worker_rotation_offset": worker_rotation_offset or None}, {}
         )
@@ -145,7 +145,7 @@ class BaseCoreDatasetFactory:
         return Samples(Encoded(stream, work), len(source), len(source), config)
 
     def as_file_store(self) -> WebdatasetFileStore | JsonlFileStore:
-        """Its files by name, as bytes."""
+        """Return its files by name, as bytes."""
         node = self.node
         if not isinstance(node, Leaf):
             raise ConfigError("a join gives no files by name", path=node.path)
@@ -171,7 +171,7 @@ class BaseCoreDatasetFactory:
         blend_mode: Any = DatasetBlendMode.NONE,
         repeat: bool = True,
     ) -> EnergonDataset:
-        """All datasets of a path as one, in training."""
+        """Combine all datasets of a path to one for training."""
         asked = {"shuffle_buffer_size": shuffle_buffer_size}
         say_unused("build_train_datasets", "all samples of a dataset are permuted anew each epoch", asked, {})
         shape = Shape(worker_config, batch_size, batch_drop_last, packing_buffer_size, virtual_epoch_length)
@@ -188,7 +188,7 @@ class BaseCoreDatasetFactory:
         packing_buffer_size: int | None = None,
         limit: int | None = None,
     ) -> EnergonDataset:
-        """All datasets of a path one after another, for validation."""
+        """Concatenate all datasets of a path for validation."""
         shape = Shape(worker_config, batch_size, batch_drop_last, packing_buffer_size, limit or 0)
         return validation(_together(datasets, DatasetBlendMode.SAMPLE_REPETITIONS), self.opening, encoder, shape)
 
@@ -227,26 +227,26 @@ def _require_usual(kind: type[Any], base: type[Any], unused: Mapping[str, Any]) 
 
 
 class BaseWebdatasetFactory(BaseCoreDatasetFactory):
-    """A prepared WebDataset: see `StandardWebdatasetFactory`."""
+    """Prepared WebDataset; see `StandardWebdatasetFactory`."""
 
 
 class DefaultGenericWebdatasetFactory(BaseWebdatasetFactory):
-    """A prepared WebDataset whose samples are as is said here, and not in its `dataset.yaml`.
+    """Prepared WebDataset whose samples are defined by these arguments instead of its `dataset.yaml`.
 
     Args:
-        path: of the dataset.
+        path: path of the dataset.
         split_part: its split.
         training: whether it is shuffled.
         worker_config: rank, world size and workers.
-        subflavors: that its samples carry.
-        field_map: field → where it comes from, such as `json[caption]`.
-        sample_loader: decoded parts → fields, in the place of a field map.
-        part_filter: parts that are read, or which ones are.
-        decoder: how parts are decoded; None leaves bytes.
-        split_config: file in `.nv-meta` in the place of `split.yaml`.
-        shuffle_over_epochs: copies shuffled together.
-        sample_type: class of its samples, where the class itself does not say it.
-        unused: `parallel_shard_iters` and `max_samples_per_sequence` change nothing, which is logged.
+        subflavors: subflavors of its samples.
+        field_map: field → its part, such as `json[caption]`.
+        sample_loader: function from decoded parts to fields, instead of a field map.
+        part_filter: parts to read, or a function that selects them.
+        decoder: how to decode parts; None returns bytes.
+        split_config: file in `.nv-meta` instead of `split.yaml`.
+        shuffle_over_epochs: number of copies shuffled together.
+        sample_type: class of its samples, if the factory class doesn't define it.
+        unused: `parallel_shard_iters` and `max_samples_per_sequence` are ignored, with a log message.
     """
 
     given: dict[str, Any]
@@ -282,7 +282,7 @@ class DefaultGenericWebdatasetFactory(BaseWebdatasetFactory):
 
     @property
     def encoder(self) -> AnyEncoder:
-        """What leaves samples as they are."""
+        """Task encoder that leaves samples unchanged."""
         return _AsTheyAre(self._decoder)
 
     @cached_property
@@ -300,33 +300,36 @@ class DefaultGenericWebdatasetFactory(BaseWebdatasetFactory):
 
 
 class DefaultDecoderWebdatasetFactory(DefaultGenericWebdatasetFactory):
-    """As `DefaultGenericWebdatasetFactory`."""
+    """Prepared WebDataset; see `DefaultGenericWebdatasetFactory`."""
 
 
 class StandardWebdatasetFactory(DefaultDecoderWebdatasetFactory):
-    """As `DefaultGenericWebdatasetFactory`; needs `sample_type`."""
+    """Prepared WebDataset with typed samples; see `DefaultGenericWebdatasetFactory`.
+
+    Requires `sample_type`.
+    """
 
 
 class CrudeWebdataset(DefaultDecoderWebdatasetFactory):
-    """A prepared WebDataset whose samples are its parts, for cookers."""
+    """Prepared WebDataset whose samples are its parts, for cookers."""
 
     __sample_type__ = CrudeSample
 
 
 class JoinedWebdatasetFactory(BaseWebdatasetFactory):
-    """Several datasets, joined by key, as a metadataset says."""
+    """Several datasets joined by key, as defined by a metadataset."""
 
 
 class CrudeJsonlDatasetFactory(BaseCoreDatasetFactory):
-    """A JSONL file.
+    """JSONL file.
 
     Args:
-        path: of the file.
+        path: path of the file.
         training: whether it is shuffled.
         worker_config: rank, world size and workers.
-        subflavors: that its samples carry.
-        shuffle_over_epochs: copies shuffled together.
-        unused: `parallel_shard_iters` and `max_samples_per_sequence` change nothing, which is logged.
+        subflavors: subflavors of its samples.
+        shuffle_over_epochs: number of copies shuffled together.
+        unused: `parallel_shard_iters` and `max_samples_per_sequence` are ignored, with a log message.
     """
 
     __sample_type__ = CrudeSample
@@ -349,7 +352,7 @@ class CrudeJsonlDatasetFactory(BaseCoreDatasetFactory):
 
 
 class DefaultCrudeJsonlDatasetFactory(CrudeJsonlDatasetFactory):
-    """As `CrudeJsonlDatasetFactory`."""
+    """JSONL file; see `CrudeJsonlDatasetFactory`."""
 
 
 def _typed_factory(sample_type: type[Sample]) -> type[DefaultDecoderWebdatasetFactory]:

@@ -41,37 +41,37 @@ _WITH_WORKERS = float("600")  # told from a 600 that is passed by its identity
 
 
 def get_savable_loader(dataset: SavableDataset[Any], **options: Any) -> SavableDataLoader:
-    """A loader whose place can be saved and restored; see `SavableDataLoader`."""
+    """Return a loader whose state can be saved and restored; see `SavableDataLoader`."""
     return SavableDataLoader(dataset, **options)
 
 
 def get_loader(dataset: SavableDataset[Any], **options: Any) -> SavableDataLoader:
-    """The same as `get_savable_loader`: saving costs nothing, so every loader can save."""
+    """Return the same as `get_savable_loader`: saving costs nothing, so every loader can save."""
     return SavableDataLoader(dataset, **options)
 
 
 class SavableDataLoader:
-    """Batches of this rank.
+    """Loader for the batches of this rank.
 
-    Its state is plain JSON of a few hundred bytes, exact at any moment, restored in the same time at any step; nothing
-    is read again. Another world size, number of workers or batch size continues with the next sample.
+    Its state is plain JSON of a few hundred bytes, exact at any moment, and restored in the same time at any step;
+    nothing is read again. With another world size, number of workers or batch size, it continues with the next sample.
 
     Args:
-        dataset: of `get_train_dataset` or `get_val_dataset`.
-        worker_config: must be the dataset's, where it is given.
-        prefetch_factor: batches that each worker may be ahead; small ones further, up to 256 KiB.
+        dataset: result of `get_train_dataset` or `get_val_dataset`.
+        worker_config: must be the dataset's, if given.
+        prefetch_factor: batches that each worker reads ahead; more if they are small, up to 256 KiB.
         cache_pool: for cookers that need a cache.
-        watchdog_timeout_seconds: a batch that takes longer is an error, or logged; None waits for ever. By default 600
-            s with workers; in the calling thread nothing can end a batch, so it can only be logged.
-        watchdog_initial_timeout_seconds: the same for the first batch, where it is logged.
-        fail_on_timeout: False logs where all threads are, and waits on; by default True where there are workers.
-        worker_kind: `"threads"`, or `"processes"` for task encoders that are picklable and busy in Python.
-        pin_memory: batches in pinned memory, where a GPU is there.
+        watchdog_timeout_seconds: a batch that takes longer is an error, or logged; None waits forever. By default 600 s
+            with workers. In the calling thread nothing can interrupt a batch, so it can only be logged.
+        watchdog_initial_timeout_seconds: the same for the first batch, which is logged.
+        fail_on_timeout: False logs the stacks of all threads and keeps waiting. By default True with workers.
+        worker_kind: `"threads"`; or `"processes"`, for picklable task encoders that spend their time in Python.
+        pin_memory: put batches into pinned memory if there is a GPU.
         options: `checkpoint_every_sec`, `checkpoint_every_min_n_samples`, `n_checkpoints`, `gc_collect_every_n_steps`
-            and `gc_freeze_at_start` change nothing, which is logged.
+            and `gc_freeze_at_start` are ignored, with a log message.
 
     Raises:
-        ConfigError: an option that is not known, or a time limit that can't be kept.
+        ConfigError: an option is unknown, or a time limit can't be enforced.
     """
 
     __class_getitem__ = classmethod(GenericAlias)
@@ -117,10 +117,10 @@ class SavableDataLoader:
 
     @property
     def valid(self) -> NDArray[np.bool_]:
-        """bool[k] of the last batch: all True, but for a batch of a pass in which this rank has no sample left.
+        """Mask of the samples of the last batch that count, bool[k].
 
-        Every rank gets the same number of batches; where a pass has fewer samples than ranks for one, the others get
-        a sample that came before, which does not count.
+        All are True, except if the pass has no sample left for this rank. Every rank gets the same number of batches;
+        if a pass has too few samples for all ranks, the others get an earlier sample, which doesn't count.
         """
         self._heeded = True
         return self._valid
@@ -161,11 +161,14 @@ class SavableDataLoader:
         self._reading.begin(number)
 
     def __len__(self) -> int:
-        """Batches of an iteration; of one epoch where that has no end. See `EnergonDataset`."""
+        """Return the number of batches of an iteration; of one epoch if it is endless. See `EnergonDataset`."""
         return len(self.dataset)
 
     def close(self) -> None:
-        """Stop the workers; a second call does nothing. Reading is an error then; the state can still be saved."""
+        """Stop the workers.
+
+        A second call does nothing. Reading is then an error; the state can still be saved.
+        """
         self._reading.close()
 
     def __enter__(self) -> Self:
@@ -179,22 +182,23 @@ class SavableDataLoader:
     # --- state ---------------------------------------------------------------------------------------------------
 
     def save_state_rank(self) -> dict[str, Any]:
-        """Where this rank is, as plain JSON; the same on every rank, but for packing."""
+        """Return the state of this rank as plain JSON; the same on every rank, except with packing."""
         return {"version": VERSION, "handed": self._handed, **self._reading.state()}
 
     def restore_state_rank(self, state: Any, accept: Sequence[str] = ()) -> None:
-        """Resume from a state, of any rank and world size; of packing it must have this rank's lanes.
+        """Resume from a state of any rank and world size; with packing it must contain this rank's lanes.
 
-        A state that Megatron-Energon's own loader saved, of a rank of a run of this many ranks, or of all its ranks, is
-        taken over with `accept=["order"]`, where data are endless and batches have one size: as many samples are passed
-        over as its run had read. Its order is another one, so of the pass under way these are not the same.
+        A state that Megatron-Energon's own loader saved, of one rank of a run of this many ranks or of all ranks, is
+        accepted with `accept=["order"]` if the data is endless and batches have one size: as many samples are skipped
+        as its run had read. The order differs, so the samples skipped in the current pass aren't the ones that were
+        read.
 
         Args:
-            state: of `save_state_rank`; None starts over.
+            state: result of `save_state_rank`; None starts over.
             accept: differences to accept, such as another task encoder; see `penstock.Loader.load_state_dict`.
 
         Raises:
-            ResumeMismatch: it is of other data or another task encoder, or no state.
+            ResumeMismatch: the state belongs to other data or another task encoder, or isn't a state.
         """
         if state is None:
             return
@@ -213,7 +217,10 @@ class SavableDataLoader:
         self._handed = handed
 
     def save_state_global(self, global_dst_rank: int) -> dict[str, Any] | None:
-        """The state of all ranks on one of them, None on the others; needs torch.distributed for several ranks."""
+        """Return the state of all ranks on one of them, and None on the others.
+
+        Several ranks require torch.distributed.
+        """
         own = self.save_state_rank()
         if self.worker_config.world_size == 1:
             return own
@@ -224,7 +231,10 @@ class SavableDataLoader:
         return None if gathered is None else join_states(gathered)
 
     def restore_state_global(self, state: Any, *, src_rank: int | None = None, accept: Sequence[str] = ()) -> None:
-        """Resume from a state of all ranks, or a list of theirs; with `src_rank` it is needed on that rank alone."""
+        """Resume from a state of all ranks, or a list of their states.
+
+        With `src_rank`, only that rank needs the state.
+        """
         if src_rank is not None and self.worker_config.world_size > 1:
             dist = require("torch.distributed", extra="torch")
             sent = [state]
@@ -238,11 +248,11 @@ class SavableDataLoader:
     # --- single samples ------------------------------------------------------------------------------------------
 
     def can_restore_sample(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def restore_sample(self, restore_key: Any) -> Any:
-        """The sample, or the batch, that has this `__restore_key__`, made again."""
+        """Return the sample or batch with this `__restore_key__`, made again."""
         if isinstance(self._reading, Walked):
             return self._reading.restore_sample(restore_key)
         if isinstance(restore_key, (tuple, list)) and restore_key and isinstance(restore_key[0], (tuple, list)):
@@ -284,12 +294,12 @@ class SavableDataLoader:
         return self._plain.data
 
     def config(self) -> dict[str, Any]:
-        """What is loaded, as plain JSON."""
+        """Return the configuration of the datasets as plain JSON."""
         return {"worker_config": self.worker_config.config(), **self.dataset.config()}
 
     @property
     def failures(self) -> dict[str, int]:
-        """Samples that were skipped (`"skipped"`) or failed, by stage, so far; of processes it is not known."""
+        """Number of skipped (`"skipped"`) and failed samples so far, by stage; unknown for worker processes."""
         return dict(self._failures.counts)
 
     @property
@@ -300,7 +310,7 @@ class SavableDataLoader:
 
     @property
     def loader(self) -> Loader:
-        """The loader below, for its metrics and positions."""
+        """Underlying `Loader`, for its metrics and positions."""
         if isinstance(self._reading, Walked):
             raise ConfigError("a dataset that is walked lane by lane has no loader below")
         return self._reading.loader

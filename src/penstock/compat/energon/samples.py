@@ -18,7 +18,7 @@ T = TypeVar("T", bound=type)
 
 @dataclass_transform(kw_only_default=True)
 def edataclass(cls: T) -> T:
-    """`@dataclass(slots=True, kw_only=True)`."""
+    """Apply `@dataclass(slots=True, kw_only=True)`."""
     made: Any = dataclass(slots=True, kw_only=True)
     return made(cls)
 
@@ -42,12 +42,12 @@ def _pinned_inside(value: Any) -> Any:
 
 @edataclass
 class Sample:
-    """One sample.
+    """Base class of samples.
 
     Attributes:
-        __key__: names it in its dataset.
-        __restore_key__: makes it again, see `SavableDataLoader.restore_sample`.
-        __subflavors__: of its dataset.
+        __key__: name in its dataset.
+        __restore_key__: key from which it can be made again, see `SavableDataLoader.restore_sample`.
+        __subflavors__: subflavors of its dataset.
         __sources__: the files that it was read from.
     """
 
@@ -58,18 +58,21 @@ class Sample:
 
     @classmethod
     def derive_from(cls, base_sample: Any, **fields: Any) -> Self:
-        """A sample with the four base fields of another one, and these."""
+        """Return a sample with the four base fields of another one, and these fields."""
         base = {name: _value(base_sample, name) for name in BASE_FIELDS if name not in fields}
         return cls(**base, **fields)
 
     @classmethod
     def extend(cls, src: Any, **fields: Any) -> Self:
-        """A sample with all fields of `src`, an object of a base class, and these."""
+        """Return a sample with all fields of `src`, an object of a base class, and these fields."""
         return _extended(cls, src, fields)
 
     @classmethod
     def from_joined(cls, *members: Any, **named: Any) -> Self:
-        """The fields of all members, of equal ones the last; key and subflavors of the first, sources of all."""
+        """Return a sample with the fields of all members.
+
+        The last member wins if fields are equal. Key and subflavors come from the first member, sources from all.
+        """
         there = [one for one in (*members, *named.values()) if one is not None]
         if not there:
             raise ConfigError("a join of nothing", expected="a primary sample")
@@ -81,7 +84,7 @@ class Sample:
         return cls.derive_from(there[0], **fields, __sources__=sources)
 
     def pin_memory(self) -> Self:
-        """The sample with its tensors in pinned memory."""
+        """Return the sample with its tensors in pinned memory."""
         return _pinned_inside(self)
 
 
@@ -90,7 +93,7 @@ BASE_FIELDS = ("__key__", "__restore_key__", "__subflavors__", "__sources__")
 
 @edataclass
 class Batch:
-    """Several samples; the base fields are lists, of the sources one tuple."""
+    """Batch of several samples; the base fields are lists, and the sources one tuple."""
 
     __key__: list[str]
     __restore_key__: tuple[Any, ...]
@@ -99,21 +102,21 @@ class Batch:
 
     @classmethod
     def derive_from(cls, base_batch: Any, **fields: Any) -> Self:
-        """A batch with the base fields of another one, and these."""
+        """Return a batch with the base fields of another one, and these fields."""
         base = {name: _value(base_batch, name) for name in BASE_FIELDS if name not in fields}
         return cls(**base, **fields)
 
     @classmethod
     def extend(cls, src: Any, **fields: Any) -> Self:
-        """A batch with all fields of `src`, an object of a base class, and these."""
+        """Return a batch with all fields of `src`, an object of a base class, and these fields."""
         return _extended(cls, src, fields)
 
     @classmethod
     def from_samples(cls, samples: Sequence[Any], **fields: Any) -> Self:
-        """A batch whose fields are lists of those of the samples, tensors too, as the original's are.
+        """Return a batch whose fields are lists of the samples' fields, also for tensors, like the original.
 
-        Of the sources it is one tuple, and of the subflavors those that are not empty. To pad and stack tensors, give
-        them: `image=batch_pad_stack([one.image for one in samples])`.
+        The sources become one tuple, and empty subflavors are left out. To pad and stack tensors, pass them:
+        `image=batch_pad_stack([one.image for one in samples])`.
         """
         made: dict[str, Any] = {}
         for field in dataclasses.fields(cls):
@@ -133,27 +136,27 @@ class Batch:
         return cls(**made, **fields)
 
     def pin_memory(self) -> Self:
-        """The batch with its tensors in pinned memory."""
+        """Return the batch with its tensors in pinned memory."""
         return _pinned_inside(self)
 
 
 @edataclass
 class TextSample(Sample):
-    """A text."""
+    """Sample with a text."""
 
     text: str
 
 
 @edataclass
 class ImageSample(Sample):
-    """An image."""
+    """Sample with an image."""
 
     image: Any
 
 
 @edataclass
 class CaptioningSample(Sample):
-    """An image and what is on it."""
+    """Sample with an image and its caption."""
 
     image: Any
     caption: str
@@ -161,7 +164,7 @@ class CaptioningSample(Sample):
 
 @edataclass
 class ImageClassificationSample(Sample):
-    """An image and its class."""
+    """Sample with an image and its class."""
 
     image: Any
     label: int | None = None
@@ -170,7 +173,7 @@ class ImageClassificationSample(Sample):
 
 @edataclass
 class VQASample(Sample):
-    """A question about an image, and answers."""
+    """Sample with a question about an image, and answers."""
 
     image: Any
     context: str
@@ -180,7 +183,7 @@ class VQASample(Sample):
 
 @edataclass
 class MultiChoiceVQASample(Sample):
-    """A question about an image, and answers to choose from."""
+    """Sample with a question about an image, and answers to choose from."""
 
     image: Any
     context: str
@@ -190,7 +193,7 @@ class MultiChoiceVQASample(Sample):
 
 @edataclass
 class OCRSample(Sample):
-    """An image of text; places and texts of its blocks, lines, words and letters."""
+    """Sample with an image of text, and places and texts of its blocks, lines, words and letters."""
 
     image: Any
     text: str
@@ -207,7 +210,7 @@ class OCRSample(Sample):
 
 @edataclass
 class VQAOCRSample(Sample):
-    """A question about an image of text, and answers."""
+    """Sample with a question about an image of text, and answers."""
 
     image: Any
     context: str
@@ -220,14 +223,14 @@ class VQAOCRSample(Sample):
 
 @edataclass
 class InterleavedSample(Sample):
-    """Texts and images in turn."""
+    """Sample with an alternating sequence of texts and images."""
 
     sequence: list[Any]
 
 
 @edataclass
 class SimilarityInterleavedSample(Sample):
-    """Texts and images that are alike."""
+    """Sample with texts and images, and their similarity."""
 
     images: list[Any]
     texts: list[str]
@@ -239,7 +242,7 @@ class SimilarityInterleavedSample(Sample):
 
 @edataclass
 class VidQASample(Sample):
-    """A question about a video, and answers."""
+    """Sample with a question about a video, and answers."""
 
     video: Any
     context: str
@@ -268,7 +271,7 @@ def _init_names(cls: type[Any]) -> tuple[str, ...]:
 
 
 def basic_sample_keys(crude_sample: Mapping[str, Any], additional_source_info: tuple[SourceInfo, ...] = ()) -> Any:
-    """The base fields of a crude sample, to be passed on to the cooked one."""
+    """Return the base fields of a crude sample, to be passed to the cooked one."""
     try:  # samples of our readers have all four
         found = {
             "__key__": crude_sample["__key__"],

@@ -24,10 +24,10 @@ FileCacheLazy = cook.Lazy
 
 
 class Lazy(ABC):
-    """A file that is fetched when it is asked for: what cache pools give, and `MockLazy`.
+    """File that is fetched when it is used: the result of cache pools, and `MockLazy`.
 
     Attributes:
-        ds: store of the file, where it has one.
+        ds: store of the file, if it has one.
         fname: its name.
     """
 
@@ -37,16 +37,16 @@ class Lazy(ABC):
 
     @abstractmethod
     def get(self, sample: Any = None) -> Any:
-        """The value."""
+        """Return the value."""
 
 
 Lazy.register(cook.Lazy)
 
 
 class FileStore(ABC):
-    """Files by name. A store of your own is a subclass with `__getitem__` and `get_path`.
+    """Base class of stores of named files. Your own store is a subclass with `__getitem__` and `get_path`.
 
-    The stores of datasets, which cookers get and the functions below make, are instances of it, too.
+    The stores of datasets, as passed to cookers and returned by the functions below, are instances of it too.
     """
 
     __class_getitem__ = classmethod(GenericAlias)
@@ -54,21 +54,21 @@ class FileStore(ABC):
 
     @abstractmethod
     def __getitem__(self, key: str, /) -> tuple[Any, SourceInfo]:
-        """The value of one file, and where it is from."""
+        """Return the value of one file, and its origin."""
 
     @abstractmethod
     def get_path(self) -> str:
-        """Path of the dataset."""
+        """Return the path of the dataset."""
 
     def get(self, key: str, sample: Any = None) -> Any:
-        """The value of one file; the `__sources__` of `sample`, where one is given, name the file from then on."""
+        """Return the value of one file, and add the file to the `__sources__` of `sample` if given."""
         value, info = self[key]
         if sample is not None:
             add_source(sample, info)
         return value
 
     def get_media_metadata(self, key: str) -> Any:
-        """Media metadata of one file; a store of your own may override this."""
+        """Return the media metadata of one file. Your own store may override it."""
         raise ConfigError("this store has no media metadata", found=type(self).__name__, expected=f"of {key!r}")
 
 
@@ -92,11 +92,11 @@ class _Files(FileStore):
 
 
 class SystemFileStore(_Files):
-    """The files of a folder, as bytes.
+    """Store of the files of a directory, as bytes.
 
     Args:
-        base_dir: the folder.
-        follow_links: also to files outside of the folder.
+        base_dir: the directory.
+        follow_links: allow links to files outside the directory.
     """
 
     def __init__(self, base_dir: str | os.PathLike[str] | None = None, *, follow_links: bool = False) -> None:
@@ -107,14 +107,14 @@ class SystemFileStore(_Files):
 
 
 class WebdatasetFileStore(_Files):
-    """The files of a prepared WebDataset, of all its splits, as bytes."""
+    """Store of the files of a prepared WebDataset, of all its splits, as bytes."""
 
     def __init__(self, dataset_path: str | os.PathLike[str], *, follow_links: bool = False) -> None:
         super().__init__(_files(dataset_path, follow_links, format="webdataset"))
 
 
 class JsonlFileStore(_Files):
-    """The lines of a JSONL by `"N.json"`, as bytes."""
+    """Store of the lines of a JSONL file, named `"N.json"`, as bytes."""
 
     def __init__(self, jsonl_path: str | os.PathLike[str], *, follow_links: bool = False) -> None:
         super().__init__(_files(jsonl_path, follow_links, format="jsonl", flavor="energon"))
@@ -126,7 +126,7 @@ def _files(path: Any, follow_links: bool, **options: Any) -> cook.FileStore:
 
 
 class DecodeFileStore(FileStore):
-    """The files of another store, decoded by their extension, or by a `decode` of the decoder's own."""
+    """Store of the files of another store, decoded by extension, or by the decoder's own `decode`."""
 
     def __init__(self, inner: Any, *, decoder: Any) -> None:
         self.inner = inner
@@ -149,7 +149,7 @@ class DecodeFileStore(FileStore):
 
 
 class PrimaryFileStore(FileStore):
-    """A store in which a name that begins with a dot is a file of the sample with this key."""
+    """Store in which a name that begins with a dot is a file of the sample with this key."""
 
     def __init__(self, inner: Any, current_key: str) -> None:
         self.inner = inner
@@ -180,18 +180,18 @@ def files_of(store: Any) -> cook.FileStore | None:
 
 @dataclass(frozen=True, slots=True)
 class MockLazy(Lazy):
-    """A lazy value of a function, for tests.
+    """Lazy value of a function, for tests.
 
     Attributes:
-        fname: passed to the function.
-        get_fn: gives the value.
+        fname: argument of the function.
+        get_fn: function that returns the value.
     """
 
     fname: str
     get_fn: Callable[[str], Any]
 
     def get(self, sample: Any = None) -> Any:
-        """The value."""
+        """Return the value."""
         del sample
         return self.get_fn(self.fname)
 
@@ -212,36 +212,38 @@ class Kept(Lazy):
 
 
 class CachePool:
-    """Reads files on demand: Energon's `NoCachePool`."""
+    """Cache pool that reads files on demand: Energon's `NoCachePool`."""
 
     def get(self, ds: Any, fname: str, sample: Any = None) -> Any:
-        """A file's value now."""
+        """Return a file's value."""
         return ds.get(fname, sample)
 
     def get_lazy(self, ds: Any, fname: str) -> cook.Lazy:
-        """A handle to a file."""
+        """Return a handle to a file."""
         return cook.Lazy(ds, fname)
 
     def to_cache(self, data: Any, name: str) -> Kept:
-        """A handle to a value, which stays in memory; `name` is its `fname`."""
+        """Return a handle to a value, which stays in memory; `name` becomes its `fname`."""
         return Kept(data, fname=name)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 NoCachePool = CachePool
 
 
 class FileStoreCachePool(CachePool):
-    """Fetches files in the background into memory, up to a bound; remote ones stay in the cache folder of their store.
+    """Cache pool that fetches files in the background into memory, up to a limit.
+
+    Remote files also stay in the cache folder of their store.
 
     Args:
-        parent_cache_dir, max_cache_count, method: change nothing, which is logged: stored bytes are kept in memory, and
-            decoded when they are taken; what is remote stays in the folder `PENSTOCK_CACHE`.
-        num_workers: files fetched at once.
-        max_cache_size_gbytes: of files that were fetched and are not taken yet; in memory, so at most 1 is used, which
-            is logged.
+        parent_cache_dir, max_cache_count, method: ignored, with a log message: stored bytes are kept in memory and
+            decoded when they are used; remote files stay in the directory `PENSTOCK_CACHE`.
+        num_workers: number of files fetched at a time.
+        max_cache_size_gbytes: limit for fetched files that haven't been used yet. They are in memory, so at most 1 is
+            used, with a log message.
     """
 
     def __init__(
@@ -262,7 +264,7 @@ class FileStoreCachePool(CachePool):
         self._ahead = Prefetch(num_workers, int(min(max_cache_size_gbytes, 1.0) * (1 << 30)))
 
     def get_lazy(self, ds: Any, fname: str) -> cook.Lazy:
-        """A handle to a file, whose fetch starts now; for a store of your own, when its value is needed."""
+        """Return a handle to a file, whose fetch starts now; in your own stores, when its value is needed."""
         files = files_of(ds)
         return cook.Lazy(ds, fname) if files is None else self._ahead.lazy(files, fname)
 

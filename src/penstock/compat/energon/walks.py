@@ -54,7 +54,9 @@ class Unsavable:
 
 
 class SavableDataset(ABC, Generic[T_sample]):
-    """What a loader reads. Datasets of your own are made of the wrappers, not by subclassing this.
+    """Base class of the datasets that a loader reads.
+
+    Build your own datasets from the wrappers, not by subclassing.
 
     Attributes:
         worker_config: rank, world size and workers.
@@ -67,42 +69,42 @@ class SavableDataset(ABC, Generic[T_sample]):
 
     @abstractmethod
     def walk(self, lane: Lane, place: Place) -> Steps:
-        """The samples of a lane from a place on, to the end of a pass."""
+        """Yield the samples of a lane from a place to the end of a pass."""
 
     @abstractmethod
     def split(self, place: Place, part: int, parts: int) -> Place:
-        """The place of one of several lanes that share what is left of one; lane n becomes n, n + count, …"""
+        """Return the place of one of several lanes that share the rest of one; lane n becomes n, n + count, …"""
 
     @abstractmethod
     def identity(self) -> list[Any]:
-        """What decides the samples, as plain JSON."""
+        """Return what determines the samples, as plain JSON."""
 
     @abstractmethod
     def len_worker(self, worker_idx: int | None = None) -> int:
-        """Samples of a worker in a pass; of what skips or gives several they are counted as if it did not."""
+        """Return the number of samples of a worker in a pass, ignoring skipped samples and generators."""
 
     def len_rank(self) -> int:
-        """Samples of this rank in a pass; see `len_worker`."""
+        """Return the number of samples of this rank in a pass; see `len_worker`."""
         return sum(map(self.len_worker, range(max(1, self.worker_config.num_workers))))
 
     def __len__(self) -> int:
-        """As `len_rank`."""
+        """Return `len_rank()`."""
         return self.len_rank()
 
     def worker_has_samples(self) -> bool:
-        """Whether this rank has any."""
+        """Return whether this rank has any samples."""
         return len(self) > 0
 
     def config(self) -> dict[str, Any]:
-        """What is loaded, as plain JSON."""
+        """Return the configuration of the datasets as plain JSON."""
         return {"type": type(self).__name__}
 
     def can_restore_sample(self) -> bool:
-        """Whether a sample is made again by its key."""
+        """Return whether samples can be made again by their keys."""
         return True
 
     def assert_can_restore(self) -> None:
-        """Raise `ConfigError` where samples can't be made again."""
+        """Raise `ConfigError` if samples can't be made again."""
         if not self.can_restore_sample():
             hint = "Mark the functions as stateless"
             raise ConfigError(f"{type(self).__name__} can't make samples again", found=str(self), hint=hint)

@@ -44,11 +44,11 @@ class SampleException(PenstockError, ValueError):
 
 
 class FatalSampleError(SampleException):
-    """A failure that ends the run, whatever the handler does."""
+    """Error that ends the run, whatever the error handler does."""
 
 
 def log_exception(e: Exception, sample: Any, sources: list[Any] | None = None) -> None:
-    """Log a sample that failed, and where it comes from; the run goes on without it."""
+    """Log a failed sample and its origin; the run continues without it."""
     key = sample.get("__key__") if isinstance(sample, dict) else getattr(sample, "__key__", None)
     places = [f"{one.dataset_path}/{one.shard_name} ({one.index})" for one in sources or ()]
     origin = f" of {', '.join(places)}" if places else ""
@@ -78,20 +78,21 @@ class _Active:
 class WorkerConfig:
     """Ranks, workers and seeds: which process and thread reads which samples.
 
+    The thread or process that reads a sample isn't determined by this class. As in the original, worker `n %
+    num_workers` is considered the maker of a rank's n-th batch and of its samples, whichever thread makes it, so
+    everything that depends on the worker is the same after a restore.
+
     Attributes:
         rank: data-parallel rank; equal ranks get equal data.
         world_size: number of data-parallel ranks.
-        num_workers: threads (or processes, see `get_loader`) that read ahead; 0 reads in the calling thread.
+        num_workers: number of threads (or processes, see `get_loader`) that read ahead; 0 reads in the calling thread.
         data_parallel_group: torch group for `save_state_global` and `restore_state_global`.
-        seed_offset: another order and other randomness.
-        worker_debug_path, worker_log_level: of `worker_log` and `should_log`; nothing else is written, which is logged:
-            `Loader` metrics and `penstock explain` show what was read.
+        seed_offset: changes the order and all other randomness.
+        worker_debug_path, worker_log_level: for `worker_log` and `should_log`. Nothing else is written there, with a
+            log message: `Loader` metrics and `penstock explain` show what was read.
         global_error_handler: called with every sample that fails.
-        restore_error_handler: changes nothing, which is logged: nothing is read again at a restore.
+        restore_error_handler: ignored, with a log message: nothing is read again by a restore.
         active_worker_config: the config in use; None outside the functions of a task encoder.
-
-    Which thread or process reads a sample is left open here. Worker `n % num_workers` is said to make the n-th batch of
-    a rank, and its samples, as in the original, whoever does: so what depends on it is the same after a restore.
     """
 
     active_worker_config: ClassVar[_Active] = _Active()
@@ -136,7 +137,7 @@ class WorkerConfig:
 
     @classmethod
     def default_worker_config(cls, num_workers: int = 4, data_parallel_group: Any = None) -> WorkerConfig:
-        """Of torch.distributed where it runs, else of one rank."""
+        """Return a config for torch.distributed if it is initialized, else for one rank."""
         from penstock._optional import require
 
         dist = require("torch.distributed", extra="torch")
@@ -151,7 +152,7 @@ class WorkerConfig:
         )
 
     def global_rank(self) -> int:
-        """The rank in torch.distributed's world; the data-parallel one where that does not run."""
+        """Return the rank in torch.distributed's world, or the data-parallel rank if that isn't initialized."""
         if self.data_parallel_group is None:
             return self.rank
         from penstock._optional import require
@@ -160,31 +161,31 @@ class WorkerConfig:
 
     @property
     def active_worker_sample_index(self) -> int:
-        """As `TaskEncoder.current_sample_index`."""
+        """Same as `TaskEncoder.current_sample_index`."""
         return current("sample", "active_worker_sample_index")
 
     @property
     def active_worker_batch_index(self) -> int:
-        """As `TaskEncoder.current_batch_index`."""
+        """Same as `TaskEncoder.current_batch_index`."""
         return current("batch", "active_worker_batch_index")
 
     def rank_worker_id(self) -> int:
-        """The worker that the calling function works as, below `num_workers`; 0 outside of a task encoder."""
+        """Return the worker number of the calling function, below `num_workers`; 0 outside a task encoder."""
         at: At | None = getattr(NOW, "at", None)
         number = 0 if at is None else _first_known(at[3], at[2], at[1])
         return number % max(self.num_workers, 1)
 
     def global_worker_id(self, override_local_worker_id: int | None = None) -> int:
-        """The worker's number among those of all ranks.
+        """Return the worker's number among those of all ranks.
 
         Args:
-            override_local_worker_id: a worker of this rank, in the place of the one that is active.
+            override_local_worker_id: a worker of this rank instead of the active one.
         """
         local = self.rank_worker_id() if override_local_worker_id is None else override_local_worker_id
         return self.rank * self.num_workers + local
 
     def worker_seed(self, override_local_worker_id: int | None = None) -> int:
-        """A seed below 2³² of the worker's own, the same number as the original's.
+        """Return a seed below 2³² for the worker, the same number as the original's.
 
         Args:
             override_local_worker_id: as for `global_worker_id`.
@@ -193,15 +194,15 @@ class WorkerConfig:
         return int.from_bytes(hashlib.sha1(f"{worker},{self.seed_offset}".encode()).digest()[-4:], "big")
 
     def assert_worker(self) -> None:
-        """Does nothing: whoever calls is a worker."""
+        """Do nothing: every caller counts as a worker."""
 
     def worker_activate(
         self, sample_index: int, override_global_rank: int | None = None, cache_pool: Any = None
     ) -> None:
-        """Work on a sample from now on, for functions that are called by hand; `worker_deactivate` ends it.
+        """Start to work on a sample, for functions that are called by hand; `worker_deactivate` ends it.
 
         Raises:
-            ConfigError: a sample is worked on already, or another argument is given.
+            ConfigError: another sample is active, or another argument is given.
         """
         if override_global_rank is not None or cache_pool is not None:
             what = "a sample has no rank and no pool of its own here"
@@ -211,17 +212,18 @@ class WorkerConfig:
         begin(self, sample_index, sample_index, sample_index)
 
     def worker_deactivate(self) -> None:
-        """End what `worker_activate` began."""
+        """End the work that `worker_activate` started."""
         end(None)
 
     def should_log(self, level: int) -> bool:
-        """Whether `worker_log_level` is this high."""
+        """Return whether `worker_log_level` is at least this high."""
         return level <= self.worker_log_level
 
     def worker_log(self, data: Mapping[str, Any]) -> None:
-        """Append a line of JSON to the file that `worker_debug_path` names, or to standard output where it names none.
+        """Append a line of JSON to the file `worker_debug_path`.
 
-        `{worker_id}` and `{pid}` in the path are filled in; lines of an earlier run stay.
+        If that is unset, the line goes to standard output. `{worker_id}` and `{pid}` in the path are replaced; lines of
+        earlier runs are kept.
         """
         line = json.dumps(data)
         if self.worker_debug_path is None:
@@ -235,7 +237,7 @@ class WorkerConfig:
             file.write(line + "\n")
 
     def config(self) -> dict[str, Any]:
-        """What is decided by it, as plain JSON; of the group its size."""
+        """Return the settings as plain JSON; the group is represented by its size."""
         group = self.data_parallel_group
         shape = {"rank": self.rank, "world_size": self.world_size, "num_workers": self.num_workers}
         return {**shape, "data_parallel_group": None if group is None else group.size()}

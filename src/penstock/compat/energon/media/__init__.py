@@ -28,8 +28,8 @@ class AVData:
 
     Attributes:
         video_clips: uint8[n_frames, 3, height, width], RGB.
-        video_timestamps: of each clip its start and end in seconds.
-        audio_clips: [n_channels, n_samples] in the numbers of the codec, such as int16 or float32.
+        video_timestamps: start and end of each clip in seconds.
+        audio_clips: [n_channels, n_samples] in the codec's dtype, such as int16 or float32.
         audio_timestamps: as `video_timestamps`.
     """
 
@@ -40,11 +40,11 @@ class AVData:
 
 
 class AVDecoder:
-    """One audio or video file, not decoded; picklable. See `penstock.codec.av.AVDecoder` for ranges and errors.
+    """Undecoded audio or video file; picklable. See `penstock.codec.av.AVDecoder` for ranges and errors.
 
     Args:
-        stream: the file, open for reading bytes, or its bytes; it is read whole at once.
-        suppress_warnings: nothing warns here, as frames are found exactly, by number and by time.
+        stream: the file, open for reading bytes, or its bytes; read as a whole at once.
+        suppress_warnings: no effect: frames are found exactly, by number and by time, without warnings.
     """
 
     __slots__ = ("_inner", "suppress_warnings")
@@ -61,12 +61,12 @@ class AVDecoder:
 
     @property
     def data(self) -> bytes:
-        """The file."""
+        """Bytes of the file."""
         return self._inner.data
 
     @property
     def stream(self) -> BinaryIO:
-        """The file, opened again."""
+        """The file, reopened."""
         return io.BytesIO(self.data)
 
     def get_metadata(
@@ -81,18 +81,18 @@ class AVDecoder:
         *,
         exact: bool = False,
     ) -> AVMetadata:
-        """Durations, counts and sizes.
+        """Return durations, counts and sizes.
 
         Args:
-            get_video, get_audio: whether to say anything of pictures, of sound.
-            get_video_frame_count: the number of frames.
-            get_video_duration, get_audio_duration: taken from Energon; durations are always read.
-            get_video_frame_size: width and height.
-            get_audio_num_samples: count the samples by decoding everything; else by the header or the packets.
+            get_video, get_audio: whether to include video and audio.
+            get_video_frame_count: whether to include the number of frames.
+            get_video_duration, get_audio_duration: as in Energon; durations are always read.
+            get_video_frame_size: whether to include width and height.
+            get_audio_num_samples: count the samples by decoding everything; otherwise by the header or the packets.
             exact: count frames and samples by decoding everything.
 
         Raises:
-            Corrupt: this is no audio or video.
+            Corrupt: this is neither audio nor video.
         """
         counts = get_video and get_video_frame_count
         found = self._inner.get_metadata(exact=exact or (get_audio and get_audio_num_samples))
@@ -107,44 +107,44 @@ class AVDecoder:
         return AVMetadata(**{name: getattr(found, name) for name, is_asked in left_out.items() if is_asked})
 
     def get_video_fps(self) -> float:
-        """Frames a second, on average."""
+        """Return the average number of frames per second."""
         return self._inner.get_video_fps()
 
     def get_audio_samples_per_second(self) -> int:
-        """Samples a second."""
+        """Return the number of audio samples per second."""
         return self._inner.get_audio_samples_per_second()
 
     def get_video_duration(self, get_frame_count: bool = False) -> tuple[float | None, int | None]:
-        """Seconds; and the number of frames, which is counted only with `get_frame_count`."""
+        """Return the duration in seconds, and with `get_frame_count` the number of frames."""
         found = self.get_metadata(get_video_frame_count=get_frame_count, get_audio=False)
         return found.video_duration, found.video_num_frames
 
     def get_audio_duration(self) -> float | None:
-        """Seconds."""
+        """Return the duration in seconds."""
         return self.get_metadata(get_video=False).audio_duration
 
     def has_video_stream(self) -> bool:
-        """Whether there are pictures."""
+        """Return whether there is video."""
         return self._inner.has_video_stream()
 
     def has_audio_stream(self) -> bool:
-        """Whether there is sound."""
+        """Return whether there is audio."""
         return self._inner.has_audio_stream()
 
     def get_video(self) -> AVData:
-        """All frames, as one clip."""
+        """Return all frames as one clip."""
         return _of_tensors(self._inner.get_video())
 
     def get_audio(self) -> AVData:
-        """All sound, as one clip."""
+        """Return all audio as one clip."""
         return _of_tensors(self._inner.get_audio())
 
     def get_video_with_audio(self) -> AVData:
-        """All frames and all sound."""
+        """Return all frames and all audio."""
         return _of_tensors(self._inner.get_video_with_audio())
 
     def get_frames(self, video_decode_audio: bool = False) -> AVData:
-        """Everything: frames where there are any, with sound if asked for, else the sound."""
+        """Return all frames, with audio if requested; for audio files, the audio."""
         return _of_tensors(self._inner.get_frames(video_decode_audio))
 
     def get_clips(
@@ -155,7 +155,7 @@ class AVDecoder:
         audio_unit: AudioUnit = "seconds",
         video_out_frame_size: tuple[int, int] | None = None,
     ) -> AVData:
-        """Clips of pictures and of sound."""
+        """Return clips of video and audio."""
         ranges = (video_clip_ranges, audio_clip_ranges)
         return _of_tensors(self._inner.get_clips(*ranges, video_unit, audio_unit, video_out_frame_size))
 
@@ -165,12 +165,12 @@ class AVDecoder:
         video_unit: VideoUnit = "seconds",
         video_out_frame_size: tuple[int, int] | None = None,
     ) -> tuple[list[Any], Times]:
-        """Clips of pictures and their times."""
+        """Return video clips and their times."""
         clips, times = self._inner.get_video_clips(video_clip_ranges, video_unit, video_out_frame_size)
         return _tensors(clips), times
 
     def get_audio_clips(self, audio_clip_ranges: Ranges, audio_unit: AudioUnit = "seconds") -> tuple[list[Any], Times]:
-        """Clips of sound and their times."""
+        """Return audio clips and their times."""
         clips, times = self._inner.get_audio_clips(audio_clip_ranges, audio_unit)
         return _tensors(clips), times
 

@@ -12,17 +12,17 @@ from penstock.errors import ConfigError
 
 
 class BatchDataset(BaseWrapperDataset[T_sample]):
-    """Batches of a number of samples; the last of a lane may hold fewer.
+    """Dataset of batches of a fixed number of samples; the last batch of a lane may be smaller.
 
     Args:
         dataset: the samples.
-        batch_size: of a full batch.
-        batcher: samples → batch, or a generator of batches. May raise `SkipSample`.
-        batcher_stateless: its result depends on the samples alone.
-        batcher_config: for `config`.
-        drop_last: leave out a last batch that is not full.
-        failure_tolerance: batches in a row that may fail; 0 for any number.
-        worker_config: of the dataset.
+        batch_size: size of a full batch.
+        batcher: function from samples to a batch, or a generator of batches. May raise `SkipSample`.
+        batcher_stateless: the result depends only on the samples.
+        batcher_config: recorded in `config`.
+        drop_last: drop a last batch that isn't full.
+        failure_tolerance: number of consecutive batches that may fail; 0 for any number.
+        worker_config: config of the dataset.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class BatchDataset(BaseWrapperDataset[T_sample]):
         self._calls = Calls(batcher, worker_config, failure_tolerance)
 
     def walk(self, lane: Lane, place: Place) -> Steps:
-        """Place: see `START`."""
+        """Yield samples from a place; see `START` for its form."""
         calls, below, done = START if place is None else place
         walk = Walk(self.dataset, lane, below)
         ended = False
@@ -66,19 +66,19 @@ class BatchDataset(BaseWrapperDataset[T_sample]):
         return calls, walk.end, 0
 
     def split(self, place: Place, part: int, parts: int) -> Place:
-        """Only the first goes on inside a batch's results."""
+        """Return the place of one part; only the first continues inside a batch's results."""
         return split_call(self.dataset, place, part, parts)
 
     def len_worker(self, worker_idx: int | None = None) -> int:
-        """Batches of a worker."""
+        """Return the number of batches of a worker."""
         samples = self.dataset.len_worker(worker_idx)
         return samples // self.batch_size if self.drop_last else -(-samples // self.batch_size)
 
     def can_restore_sample(self) -> bool:
-        """Whether the function is stateless, and all below can."""
+        """Return whether the function is stateless and the inner datasets can restore samples."""
         return self.batcher_stateless and super().can_restore_sample()
 
     def settings(self) -> dict[str, Any]:
-        """Size and function."""
+        """Return size and function."""
         named = {"batch_size": self.batch_size, "batcher": name_of(self.batcher), "drop_last": self.drop_last}
         return {**named, **given("batcher_config", self.batcher_config)}

@@ -12,14 +12,16 @@ from penstock.errors import ConfigError
 
 
 class BlendDataset(BaseWrapperDataset[T_sample]):
-    """Samples of several datasets, each drawn by its weight; of finite ones until all have ended.
+    """Dataset that draws samples from several datasets by weight.
+
+    Finite datasets are read until all have ended.
 
     Args:
-        dataset_weights: (dataset, weight) each.
-        worker_config: of the datasets.
+        dataset_weights: (dataset, weight) pairs.
+        worker_config: config of the datasets.
 
     Raises:
-        ConfigError: a weight that is not above 0.
+        ConfigError: a weight isn't above 0.
     """
 
     def __init__(self, *dataset_weights: tuple[SavableDataset[Any], float], worker_config: WorkerConfig) -> None:
@@ -30,7 +32,7 @@ class BlendDataset(BaseWrapperDataset[T_sample]):
             raise ConfigError("a weight is above 0", found=", ".join(map(str, self.weights)))
 
     def walk(self, lane: Lane, place: Place) -> Steps:
-        """Place: draws so far, of each dataset whether it goes on, and their places."""
+        """Yield samples from a place: draws so far, whether each dataset continues, and their places."""
         draws, goes_on, places = self._start() if place is None else place
         walks = [Walk(one, lane, at) for one, at in zip(self.datasets, places, strict=True)]
         places, going = list(places), list(goes_on)
@@ -60,14 +62,14 @@ class BlendDataset(BaseWrapperDataset[T_sample]):
         return max(number for number, goes in enumerate(going) if goes)
 
     def split(self, place: Place, part: int, parts: int) -> Place:
-        """Each dataset's place, split."""
+        """Return the place of one part: each dataset's place, split."""
         draws, going, places = self._start() if place is None else place
         return draws, going, split_all(self.datasets, places, part, parts)
 
     def len_worker(self, worker_idx: int | None = None) -> int:
-        """Samples of all datasets together, whatever their weights."""
+        """Return the number of samples of all datasets, whatever their weights."""
         return sum(one.len_worker(worker_idx) for one in self.datasets)
 
     def settings(self) -> dict[str, Any]:
-        """The weights."""
+        """Return the weights."""
         return {"weights": list(self.weights)}

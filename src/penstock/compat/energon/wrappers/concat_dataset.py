@@ -10,18 +10,18 @@ from penstock.compat.energon.wrappers.base import BaseWrapperDataset, split_all
 
 
 class ConcatDataset(BaseWrapperDataset[T_sample]):
-    """One finite dataset after another.
+    """Concatenation of finite datasets.
 
     Args:
-        datasets: in order.
-        worker_config: of the datasets.
+        datasets: datasets in order.
+        worker_config: config of the datasets.
     """
 
     def __init__(self, *datasets: SavableDataset[Any], worker_config: WorkerConfig) -> None:
         super().__init__(datasets, worker_config=worker_config)
 
     def walk(self, lane: Lane, place: Place) -> Steps:
-        """Place: the dataset that comes, and the places of all."""
+        """Yield samples from a place: the next dataset, and the places of all."""
         first, places = (0, (None,) * len(self.datasets)) if place is None else place
         places = list(places)
         for number in range(first, len(self.datasets)):
@@ -33,10 +33,10 @@ class ConcatDataset(BaseWrapperDataset[T_sample]):
         return 0, tuple(places)
 
     def split(self, place: Place, part: int, parts: int) -> Place:
-        """Each dataset's place, split."""
+        """Return the place of one part: each dataset's place, split."""
         first, places = (0, (None,) * len(self.datasets)) if place is None else place
         return first, split_all(self.datasets, places, part, parts)
 
     def len_worker(self, worker_idx: int | None = None) -> int:
-        """Samples of all datasets together."""
+        """Return the number of samples of all datasets."""
         return sum(one.len_worker(worker_idx) for one in self.datasets)

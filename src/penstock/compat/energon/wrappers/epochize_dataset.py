@@ -10,12 +10,14 @@ from penstock.compat.energon.wrappers.base import BaseWrapperDataset
 
 
 class EpochizeDataset(BaseWrapperDataset[T_sample]):
-    """A dataset in epochs of a length: an iteration ends after so many samples, and the next one goes on.
+    """Dataset in epochs of a fixed length.
+
+    An iteration ends after `length` samples, and the next one continues.
 
     Args:
-        dataset: the samples, with or without an end.
-        length: samples of an iteration on this rank; its workers share them.
-        worker_config: of the dataset.
+        dataset: the samples, finite or endless.
+        length: samples per iteration on this rank, divided among its workers.
+        worker_config: config of the dataset.
     """
 
     def __init__(self, dataset: SavableDataset[Any], length: int, worker_config: WorkerConfig) -> None:
@@ -23,7 +25,7 @@ class EpochizeDataset(BaseWrapperDataset[T_sample]):
         self.length = length
 
     def walk(self, lane: Lane, place: Place) -> Steps:
-        """Place: samples that are left of the lane's share, None for all; and the place below."""
+        """Yield samples from a place: samples left in the lane's share (None: all), and the inner place."""
         left, below = (None, None) if place is None else place
         left = lane.share(self.length) if left is None else left
         walk = Walk(self.dataset, lane, below)
@@ -38,16 +40,16 @@ class EpochizeDataset(BaseWrapperDataset[T_sample]):
         return None, walk.place
 
     def split(self, place: Place, part: int, parts: int) -> Place:
-        """What is left is shared."""
+        """Return the place of one part; the remaining samples are divided."""
         left, below = (None, None) if place is None else place
         share = None if left is None else left // parts + (part < left % parts)
         return share, self.dataset.split(below, part, parts)
 
     def len_worker(self, worker_idx: int | None = None) -> int:
-        """The worker's share."""
+        """Return the worker's share of the samples."""
         workers, worker = max(1, self.worker_config.num_workers), worker_idx or 0
         return self.length // workers + (worker < self.length % workers)
 
     def settings(self) -> dict[str, Any]:
-        """The length."""
+        """Return the length."""
         return {"length": self.length}

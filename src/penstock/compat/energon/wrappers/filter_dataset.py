@@ -11,13 +11,13 @@ from penstock.compat.energon.wrappers.base import BaseWrapperDataset, given, nam
 
 
 class FilterDataset(BaseWrapperDataset[T_sample]):
-    """The samples for which a function is true.
+    """Dataset of the samples for which a function returns true.
 
     Args:
         dataset: the samples.
-        filter_fn: whether one is taken.
-        filter_fn_config: for `config`.
-        worker_config: of the dataset.
+        filter_fn: function that returns whether to keep a sample.
+        filter_fn_config: recorded in `config`.
+        worker_config: config of the dataset.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class FilterDataset(BaseWrapperDataset[T_sample]):
         self.filter_fn_config = filter_fn_config
 
     def walk(self, lane: Lane, place: Place) -> Steps:
-        """Place: calls so far, and the place below."""
+        """Yield samples from a place: calls so far, and the inner place."""
         calls, below = (0, None) if place is None else place
         walk = Walk(self.dataset, lane, below)
         for sample in walk:
@@ -46,10 +46,10 @@ class FilterDataset(BaseWrapperDataset[T_sample]):
         return calls, walk.end
 
     def split(self, place: Place, part: int, parts: int) -> Place:
-        """As below."""
+        """Return the place of one part of the inner dataset."""
         calls, below = (0, None) if place is None else place
         return calls, self.dataset.split(below, part, parts)
 
     def settings(self) -> dict[str, Any]:
-        """The function."""
+        """Return the function."""
         return {"filter_fn": name_of(self.filter_fn), **given("filter_fn_config", self.filter_fn_config)}

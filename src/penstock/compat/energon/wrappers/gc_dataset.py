@@ -12,14 +12,14 @@ from penstock.compat.unused import say_unused
 
 
 class GcDataset(BaseWrapperDataset[T_sample]):
-    """Collects garbage every so many samples.
+    """Dataset that collects garbage after a number of samples.
 
     Args:
         dataset: the samples.
-        worker_config: of the dataset.
+        worker_config: config of the dataset.
         every_n_iter: samples of a lane between two collections.
-        freeze: changes nothing, which is logged where it is False: workers are threads of the training process, whose
-            objects are not for a dataset to freeze.
+        freeze: ignored, with a log message if it is False: workers are threads of the training process, whose objects a
+            dataset must not freeze.
     """
 
     def __init__(
@@ -31,11 +31,11 @@ class GcDataset(BaseWrapperDataset[T_sample]):
         self.freeze = freeze
 
     def around(self, dataset: SavableDataset[Any]) -> GcDataset[Any]:
-        """The same around another dataset."""
+        """Return the same wrapper around another dataset."""
         return GcDataset(dataset, worker_config=self.worker_config, every_n_iter=self.every_n_iter, freeze=self.freeze)
 
     def walk(self, lane: Lane, place: Place) -> Steps:
-        """Place: as below."""
+        """Yield samples from a place, which is that of the inner dataset."""
         walk = Walk(self.dataset, lane, place)
         for number, sample in enumerate(walk, 1):
             yield sample, walk.place
@@ -44,9 +44,9 @@ class GcDataset(BaseWrapperDataset[T_sample]):
         return walk.end
 
     def split(self, place: Place, part: int, parts: int) -> Place:
-        """As below."""
+        """Return the place of one part of the inner dataset."""
         return self.dataset.split(place, part, parts)
 
     def identity(self) -> list[Any]:
-        """As below: it changes no sample."""
+        """Return the identity of the inner dataset, because samples don't change."""
         return self.dataset.identity()

@@ -24,18 +24,18 @@ class _Bucket:
 
 
 class GroupBatchDataset(BaseWrapperDataset[T_sample]):
-    """Batches of samples that have something in common; they fill up over the whole run.
+    """Dataset of batches of samples of the same group; batches are filled over the whole run.
 
     Args:
         dataset: the samples.
-        fixed_batch_size: of all batches; None where `sample_group_key` says it.
-        sample_group_key: sample → (what it has in common, batch size or None). May raise `SkipSample`.
-        batcher: samples → batch.
-        batcher_stateless: its result depends on the samples alone.
-        batcher_config: for `config`.
-        drop_last: leave out, at the end of a pass, batches that are not full.
-        failure_tolerance: batches in a row that may fail; 0 for any number.
-        worker_config: of the dataset.
+        fixed_batch_size: size of all batches; None if `sample_group_key` returns it.
+        sample_group_key: function from a sample to (group, batch size or None). May raise `SkipSample`.
+        batcher: function from samples to a batch.
+        batcher_stateless: the result depends only on the samples.
+        batcher_config: recorded in `config`.
+        drop_last: drop batches that aren't full at the end of a pass.
+        failure_tolerance: number of consecutive batches that may fail; 0 for any number.
+        worker_config: config of the dataset.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class GroupBatchDataset(BaseWrapperDataset[T_sample]):
         self._batch = Calls(batcher, worker_config, failure_tolerance)
 
     def walk(self, lane: Lane, place: Place) -> Steps:
-        """Place: batches and samples so far, the samples that wait, by number and place, and the place below."""
+        """Yield batches from a place: batches and samples so far, waiting samples, and the inner place."""
         calls, seen, waiting, below = _START if place is None else place
         buckets: dict[Hashable, _Bucket] = {}
         for number, at in waiting:
@@ -104,16 +104,16 @@ class GroupBatchDataset(BaseWrapperDataset[T_sample]):
         return None
 
     def split(self, place: Place, part: int, parts: int) -> Place:
-        """What waits stays with the first."""
+        """Return the place of one part; waiting samples stay with the first."""
         calls, seen, waiting, below = _START if place is None else place
         return calls, seen, () if part else waiting, self.dataset.split(below, part, parts)
 
     def can_restore_sample(self) -> bool:
-        """Whether the function is stateless, and all below can."""
+        """Return whether the function is stateless and the inner datasets can restore samples."""
         return self.batcher_stateless and super().can_restore_sample()
 
     def settings(self) -> dict[str, Any]:
-        """Size and functions."""
+        """Return size and functions."""
         named = {"fixed_batch_size": self.fixed_batch_size, "sample_group_key": name_of(self.sample_group_key)}
         more = {"batcher": name_of(self.batcher), "drop_last": self.drop_last}
         return {**named, **more, **given("batcher_config", self.batcher_config)}

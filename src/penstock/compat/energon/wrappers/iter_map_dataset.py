@@ -18,15 +18,16 @@ def _same(length: int) -> int:
 
 
 class IterMapDataset(BaseWrapperDataset[T_sample]):
-    """The samples through a function of iterators.
+    """Dataset whose samples pass through a function of iterators.
 
     Args:
         dataset: the samples.
-        iter_map_fn: iterator → iterator.
-        len_map_fn: length → length.
-        stateless_iter_fn: it makes any number of samples of each one, and keeps none: only then is its place saved.
-        iter_map_fn_config: for `config`.
-        worker_config: of the dataset.
+        iter_map_fn: function from an iterator to an iterator.
+        len_map_fn: function from the length of the input to that of the output.
+        stateless_iter_fn: the function makes any number of samples from each input and keeps none. Only then can its
+            place be saved.
+        iter_map_fn_config: recorded in `config`.
+        worker_config: config of the dataset.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class IterMapDataset(BaseWrapperDataset[T_sample]):
         self._failures = Failures(worker_config)
 
     def walk(self, lane: Lane, place: Place) -> Steps:
-        """Place: the one below before the last sample that was taken, and how many were made since."""
+        """Yield samples from a place: the inner place before the last input, and the outputs made since."""
         below, done = (None, 0) if place is None else place
         walk = Walk(self.dataset, lane, below)
         before, made, last, skipping = below, -1, None, done
@@ -79,18 +80,18 @@ class IterMapDataset(BaseWrapperDataset[T_sample]):
         return walk.end, 0
 
     def split(self, place: Place, part: int, parts: int) -> Place:
-        """Only the first goes on inside what was made of a sample."""
+        """Return the place of one part; only the first continues inside a sample's results."""
         below, done = (None, 0) if place is None else place
         return self.dataset.split(below, part, parts), 0 if part else done
 
     def len_worker(self, worker_idx: int | None = None) -> int:
-        """By `len_map_fn`."""
+        """Return the number of samples of a worker, by `len_map_fn`."""
         return self.len_map_fn(self.dataset.len_worker(worker_idx))
 
     def can_restore_sample(self) -> bool:
-        """Whether the function is stateless, and all below can."""
+        """Return whether the function is stateless and the inner datasets can restore samples."""
         return self.stateless_iter_fn and super().can_restore_sample()
 
     def settings(self) -> dict[str, Any]:
-        """The function."""
+        """Return the function."""
         return {"iter_map_fn": name_of(self.iter_map_fn), **given("iter_map_fn_config", self.iter_map_fn_config)}

@@ -10,13 +10,13 @@ from penstock.compat.energon.wrappers.base import BaseWrapperDataset
 
 
 class LimitDataset(BaseWrapperDataset[T_sample]):
-    """The first samples of a dataset, the same ones in each pass.
+    """Dataset of the first samples of another one, the same in each pass.
 
     Args:
         dataset: the samples.
-        length: how many on this rank; its workers share them.
-        reset_after_epoch: the dataset begins anew after each pass, as it does in any case.
-        worker_config: of the dataset.
+        length: number of samples on this rank, divided among its workers.
+        reset_after_epoch: no effect: the dataset starts over after each pass in any case.
+        worker_config: config of the dataset.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class LimitDataset(BaseWrapperDataset[T_sample]):
         self.reset_after_epoch = reset_after_epoch
 
     def walk(self, lane: Lane, place: Place) -> Steps:
-        """Place: samples that are left of the lane's share, and the place below."""
+        """Yield samples from a place: samples left in the lane's share, and the inner place."""
         left, below = (lane.share(self.length), None) if place is None else place
         walk = Walk(self.dataset, lane, below)
         while left > 0:
@@ -41,21 +41,21 @@ class LimitDataset(BaseWrapperDataset[T_sample]):
         return None
 
     def split(self, place: Place, part: int, parts: int) -> Place:
-        """What is left is shared."""
+        """Return the place of one part; the remaining samples are divided."""
         if place is None:
             return None
         left, below = place
         return left // parts + (part < left % parts), self.dataset.split(below, part, parts)
 
     def len_worker(self, worker_idx: int | None = None) -> int:
-        """The worker's share."""
+        """Return the worker's share of the samples."""
         workers, worker = max(1, self.worker_config.num_workers), worker_idx or 0
         return min(self.dataset.len_worker(worker_idx), self.length // workers + (worker < self.length % workers))
 
     def len_rank(self) -> int:
-        """Samples of this rank in a pass."""
+        """Return the number of samples of this rank in a pass."""
         return min(self.length, self.dataset.len_rank())
 
     def settings(self) -> dict[str, Any]:
-        """The length."""
+        """Return the length."""
         return {"length": self.length}

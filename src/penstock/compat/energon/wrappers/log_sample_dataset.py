@@ -22,13 +22,13 @@ def default_get_batch_keys(batch: Any) -> list[str] | None:
 
 
 class LogSampleDataset(BaseWrapperDataset[T_sample]):
-    """Logs the keys of every sample, as INFO of the logger `penstock.energon`.
+    """Dataset that logs the keys of every sample, at level INFO of the logger `penstock.energon`.
 
     Args:
         dataset: the samples.
         mode: `"train"` or `"val"`, for the log.
-        worker_config: of the dataset.
-        get_keys_fn: a sample's keys.
+        worker_config: config of the dataset.
+        get_keys_fn: function from a sample to its keys.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class LogSampleDataset(BaseWrapperDataset[T_sample]):
         self.get_keys_fn = get_keys_fn
 
     def around(self, dataset: SavableDataset[Any]) -> LogSampleDataset[Any]:
-        """The same around another dataset."""
+        """Return the same wrapper around another dataset."""
         return LogSampleDataset(dataset, self.mode, self.worker_config, self.get_keys_fn)
 
     def walk(self, lane: Lane, place: Place) -> Steps:
-        """Place: samples so far, and the place below."""
+        """Yield samples from a place: samples so far, and the inner place."""
         step, below = (0, None) if place is None else place
         walk = Walk(self.dataset, lane, below)
         for sample in walk:
@@ -58,10 +58,10 @@ class LogSampleDataset(BaseWrapperDataset[T_sample]):
         return step, walk.end
 
     def split(self, place: Place, part: int, parts: int) -> Place:
-        """As below."""
+        """Return the place of one part of the inner dataset."""
         step, below = (0, None) if place is None else place
         return step, self.dataset.split(below, part, parts)
 
     def identity(self) -> list[Any]:
-        """As below: it changes no sample."""
+        """Return the identity of the inner dataset, because samples don't change."""
         return self.dataset.identity()

@@ -11,15 +11,15 @@ from penstock.compat.energon.wrappers.base import START, BaseWrapperDataset, Cal
 
 
 class MapDataset(BaseWrapperDataset[T_sample]):
-    """Every sample by a function.
+    """Dataset that applies a function to every sample.
 
     Args:
         dataset: the samples.
-        map_fn: one sample → one, or a generator of any number. May raise `SkipSample`.
-        stateless_map_fn: its result depends on the sample alone, so that samples can be made again by their keys.
-        map_fn_config: for `config`.
-        failure_tolerance: samples in a row that may fail; 0 for any number.
-        worker_config: of the dataset.
+        map_fn: function from one sample to one, or to a generator of any number. May raise `SkipSample`.
+        stateless_map_fn: the result depends only on the sample, so samples can be made again by their keys.
+        map_fn_config: recorded in `config`.
+        failure_tolerance: number of consecutive samples that may fail; 0 for any number.
+        worker_config: config of the dataset.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class MapDataset(BaseWrapperDataset[T_sample]):
         self._calls = Calls(map_fn, worker_config, failure_tolerance)
 
     def walk(self, lane: Lane, place: Place) -> Steps:
-        """Place: see `START`."""
+        """Yield samples from a place; see `START` for its form."""
         calls, below, done = START if place is None else place
         walk = Walk(self.dataset, lane, below)
         before = below
@@ -49,13 +49,13 @@ class MapDataset(BaseWrapperDataset[T_sample]):
         return calls, walk.end, 0
 
     def split(self, place: Place, part: int, parts: int) -> Place:
-        """Only the first goes on inside a sample's results."""
+        """Return the place of one part; only the first continues inside a sample's results."""
         return split_call(self.dataset, place, part, parts)
 
     def can_restore_sample(self) -> bool:
-        """Whether the function is stateless, and all below can."""
+        """Return whether the function is stateless and the inner datasets can restore samples."""
         return self.stateless_map_fn and super().can_restore_sample()
 
     def settings(self) -> dict[str, Any]:
-        """The function."""
+        """Return the function."""
         return {"map_fn": name_of(self.map_fn), **given("map_fn_config", self.map_fn_config)}

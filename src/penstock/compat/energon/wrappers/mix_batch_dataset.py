@@ -16,7 +16,7 @@ from penstock.errors import ConfigError
 
 
 def concat_pad(batch: list[Any]) -> Any:
-    """Tensors [k, …] → one tensor [sum of k, …], each padded with zeros at its ends."""
+    """Concatenate tensors [k, …] to one tensor [sum of k, …], padded with zeros at the ends."""
     sizes = [max(one.shape[axis] for one in batch) for axis in range(1, batch[0].ndim)]
     made = batch[0].new_zeros((sum(one.shape[0] for one in batch), *sizes))
     start = 0
@@ -27,7 +27,7 @@ def concat_pad(batch: list[Any]) -> Any:
 
 
 def generic_concat(batch: list[Any]) -> Any:
-    """One batch of several: tensors by `concat_pad`; dicts, dataclasses, named tuples by field; else the list."""
+    """Concatenate batches: tensors with `concat_pad`, dicts and dataclasses by field, others as a list."""
     first = batch[0]
     if is_tensor(first):
         return concat_pad(batch)
@@ -42,7 +42,7 @@ def generic_concat(batch: list[Any]) -> Any:
 
 
 def homogeneous_concat_mix(samples: list[Any]) -> Any:
-    """One batch of several of one type, by `generic_concat`."""
+    """Concatenate batches of one type with `generic_concat`."""
     kinds = sorted({type(one).__name__ for one in samples})
     if len({type(one) for one in samples}) != 1:
         raise ConfigError("batches of several types don't make one", found=", ".join(kinds))
@@ -54,13 +54,13 @@ def _as_list(samples: list[Any]) -> Any:
 
 
 class MixBatchDataset(BaseWrapperDataset[T_sample]):
-    """Batches of samples of several datasets, each drawn by its weight.
+    """Dataset of batches with samples of several datasets, drawn by weight.
 
     Args:
-        dataset_weights: (dataset, weight) each; usually of batches of one sample.
-        batch_size: of a batch.
-        batch_mix_fn: what was drawn → one batch; by default the list.
-        worker_config: of the datasets.
+        dataset_weights: (dataset, weight) pairs; usually datasets of batches of one sample.
+        batch_size: samples per batch.
+        batch_mix_fn: function from the drawn samples to one batch; by default the list.
+        worker_config: config of the datasets.
     """
 
     def __init__(
@@ -75,9 +75,9 @@ class MixBatchDataset(BaseWrapperDataset[T_sample]):
         super().__init__(batches, worker_config=worker_config)
 
     def walk(self, lane: Lane, place: Place) -> Steps:
-        """Place: as below."""
+        """Yield samples from a place, which is that of the inner dataset."""
         return self.dataset.walk(lane, place)
 
     def split(self, place: Place, part: int, parts: int) -> Place:
-        """As below."""
+        """Return the place of one part of the inner dataset."""
         return self.dataset.split(place, part, parts)

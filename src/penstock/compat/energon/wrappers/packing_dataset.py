@@ -13,21 +13,21 @@ from penstock.errors import ConfigError
 
 
 class PackingDataset(BaseWrapperDataset[T_sample]):
-    """Packs of samples that are chosen in a buffer. The last buffer of a lane may hold fewer.
+    """Dataset of packs of samples selected from a buffer. The last buffer of a lane may be smaller.
 
     Args:
         dataset: the samples.
-        buffer_size: samples that `pre_packer` chooses from.
-        pre_packer: a buffer's samples → packs; what is in none is dropped. May raise `SkipSample`.
-        final_packer: the samples of a pack → one, or a generator.
-        final_packer_stateless: its result depends on the samples alone.
-        sample_encoder: one sample of a chosen pack → one.
-        sample_encoder_stateless: its result depends on the sample alone.
-        packer_config: for `config`.
-        pre_packer_failure_tolerance: buffers in a row that may fail; 0 for any number.
-        final_packer_failure_tolerance: packs in a row that may fail.
-        sample_encoder_failure_tolerance: samples in a row that may fail.
-        worker_config: of the dataset.
+        buffer_size: number of samples passed to `pre_packer`.
+        pre_packer: function from a buffer's samples to packs; samples in no pack are dropped. May raise `SkipSample`.
+        final_packer: function from the samples of a pack to one sample, or a generator.
+        final_packer_stateless: the result depends only on the samples.
+        sample_encoder: function from one sample of a selected pack to one.
+        sample_encoder_stateless: the result depends only on the sample.
+        packer_config: recorded in `config`.
+        pre_packer_failure_tolerance: number of consecutive buffers that may fail; 0 for any number.
+        final_packer_failure_tolerance: number of consecutive packs that may fail.
+        sample_encoder_failure_tolerance: number of consecutive samples that may fail.
+        worker_config: config of the dataset.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class PackingDataset(BaseWrapperDataset[T_sample]):
         self._encode = encoder
 
     def walk(self, lane: Lane, place: Place) -> Steps:
-        """Place: see `windows`; what is delivered of a window are packs. Then the packs of earlier windows."""
+        """Yield packs from a place: that of `windows`, counted in packs, then the packs of earlier windows."""
         number, below, done, after, packs_before = (*START, 0) if place is None else place
         taking = Taking(self.dataset, lane, below)
         while True:
@@ -99,11 +99,11 @@ class PackingDataset(BaseWrapperDataset[T_sample]):
         return split_window(self.dataset, (*START, 0) if place is None else place, part, parts)
 
     def can_restore_sample(self) -> bool:
-        """Whether the functions are stateless, and all below can."""
+        """Return whether the functions are stateless and the inner datasets can restore samples."""
         return self.final_packer_stateless and self.sample_encoder_stateless and super().can_restore_sample()
 
     def settings(self) -> dict[str, Any]:
-        """Size and functions."""
+        """Return size and functions."""
         named = {"buffer_size": self.buffer_size, "pre_packer": name_of(self.pre_packer)}
         encoder = None if self.sample_encoder is None else name_of(self.sample_encoder)
         more = {"final_packer": name_of(self.final_packer), "sample_encoder": encoder}

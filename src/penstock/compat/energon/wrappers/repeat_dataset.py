@@ -14,13 +14,13 @@ _START = (0, 0, None)
 
 
 class RepeatDataset(BaseWrapperDataset[T_sample]):
-    """A finite dataset again and again.
+    """Dataset that repeats a finite one.
 
     Args:
         dataset: the samples.
-        repeats: how often; a fraction is a part of a pass. None: without end.
-        restart: an iteration that has ended begins anew; else nothing comes any more.
-        worker_config: of the dataset.
+        repeats: number of repetitions; a fraction is a part of a pass. None: endless.
+        restart: start over after an iteration has ended; otherwise the next iteration is empty.
+        worker_config: config of the dataset.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class RepeatDataset(BaseWrapperDataset[T_sample]):
         self.restart = restart
 
     def walk(self, lane: Lane, place: Place) -> Steps:
-        """Place: passes that ended, samples of this one, and the place below."""
+        """Yield samples from a place: completed passes, samples of this one, and the inner place."""
         passes, taken, below = _START if place is None else place
         repeats = math.inf if self.repeats is None else self.repeats
         while passes < repeats:
@@ -58,15 +58,15 @@ class RepeatDataset(BaseWrapperDataset[T_sample]):
         return 0 if self.restart else math.ceil(repeats), 0, below
 
     def split(self, place: Place, part: int, parts: int) -> Place:
-        """The pass is shared."""
+        """Return the place of one part; the pass is divided."""
         passes, taken, below = _START if place is None else place
         return passes, taken // parts, self.dataset.split(below, part, parts)
 
     def len_worker(self, worker_idx: int | None = None) -> int:
-        """Samples of all passes; without end, of one."""
+        """Return the number of samples of all passes, or of one pass if endless."""
         length = self.dataset.len_worker(worker_idx)
         return length if self.repeats is None else int(length * self.repeats)
 
     def settings(self) -> dict[str, Any]:
-        """How often."""
+        """Return the number of repetitions."""
         return {"repeats": self.repeats}

@@ -14,12 +14,14 @@ from penstock.errors import ConfigError
 
 
 class ShuffleBufferDataset(BaseWrapperDataset[T_sample]):
-    """Samples of a lane, shuffled among so many; the next ones are read when these were delivered.
+    """Dataset that shuffles the samples of a lane within a buffer.
+
+    The next buffer is read once one has been delivered.
 
     Args:
         dataset: the samples.
-        size: samples that are shuffled among each other.
-        worker_config: of the dataset.
+        size: number of samples that are shuffled together.
+        worker_config: config of the dataset.
     """
 
     def __init__(self, dataset: SavableDataset[Any], size: int, *, worker_config: WorkerConfig) -> None:
@@ -29,7 +31,7 @@ class ShuffleBufferDataset(BaseWrapperDataset[T_sample]):
         self.size = size
 
     def walk(self, lane: Lane, place: Place) -> Steps:
-        """Place: see `windows`."""
+        """Yield samples from a place; see `windows` for its form."""
         number, below, done, after = START if place is None else place
         while True:
             window = self._window(lane, number, below)
@@ -52,5 +54,5 @@ class ShuffleBufferDataset(BaseWrapperDataset[T_sample]):
         return split_window(self.dataset, place, part, parts)
 
     def settings(self) -> dict[str, Any]:
-        """The size."""
+        """Return the size."""
         return {"size": self.size}
