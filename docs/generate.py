@@ -93,7 +93,7 @@ def measured_table() -> str:
             continue
         row = next((one for one in compared if one["what"] == LABELS.get(name)), compared[0])
         bound = next((one for one in rows if limit and one["other_name"] == limit and one["factor"]), None)
-        share = f"{bound['factor'] * 100:.0f} % of {description}" if bound else "–"
+        share = f"{bound['factor'] * 100:.0f}% of {description}" if bound else "–"
         ours, other = amount(row["ours"], row["unit"]), f"{amount(row['other'], row['unit'])} ({peer})"
         lines.append(f"| {task} | {ours} | {other} | {amount(row['factor'], '×')} | {share} |")
     return "\n".join(lines)

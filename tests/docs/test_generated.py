@@ -66,4 +66,4 @@ def test_the_measured_table_has_a_peer_in_each_row_and_limits() -> None:
     rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
     assert len(rows) == 6
     assert all(len(row) == 5 and row[2].endswith(")") and row[3].endswith("×") for row in rows)
-    assert sum(" % of " in row[4] for row in rows) >= 5
+    assert sum("% of " in row[4] for row in rows) >= 5
