@@ -126,6 +126,17 @@ def test_trust_is_for_decoding(lines: Path) -> None:
     assert called("verify", lines, "--trust", "--depth", "decode").returncode == 0
 
 
+def test_decoding_is_not_distributed(lines: Path, tmp_path: Path) -> None:
+    done = called("verify", lines, "--depth", "decode", "--work", tmp_path / "work", "--part", "0/2")
+    assert (done.returncode, "can't be distributed. Check at --depth full" in done.stderr) == (10, True), done.stderr
+
+
+def test_a_path_after_the_option_of_pictures(lines: Path) -> None:
+    done = called("head", "--pictures", lines)
+    assert (done.returncode, "Put paths before --pictures" in done.stderr) == (2, True)
+    assert "sample 0 of 7" in called("head", lines, "--pictures").stdout
+
+
 def test_convert_takes_the_target_as_an_option_too(lines: Path, tmp_path: Path) -> None:
     assert called("convert", lines, "-o", tmp_path / "o.jsonl").returncode == 0
     assert called("convert", lines, tmp_path / "o.jsonl", "--output", tmp_path / "two.jsonl").returncode == 0

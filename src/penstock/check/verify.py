@@ -181,7 +181,7 @@ def verify_shared(
     part: tuple[int, int] | None = None,
     no_work: bool = False,
     restart: bool = False,
-    depth: Depth = "sample",
+    depth: Depth | Literal["decode"] = "sample",
     format: str | None = None,
     workers: int | None = None,
     executor: AnyExecutor | None = None,
@@ -204,6 +204,8 @@ def verify_shared(
         Corrupt: the dataset changed while it was read.
     """
     Sharing(part, part is None, no_work, restart).require_sense()
+    if depth == "decode":
+        raise ConfigError("decoding samples can't be distributed", hint="Check at --depth full (depth='full')")
     given, marks = _asked(depth, options), place_of(work).bare()
     place = dataset_at(path, follow_links=given.follow_links)
     require_apart(marks, place)

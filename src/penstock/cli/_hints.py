@@ -69,6 +69,8 @@ def usage_hint(error: click.UsageError) -> str:
         return f" Did you mean {close!r}?" if close else ""
     if isinstance(error, click.MissingParameter) and error.param is not None:
         return f" {_MISSING[error.param.name]}" if error.param.name in _MISSING else ""
+    if isinstance(error, click.BadParameter) and error.param is not None and error.param.name == "pictures":
+        return " Put paths before --pictures, which takes a value."
     if error.message.startswith("Got unexpected extra argument"):
         return f" {_ONE[name]}" if name in _ONE else ""
     if re.match(r"No such command '(.*)'", error.message) and isinstance(command, click.Group):
