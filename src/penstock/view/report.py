@@ -285,7 +285,7 @@ def _of_run(run: OpenedRun, step: int, steps: int | None, examples: int) -> Iter
 
 
 def _over_steps(found: Curves) -> Child:
-    marks = [f"{name} from step {count(step)}" for step, name in found.marks]
+    marks = [f"{name} from step {count(step)} (counted from 0)" for step, name in found.marks]
     rows = [
         (one.path, count(one.samples[-1]), share(one.share[0]), share(one.share[-1]), f"{one.epochs[-1]:,.2f}")
         for one in found.curves
