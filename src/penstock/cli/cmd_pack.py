@@ -204,7 +204,7 @@ def command(
 
 def _note_no_eos(chat: bool) -> None:
     other = "--eos TOKEN or --chat-eos auto" if chat else "--eos TOKEN"
-    note(f"no EOS token is appended, as usual for the format flat-tokens; {other} appends it")
+    note(f"no EOS token is appended to documents, as the format flat-tokens specifies; {other} appends it")
 
 
 def _list_dropped(report: PackReport) -> None:

@@ -323,7 +323,7 @@ def test_conversations_that_nobody_answers(
                 "inline",
             ]
         )
-    assert "loss mask all 0: few.jsonl line 151" in capsys.readouterr().err
+    assert "loss mask is all 0: few.jsonl line 151" in capsys.readouterr().err
 
 
 def test_options_that_do_not_fit(packed: Packed, bpe2: Path, golden: Path, tmp_path: Path) -> None:

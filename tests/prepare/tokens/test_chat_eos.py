@@ -97,7 +97,7 @@ def test_a_message_says_which_answers_have_no_end(
         main([*command, "--chat-eos", "never"])
     assert ended.value.code == 0
     said = capsys.readouterr().err
-    assert "no trained token ends the last answer of 1 conversation" in said
+    assert "the last answer of 1 conversation has no end token in the loss mask" in said
     assert "in.jsonl line 1. " in said
     with pytest.raises(ConfigError, match="an option of conversations"):
         ps.pack(lines, tmp_path / "b.pbin", tokenizer=tokenizer, chat_eos="never")

@@ -70,7 +70,7 @@ def test_unknown_text(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit):
         main(["info", str(tmp_path / "b.pbin")])
     shown = capsys.readouterr().out
-    assert ("1 token (12.50% of all)" if unknown else "2 characters without a token") in shown
+    assert ("1 token (12.50% of all)" if unknown else "2 characters with no token") in shown
     assert ("1 tokens (12.5%) are unknown" if unknown else "no token for 2 characters") in said
 
 
