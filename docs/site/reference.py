@@ -7,6 +7,8 @@ import contextlib
 import importlib
 import importlib.util
 import inspect
+import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,6 +122,15 @@ def reference_pages() -> tuple[dict[str, str], list[Any]]:
         for one in names:
             seen.setdefault(one.made_at, f"{file}#{one.made_at}")
         pages[f"reference/{file}"] = _page(module, names, file, seen)
+    results: dict[str, Name] = {}
+    for one in facade.values():
+        found = [_name_of(made) for made in _results_of(one)]
+        parts = [_name_of(part) for made in _results_of(one) for part in _classes_of_fields(made)]
+        results |= {made.made_at: made for made in (*found, *parts) if made.made_at not in seen}
+        links = ", ".join(f"[`{made.name}`]({seen.get(made.made_at, f'results.md#{made.made_at}')})" for made in found)
+        pages[f"reference/ps.{one.name}.md"] += f"\n**Result types:** {links}.\n" if links else ""
+    head = "# Result types\n\nClasses of the objects that the functions of `ps` return.\n"
+    pages["reference/results.md"] = "\n".join([head, *(_directive(made) for made in results.values())])
     index = [INTRODUCTION]
     nav: list[Any] = ["reference/index.md"]
     for task, members in TASKS.items():
@@ -132,8 +143,41 @@ def reference_pages() -> tuple[dict[str, str], list[Any]]:
             index += [_table(modules[module], lambda one: seen[one.made_at], "")]
             entries.append({MODULES[module]: f"reference/{file}"})
         nav.append({task: entries})
+    nav.append({"Result types": "reference/results.md"})
     pages["reference/index.md"] = "\n".join(index)
     return pages, nav
+
+
+def _results_of(one: Name) -> Iterator[type]:
+    """Yield the classes of this package that a function of the façade returns."""
+    module, _, name = one.made_at.rpartition(".")
+    function = vars(sys.modules.get(module, ast)).get(name)
+    if not inspect.isfunction(function):
+        return
+    for word in re.findall(r"\b[A-Z]\w+", str(function.__annotations__.get("return", ""))):
+        made = vars(sys.modules[module]).get(word) or _imported(module, word)
+        if inspect.isclass(made) and made.__module__.startswith("penstock.") and made.__module__ != "penstock.abc":
+            yield made
+
+
+def _classes_of_fields(made: type) -> Iterator[type]:
+    """Yield the classes of a result's fields that are defined in the same module."""
+    for word in re.findall(r"\b[A-Z]\w+", " ".join(map(str, vars(made).get("__annotations__", {}).values()))):
+        part = vars(sys.modules[made.__module__]).get(word)
+        if inspect.isclass(part) and part.__module__ == made.__module__ and part is not made:
+            yield part
+
+
+def _name_of(made: type) -> Name:
+    return Name(made.__module__, made.__name__, f"{made.__module__}.{made.__qualname__}", _first_line(made))
+
+
+def _imported(module: str, name: str) -> Any:
+    """Return what a module imports under a name, also for type checkers only; None if nothing."""
+    for node in ast.walk(_tree_of(module)):
+        if isinstance(node, ast.ImportFrom) and node.module and name in {alias.name for alias in node.names}:
+            return vars(importlib.import_module(node.module)).get(name)
+    return None
 
 
 def names_of(module: str, undocumented: list[str]) -> Iterator[Name]:

@@ -57,6 +57,14 @@ def test_names_in_a_tutorial_lead_to_their_arguments(site: dict[str, ModuleType]
     assert site["pages"].names_of_page("guide/a.md", "`ps.nothing`", reference) == ""
 
 
+def test_functions_lead_to_the_types_of_their_results(site: dict[str, ModuleType]) -> None:
+    pages, nav = site["reference"].reference_pages()
+    assert "[`FindReport`](results.md#penstock.look.find.FindReport)" in pages["reference/ps.find.md"]
+    assert "[`Finding`](types.md#penstock.types.Finding)" in pages["reference/ps.verify.md"]
+    assert "::: penstock.look.find.Found\n" in pages["reference/results.md"]
+    assert [next(iter(one)) for one in nav[1:]] == [*site["reference"].TASKS, "Result types"]
+
+
 def test_a_name_without_a_docstring(site: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
     made = types.ModuleType("bare_module")
     exec("class Bare:\n    'Has one.'\n    def method(self): ...\ndef nothing(): ...\n", vars(made))

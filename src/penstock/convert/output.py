@@ -24,16 +24,16 @@ Advance = Callable[[int, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was written.
+    """Dataset that was written.
 
     Attributes:
-        digest: of the documents or the rows, before they were written; None where it is not known yet.
-        manifest: of the output; None where an earlier run had published it.
-        samples: rows; None of documents.
-        groups: how many; None where one writer wrote all.
-        reused: of these, by an earlier run.
-        missing: shares of the work that are not done.
-        was_complete: an earlier run had made all of it.
+        digest: digest of the documents or rows, from before they were written; None if it is unknown yet.
+        manifest: content of the side file; None if an earlier run published the output.
+        samples: number of rows; None for documents.
+        groups: number of groups; None if one writer wrote everything.
+        reused: number of groups finished by an earlier run.
+        missing: parts of the job that aren't done.
+        was_complete: an earlier run had finished the output.
     """
 
     digest: str | None

@@ -32,21 +32,21 @@ class SourceMetrics:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """A loader's figures since it was made; seconds and bytes of this rank.
+    """Statistics of a loader since it was created, with seconds and bytes of this rank.
 
     Attributes:
-        step: steps delivered whole.
-        consumed: global samples of these.
-        batches: iterations.
-        samples: of this rank.
-        size_bytes: of the arrays and bytes in the batches.
-        substituted: samples that could not be read and were replaced by others.
-        waiting_seconds: time that the caller waited for batches.
+        step: number of complete steps delivered.
+        consumed: global samples of these steps.
+        batches: number of iterations.
+        samples: samples of this rank.
+        size_bytes: bytes of the arrays and byte strings in the batches.
+        substituted: unreadable samples that were replaced.
+        waiting_seconds: time the caller waited for batches.
         training_seconds: time between batches.
         ready: batches, or parts of them, that are prefetched and ready now.
-        stages: stage → seconds in the workers: `order`, `read`, `collate`, and functions by their names.
-        workers: how many there are.
-        sources: place in the tree → how much of it was read; only where that is known without reading data.
+        stages: stage → seconds in the workers: `order`, `read`, `collate`, and functions by name.
+        workers: number of workers.
+        sources: path in the tree → how much of the source was read, if that is known without reading data.
     """
 
     step: int
@@ -63,7 +63,7 @@ class Metrics:
     sources: Mapping[str, SourceMetrics]
 
     def profile(self) -> str:
-        """A table that says which stage starves the training, if one does."""
+        """Return a table that shows which stage slows down the training, if any."""
         total = self.waiting_seconds + self.training_seconds
         share = self.waiting_seconds / total if total else 0.0
         busy = sum(self.stages.values())

@@ -37,13 +37,13 @@ _PRELOAD = ("penstock.look.diff",)
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class FirstDifference:
-    """A sample without its partner, or two that differ.
+    """Sample without a partner, or a pair of samples that differ.
 
     Attributes:
-        index_a, index_b: where it is; None on the side that has no such sample.
-        key_a, key_b: its key, where it has one.
-        fields: those that differ, where both sides have a sample.
-        a, b: what it holds, shortened; of two, the fields that differ.
+        index_a, index_b: index on each side; None if that side has no such sample.
+        key_a, key_b: key on each side, if there is one.
+        fields: fields that differ, if both sides have a sample.
+        a, b: abbreviated content; of a pair, only the fields that differ.
     """
 
     index_a: int | None
@@ -58,10 +58,10 @@ class FirstDifference:
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class SchemaDifference:
-    """The fields of both: name → kind, those of the first 100 samples where the schema leaves them open.
+    """Fields of both datasets: name → kind, from the first 100 samples if the schema is open.
 
     Attributes:
-        equal: whether both have fields of the same names; kinds differ from format to format.
+        equal: whether both have fields of the same names. Kinds differ between formats.
         a, b: the fields.
     """
 
@@ -73,17 +73,17 @@ class SchemaDifference:
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class DiffReport:
-    """The result of `diff`.
+    """Result of `diff`.
 
     Attributes:
-        equal: whether both hold the same samples, and in the same order unless they were compared as sets.
-        schema: the fields of both; they alone make no difference, but for planes of tokens.
-        only_in_a, only_in_b: samples of one that are missing from the other, at whatever position. A sample that is
-            there twice counts twice.
-        first_differences: the first of them. If both hold the same samples in another order, the first positions that
+        equal: whether both datasets contain the same samples, in the same order unless they were compared as sets.
+        schema: fields of both. Only planes of tokens count as a difference.
+        only_in_a, only_in_b: number of samples that are missing on the other side, whatever their position. A repeated
+            sample is counted each time.
+        first_differences: the first differences. If the samples are the same in another order, the first positions that
             differ.
-        num_a, num_b: samples of both.
-        by: `"samples"`, which were read, or `"side files"`, whose digests are equal: then no sample was read.
+        num_a, num_b: number of samples.
+        by: `"samples"` if they were read, or `"side files"` if their digests are equal and no sample was read.
     """
 
     equal: bool

@@ -46,17 +46,17 @@ OPTIONS = ("format", "split", "layout", "eos_id", "planes", "trust", "follow_lin
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class ExcludeReport:
-    """What `exclude` did to a list.
+    """Result of `exclude`.
 
     Attributes:
-        path: the list; of several JSONL files, which are each under a list of their own, what they were named by.
-        added: samples that are excluded now and were not before.
-        removed: samples that were excluded and are not any more.
-        already: samples that were excluded before, or not, as was asked for.
-        entries: samples that are excluded now.
-        digest: of the list; of several files in a dry run that of the lists as they are.
-        also: the same of each dataset that was made of this one.
-        files: the same of each file whose list was changed, where they are several.
+        path: the exclude list; for several JSONL files, each with its own list, the path that was passed.
+        added: number of samples newly excluded.
+        removed: number of samples no longer excluded.
+        already: number of samples that were already in the requested state.
+        entries: number of samples excluded now.
+        digest: digest of the list; in a dry run over several files, of the lists as they are.
+        also: the same for each dataset made from this one.
+        files: the same for each file whose list changed, if there are several.
     """
 
     path: str

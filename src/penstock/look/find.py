@@ -36,15 +36,15 @@ _PRELOAD = ("penstock.look.find",)
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A sample that was looked for.
+    """Sample found by `find`.
 
     Attributes:
-        index: in the dataset.
-        key: its key, where it has one.
-        path: the file that holds it, or the dataset where that is not known.
-        place: where in that file, such as `"bytes 120-348"`, the last one not included, or `"bytes 120-348, unpacked"`
-            of what a compressed file holds; None where it is not known.
-        excluded: an exclude list takes it out: nobody else is given it.
+        index: index in the dataset.
+        key: its key, if it has one.
+        path: the file that contains it, or the dataset if the file is unknown.
+        place: place in that file, such as `"bytes 120-348"` (end not included), or `"bytes 120-348, unpacked"` for
+            offsets in decompressed data; None if unknown.
+        excluded: whether the sample is on the exclude list.
     """
 
     index: int
@@ -57,12 +57,12 @@ class Found:
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class FindReport:
-    """What `find` found.
+    """Result of `find`.
 
     Attributes:
-        found: in the order of their indices.
-        looked_at: samples that were read: none where an index of keys answers, not all where a limit was reached.
-        of: samples of the dataset.
+        found: the samples, ordered by index.
+        looked_at: number of samples read: 0 if a key index was used, not all if the limit was reached.
+        of: number of samples in the dataset.
     """
 
     found: tuple[Found, ...]

@@ -39,12 +39,12 @@ _MERGED = ("jsonl", "pbin", "megatron", "flat-tokens", "mds", "csv", "tsv", "xsv
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class PurgeReport:
-    """What `purge` did.
+    """Result of `purge`.
 
     Attributes:
-        path: what was written.
-        certificate: the file that lists the removed samples.
-        samples: in what was written.
+        path: the dataset written.
+        certificate: file that lists the removed samples.
+        samples: number of samples in the output.
         removed: number of removed samples.
         digest_before, digest_after: 32 hex digits over the digests of all samples, of the source and of the output.
     """

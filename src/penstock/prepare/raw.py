@@ -49,15 +49,15 @@ _AHEAD = 2
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class IndexReport:
-    """What `build_index` did.
+    """Result of `index` for one file.
 
     Attributes:
         path: the JSONL file.
         index_path: the index.
         size_bytes: size of the file.
         index_bytes: size of the index.
-        num_lines: lines in the index.
-        num_dropped: faulty lines left out.
+        num_lines: number of lines in the index.
+        num_dropped: number of invalid lines skipped.
         dropped: the first 100 of them.
     """
 

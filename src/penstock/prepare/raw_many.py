@@ -45,13 +45,13 @@ _SHOWN = 9
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class IndexSummary:
-    """What `index` did with several files.
+    """Result of `index` for several files.
 
     Attributes:
-        indexes: one a file, by their paths; of those that were there already, without lines that were left out.
-        num_reused: so many were there already, and fit.
-        part: which share of the files this is; None for all of them.
-        missing: files without an index, where none was to be made.
+        indexes: one report per file, ordered by path; skipped lines are unknown for existing indexes.
+        num_reused: number of existing indexes that matched their file.
+        part: `(i, n)` if this was part i of a distributed job.
+        missing: files without an index, with `no_work`.
     """
 
     indexes: tuple[IndexReport, ...]
@@ -61,17 +61,17 @@ class IndexSummary:
 
     @property
     def num_lines(self) -> int:
-        """Lines in all indexes."""
+        """Number of lines in all indexes."""
         return sum(one.num_lines for one in self.indexes)
 
     @property
     def num_dropped(self) -> int:
-        """Faulty lines that were left out."""
+        """Number of invalid lines skipped."""
         return sum(one.num_dropped for one in self.indexes)
 
     @property
     def size_bytes(self) -> int:
-        """Of all files."""
+        """Total size of the files."""
         return sum(one.size_bytes for one in self.indexes)
 
 

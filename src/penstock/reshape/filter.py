@@ -47,11 +47,11 @@ _VALUE_ERRORS = (TypeError, ValueError, ArithmeticError, LookupError, RecursionE
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class FilterReport:
-    """What `filter` did.
+    """Result of `filter`.
 
     Attributes:
-        output: what was written.
-        dropped: documents or lines left out.
+        output: the dataset written.
+        dropped: number of documents or lines left out.
     """
 
     output: Written

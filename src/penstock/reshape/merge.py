@@ -57,12 +57,12 @@ from penstock.work.sharing import Sharing
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class MergeReport:
-    """What `merge` did.
+    """Result of `merge`.
 
     Attributes:
-        output: what was written.
-        inputs: samples of each input, in order.
-        shards: how many the index lists, with `no_copy`; else None.
+        output: the dataset written.
+        inputs: number of samples of each input, in order.
+        shards: number of shards in the index, with `no_copy`; else None.
     """
 
     output: Written

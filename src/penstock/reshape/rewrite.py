@@ -40,18 +40,18 @@ _PART_BYTES = 1 << 26
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A dataset that a verb made.
+    """Dataset that was written.
 
     Attributes:
-        path: where it is.
+        path: path of the dataset.
         format: its format.
-        samples: documents or lines in it.
-        tokens: tokens in it; None for lines.
+        samples: number of documents or lines in it.
+        tokens: number of tokens in it; None for lines.
         size_bytes: bytes of its data.
-        part: `(i, n)` where this run did a share of the work: then the counts are of that share.
-        missing: shares that are not done, where nothing was to be done but the commit; nothing is committed then.
-        was_complete: all was there already.
-        excluded: samples of the sources that their exclude lists left out.
+        part: `(i, n)` if this was part i of a distributed job; counts are then those of the part.
+        missing: parts that aren't done, with `no_work`; nothing was committed then.
+        was_complete: the output was already complete.
+        excluded: samples of the sources skipped because of their exclude lists.
     """
 
     path: str
@@ -66,7 +66,7 @@ class Written:
 
     @classmethod
     def of(cls, place: Place, manifest: Manifest, excluded: int = 0) -> Written:
-        """From the counts of the writer."""
+        """Return the result from the writer's counts."""
         counts = (manifest.num_samples, manifest.num_tokens, manifest.size_bytes)
         return cls(place.path, manifest.format, *counts, excluded=excluded)
 

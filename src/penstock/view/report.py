@@ -63,7 +63,7 @@ _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-ur
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was written: where, of what (`"dataset"` or `"run"`), its bytes, and how many examples it shows."""
+    """Report page that was written: path, kind (`"dataset"` or `"run"`), size in bytes, and examples."""
 
     path: str
     kind: str

@@ -43,21 +43,22 @@ _WORK = ".work"
 
 @dataclass(frozen=True, slots=True)
 class WorkStatus:
-    """Where a piece of work stands.
+    """Progress of a job.
 
     Attributes:
-        output: what it makes.
-        complete: the output is there, and nothing is unfinished.
-        plan: digest of the unfinished plan; None without one, as of indexes beside files of lines, which are their own
-            marks: then a task is a file, and it is done where it has its index.
-        tasks: of the plan, of which `done` are done, and `missing` are not; a killed one's are missing.
-        files: token files that are assembled, or groups of shards that are copied.
-        shares: into how many an array divides it, and `missing_shares` those with a task that is missing.
-        began_s: time since the epoch at which it began.
-        rate: tasks a second since then; 0 where that is not known.
-        running: shares and finishers that began, and did not say that they ended: those at work, and killed ones.
-        failed: those that ended by an error, which each tells, and which no later run of the share made good.
-        left_over: what no unfinished work and no dataset there needs; `sweep` removes it.
+        output: output of the job.
+        complete: the output exists, and nothing is unfinished.
+        plan: digest of the unfinished plan. None if there is none, as for the indexes of JSONL files: then each file is
+            a task, done if its index exists.
+        tasks: number of tasks in the plan; `done` and `missing` are the numbers of finished and unfinished ones. Tasks
+            of a killed worker are missing.
+        files: number of token files assembled, or groups of shards copied.
+        shares: number of parts of a distributed job; `missing_shares` are those with a missing task.
+        began_s: start time, in seconds since the epoch.
+        rate: tasks per second since then; 0 if unknown.
+        running: parts and finalize steps that started and haven't reported an end: running ones, and killed ones.
+        failed: those that ended with an error, which each contains, and that no later run has completed.
+        left_over: files that neither unfinished work nor a dataset needs; `sweep` removes them.
     """
 
     output: str

@@ -25,21 +25,21 @@ Progress = Callable[[int, int], None]
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class PrepareSummary:
-    """What a preparation did.
+    """Result of `prepare` for tar shards.
 
     Attributes:
-        path: the dataset's folder.
-        shard_counts: shard → its samples.
-        num_samples: samples in all, and `num_parts` parts.
-        size_bytes: of all shards.
-        splits: split → its shards and its samples, where splits were made.
-        num_reused: shards that an earlier run had finished, or another worker.
-        uuid: what stands in `index.uuid`.
-        wrote: files that are new or other than before, by their paths in the folder.
-        warnings: what is odd.
-        part: which share of the work this is about; None for all of it.
-        missing: the shares of which something is missing, where no work was to be done.
-        was_complete: it was prepared in this way before.
+        path: directory of the dataset.
+        shard_counts: shard → number of samples.
+        num_samples: total number of samples, with `num_parts` parts.
+        size_bytes: size of all shards.
+        splits: split → numbers of shards and samples, if splits were made.
+        num_reused: shards already finished by an earlier run or another worker.
+        uuid: content of `index.uuid`.
+        wrote: new or changed files, by their paths in the directory.
+        warnings: warnings about the data.
+        part: `(i, n)` if this was part i of a distributed job.
+        missing: parts that aren't done, with `no_work`.
+        was_complete: the dataset was already prepared in this way.
     """
 
     path: str

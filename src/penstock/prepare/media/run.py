@@ -51,18 +51,18 @@ _MOST_WORKERS = 16
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class MediaSummary:
-    """What a run did.
+    """Result of `prepare_media`.
 
     Attributes:
-        path: the dataset's folder.
-        num_files: files, or members of tars, that its filters choose.
-        num_read: how many of them were read in this run; the others were known.
-        num_rows: rows of the index now.
-        problems: files that can't be read or seem to be cut short, of those that were read.
-        part: which share of the work this is about, which reads and writes no index; None for all of it.
-        missing: the shares of which something is missing, where no work was to be done.
-        traits: images that were read and that decoders may treat differently → how many: those with 16 bits per
-            channel, an EXIF orientation or an alpha channel.
+        path: directory of the dataset.
+        num_files: number of files, or members of tars, that match the filter.
+        num_read: number of files read in this run; the others were already indexed.
+        num_rows: number of rows in the index now.
+        problems: files read in this run that are unreadable or seem to be truncated.
+        part: `(i, n)` if this was part i of a distributed job, which doesn't write the index.
+        missing: parts that aren't done, with `no_work`.
+        traits: property → number of images read that decoders may treat differently: 16 bits per channel, an EXIF
+            orientation, or an alpha channel.
     """
 
     path: str
