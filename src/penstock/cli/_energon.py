@@ -158,6 +158,11 @@ def as_energon() -> bool:
     return bool((click.get_current_context().obj or {}).get("as_energon"))
 
 
+def ratio_option() -> str:
+    """Return the name of the option for the ratio of splits, which Energon spells differently."""
+    return "--split-ratio" if as_energon() else "--ratio"
+
+
 def refusal(what: str) -> click.UsageError:
     """Return the error for options that contradict each other: exit status 1 in Energon's commands, else 2."""
     return _Refused(what) if as_energon() else click.UsageError(what)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from penstock.cli._energon import as_energon
+from penstock.cli._energon import as_energon, ratio_option
 from penstock.cli._output import human_bytes, say, table
 
 if TYPE_CHECKING:
@@ -215,8 +215,8 @@ def _explaining_end_of_input() -> Generator[None]:
     except click.Abort as error:
         if isinstance(error.__context__, EOFError) and not sys.stdin.isatty():
             hint = (
-                "Give --non-interactive with --ratio or --split-parts, and with --sample-type and --field-map "
-                "or --skip-dataset-yaml; or pass all answers on standard input"
+                f"Give --non-interactive with {ratio_option()} or --split-parts, and with --sample-type and "
+                "--field-map or --skip-dataset-yaml; or pass all answers on standard input"
             )
             raise ConfigError("the input ended before all questions were answered", hint=hint) from None
         raise

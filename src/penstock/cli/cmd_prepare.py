@@ -11,6 +11,7 @@ from penstock.cli._energon import (
     as_energon,
     closing,
     media_options,
+    ratio_option,
     refusal,
     refuse_given,
     take_media,
@@ -117,15 +118,10 @@ def command(context: click.Context, path: str, non_interactive: bool, as_json: b
             _prepare(path, options, media, as_json, ask=True, confirm=False)
             return
     if options["split_ratio"] is None:
-        refuse_given(context, ("shuffle_tars",), f"Shards are shuffled only with {_ratio()}")
+        refuse_given(context, ("shuffle_tars",), f"Shards are shuffled only with {ratio_option()}")
     if options["sample_type"] is None:
         refuse_given(context, ("dataset_yaml_name",), "dataset.yaml isn't written without --sample-type")
     _prepare(path, options, media, as_json, ask=False, confirm=False)
-
-
-def _ratio() -> str:
-    """Return the name of the option, which Energon spells in another way."""
-    return "--split-ratio" if as_energon() else "--ratio"
 
 
 def _leaves_questions(options: dict[str, Any]) -> bool:
@@ -207,12 +203,12 @@ def _require_splits(path: str, options: dict[str, Any]) -> None:
     from penstock.store.place import place_of
 
     if options["split_ratio"] is not None and options["split_parts"]:
-        raise click.UsageError(f"Give either {_ratio()} or --split-parts, not both.")
+        raise click.UsageError(f"Give either {ratio_option()} or --split-parts, not both.")
     if options["tar_index_only"] or options["split_ratio"] is not None or options["split_parts"]:
         return
     place = place_of(path)
     if place.is_folder() and not place.store.exists(meta_path(place.path, SPLIT_YAML)):
-        raise refusal(f"How should the shards be split? Give {_ratio()} 8,1,1 or --split-parts NAME:REGEX.")
+        raise refusal(f"How should the shards be split? Give {ratio_option()} 8,1,1 or --split-parts NAME:REGEX.")
 
 
 def _dataset_of(path: str, options: dict[str, Any]) -> Any:
