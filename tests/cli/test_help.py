@@ -1,15 +1,24 @@
-"""Help: options under headings, and defaults in one style."""
+"""Help: options under headings, defaults in one style, and the text of every `--help`.
+
+To accept changes of help, add a change fragment and run `REFRESH_HELP=1 pytest tests/cli/test_help.py`.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterator
 
 import click
 import pytest
+from tests.conftest import GOLDEN
 
 from penstock.cli._headings import HEADINGS, MAX_UNGROUPED, VERB_HEADINGS, find_heading
+from penstock.cli.main import cli, main
 
 from .test_options import COMMANDS
+
+PINNED = GOLDEN / "help"
 
 OURS = {name: command for name, command in COMMANDS.items() if not name.startswith("modalities ")}
 """The options of `modalities` keep that program's names, and no command of it has many."""
@@ -66,3 +75,38 @@ def test_defaults_are_shown_in_brackets(name: str) -> None:
     ]
     assert not in_prose
     assert "[default: (" not in help_of(name, COMMANDS[name])
+
+
+def all_names(group: click.Group, context: click.Context, name: str = "") -> Iterator[str]:
+    """Yield the name of every command and group, without `penstock`; the empty name is the root."""
+    yield name
+    for inner in group.list_commands(context):
+        command, path = group.get_command(context, inner), f"{name} {inner}".strip()
+        if isinstance(command, click.Group):
+            yield from all_names(command, click.Context(command, info_name=inner, parent=context), path)
+        else:
+            yield path
+
+
+def pinned_name(name: str) -> str:
+    return f"{name.replace(' ', '-') or 'penstock'}.txt"
+
+
+NAMES = [*all_names(cli, click.Context(cli))]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=lambda name: name or "penstock")
+def test_help_is_as_pinned(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as ended:
+        main([*name.split(), "--help"])
+    assert ended.value.code == 0
+    shown, path = capsys.readouterr().out, PINNED / pinned_name(name)
+    if os.environ.get("REFRESH_HELP"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(shown)
+    assert path.read_text() == shown, "add a change fragment, then run: REFRESH_HELP=1 pytest tests/cli/test_help.py"
+
+
+def test_every_pinned_help_is_that_of_a_command() -> None:
+    assert {path.name for path in PINNED.iterdir()} == set(map(pinned_name, NAMES))

@@ -29,7 +29,7 @@ _NO_WRITERS = ("dry_run", "source", "target", "to", "format", "progress", "raw",
     "--eos",
     type=(click.Choice(["add", "strip"]), click.IntRange(min=0)),
     metavar="add|strip ID",
-    show_default="documents are copied unchanged",
+    show_default="keep documents unchanged",
     help="Append this token ID to every document, or remove it.",
 )
 @eos_id_option
