@@ -42,13 +42,13 @@ FIGURES = {
     "token files": f"| {said(TOKEN_BYTES / 2 / DEFAULT_FILE_TOKENS)} |",
     "assembly": f"64 GB/s: {said(2 * TOKEN_BYTES / 64e9)} s",
     "listing": f"{said(TASKS / 1000)} pages: {said(TASKS / 1000 * PAGE_S)} s",
-    "driver": f"{said(TASKS, 3)} tasks more",
+    "driver": f"handle the {said(TASKS, 3)} tasks",
     "lengths of a part": f"about {said(LENGTHS_BYTES / 1000)} KB",
     "foreign fingerprints": f"{said(HOSTS * SAMPLED, 3)} requests and {HOSTS * SAMPLED_BYTES / 1e9:.1f} GB",
     "a foreign fingerprint": f"at most {SAMPLED} reads and {SAMPLED_BYTES >> 10} KiB",
-    "turns": f"{len(FIRST_SECOND)} of them a second",
-    "requests of a part": f"{PUTS:.0f} of an upload in pieces of {ONE_PUT_BYTES >> 20} MiB",
-    "listings of an array": f"64 jobs twice are {said(64 * 2 * 150)} requests",
+    "turns": f"{len(FIRST_SECOND)} hosts per second",
+    "requests of a part": f"{PUTS:.0f} for an upload in pieces of {ONE_PUT_BYTES >> 20} MiB",
+    "listings of an array": f"64 jobs make {said(64 * 2 * 150)} requests",
 }
 
 
