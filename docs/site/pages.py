@@ -72,9 +72,9 @@ def main(target: Path) -> None:
         "nav": _nav(pages, reference_nav),
         "hooks": [str(HERE / "hooks.py")],
     }
-    next(one for one in config["plugins"] if "mkdocstrings" in one)["mkdocstrings"]["handlers"]["python"]["paths"] = [
-        str(ROOT / "src")
-    ]
+    python = next(one for one in config["plugins"] if "mkdocstrings" in one)["mkdocstrings"]["handlers"]["python"]
+    python["paths"] = [str(ROOT / "src")]
+    python["options"]["extensions"] = [str(HERE / "separate_names.py")]
     (target / "mkdocs.yml").write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
     print(f"{len(pages)} pages in {target}/pages")
 

@@ -18,7 +18,7 @@ def site() -> dict[str, ModuleType]:
     path, sys.path = sys.path, [str(SITE), *sys.path]
     try:
         found = {}
-        for name in ("hooks", "commands", "reference", "results", "url_tables", "pages"):
+        for name in ("docstrings", "hooks", "commands", "reference", "results", "url_tables", "pages"):
             spec = importlib.util.spec_from_file_location(name, SITE / f"{name}.py")
             assert spec is not None
             assert spec.loader is not None
@@ -63,6 +63,18 @@ def test_functions_lead_to_the_types_of_their_results(site: dict[str, ModuleType
     assert "[`Finding`](types.md#penstock.types.Finding)" in pages["reference/ps.verify.md"]
     assert "::: penstock.look.find.Found\n" in pages["reference/results.md"]
     assert [next(iter(one)) for one in nav[1:]] == [*site["reference"].TASKS, "Result types"]
+
+
+def test_names_that_share_an_entry(site: dict[str, ModuleType]) -> None:
+    text = (
+        "Do it.\n\nArgs:\n    a, b: both\n        of them.\n    c: one, two.\n\n"
+        "Raises:\n    D, E: an error.\n\nNote: x, y: z"
+    )
+    expected = (
+        "Do it.\n\nArgs:\n    a: both\n        of them.\n    b: both\n        of them.\n    c: one, two.\n\n"
+        "Raises:\n    D: an error.\n    E: an error.\n\nNote: x, y: z"
+    )
+    assert site["docstrings"].with_separate_names(text) == expected
 
 
 def test_a_name_without_a_docstring(site: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
