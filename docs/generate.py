@@ -30,7 +30,7 @@ MEASURED = (
         "a bare numpy gather",
     ),
     ("Random windows of zarr tokens", "flat_tokens_windows", "zarr-python", "bare mmap", "a bare memory map"),
-    ("Image and caption batches", "images", "megatron-energon", "simplejpeg alone", "decoding the JPEGs alone"),
+    ("Image and caption batches", "images", "megatron-energon", "simplejpeg alone", "decoding the JPEGs only"),
     ("Shuffled epoch of MDS samples of 4 KB", "mds_epoch", "mosaicml-streaming", "", ""),
 )
 """Rows of the README's table: task, question of `bench/results.json`, peer, and the limit with its description."""
