@@ -1,25 +1,26 @@
-"""Every error that Penstock raises on purpose.
+"""Errors that Penstock raises on purpose.
 
 ```
 PenstockError                 base: code, exit_status, path, offset_bytes, found, expected, hint
-├── FormatError               the bytes on disk are not what their format says
-│   ├── Truncated             the file ends too early
-│   ├── Corrupt               a value contradicts another, or its format
-│   ├── Unsupported           valid, but a variant that Penstock does not read
-│   ├── TooLarge              a size beyond the format's limits, or beyond what the file can hold
-│   └── CookError             a function could not make a sample of the data it was given
+├── FormatError               data on disk violates its format
+│   ├── Truncated             the file is too short
+│   ├── Corrupt               a value contradicts another value, or its format
+│   ├── Unsupported           a valid variant that Penstock doesn't read, or a missing feature
+│   ├── TooLarge              a size or value exceeds the limits of the format, or of the file
+│   └── CookError             a function couldn't make a sample from its input
 ├── NotFound                  no such file, sample or name (also FileNotFoundError and KeyError)
-│   └── Excluded              a sample that the dataset's exclude list takes out
-├── ConfigError               an option or an argument that can't work (also ValueError)
-├── ResumeMismatch            a saved state does not belong to this stream
-├── UnsafeData                data that would run code or leave its folder
-├── MissingExtra              an optional package is not installed (also ImportError)
-├── Unreachable               a remote store does not answer, also after several tries (also OSError)
-│   └── Denied                it refuses these credentials (also PermissionError)
-└── PrepareError              a preparation could not continue; what it finished is kept
+│   └── Excluded              the sample is on the dataset's exclude list
+├── ConfigError               an invalid option or argument (also ValueError)
+├── ResumeMismatch            a saved state doesn't belong to this stream
+├── UnsafeData                data would run code or leave its directory
+├── MissingExtra              an optional package isn't installed (also ImportError)
+├── Unreachable               a remote store doesn't respond, even after several tries (also OSError)
+│   └── Denied                it rejects these credentials (also PermissionError)
+└── PrepareError              a preparation couldn't continue; finished work is kept
 ```
 
-A message says what, where, found and expected, and what to do. Secrets of URLs are in none of them.
+A message contains the problem, the place, the found and expected values, and what to do. It never contains secrets of
+URLs.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ from penstock._secrets import redact
 
 
 class PenstockError(Exception):
-    """Base of all errors raised on purpose.
+    """Base class of all errors that Penstock raises on purpose.
 
     Attributes:
         code: stable name of the kind of error, for scripts.
         exit_status: exit status of the command line.
-        path: the file or folder, if there is one.
-        offset_bytes: place in the file, from its start.
-        found: what is there.
-        expected: what should be there.
+        path: the file or directory, if there is one.
+        offset_bytes: offset in the file.
+        found: the actual value.
+        expected: the expected value.
         hint: what to do about it.
     """
 
@@ -104,105 +105,105 @@ def _rebuild(kind: type[PenstockError], what: str, fields: dict[str, object]) ->
 
 
 class FormatError(PenstockError):
-    """The bytes on disk are not what their format says."""
+    """Data on disk violates its format."""
 
     code = "format"
     exit_status = 4
 
 
 class Truncated(FormatError):
-    """A file ends before its own header or index says so."""
+    """A file is shorter than its header or index requires."""
 
     code = "truncated"
     exit_status = 5
 
 
 class Corrupt(FormatError):
-    """A value in a file contradicts another, or its format."""
+    """A value in a file contradicts another value, or its format."""
 
     code = "corrupt"
     exit_status = 6
 
 
 class Unsupported(FormatError):
-    """A valid file of a variant that Penstock does not read, or an ability that a format lacks."""
+    """A valid file of a variant that Penstock doesn't read, or a feature that a format lacks."""
 
     code = "unsupported"
     exit_status = 7
 
 
 class TooLarge(FormatError):
-    """A size or a value beyond the limits of the format, or beyond what the file can hold."""
+    """A size or value exceeds the limits of the format, or of the file."""
 
     code = "too-large"
     exit_status = 8
 
 
 class CookError(FormatError):
-    """A function could not make a sample of the data it was given. The loader's `on_error` says what happens."""
+    """A function couldn't make a sample from its input. The loader's `on_error` decides what happens."""
 
     code = "cook"
     exit_status = 17
 
 
 class NotFound(PenstockError, FileNotFoundError, KeyError):
-    """No such file, sample or name."""
+    """There is no such file, sample or name."""
 
     code = "not-found"
     exit_status = 9
 
 
 class Excluded(NotFound):
-    """A sample that the dataset's exclude list takes out. Streams and loaders put another one in its place."""
+    """The sample is on the dataset's exclude list. Streams and loaders substitute another one."""
 
     code = "excluded"
     exit_status = 19
 
 
 class ConfigError(PenstockError, ValueError):
-    """An option or an argument that can't work as given."""
+    """An option or argument is invalid as given."""
 
     code = "config"
     exit_status = 10
 
 
 class ResumeMismatch(PenstockError):
-    """A saved state does not belong to this stream."""
+    """A saved state doesn't belong to this stream."""
 
     code = "resume-mismatch"
     exit_status = 11
 
 
 class UnsafeData(PenstockError):
-    """Data that would run code, leave its folder, or take more memory than it holds."""
+    """Data would run code, leave its directory, or take more memory than it contains."""
 
     code = "unsafe-data"
     exit_status = 12
 
 
 class MissingExtra(PenstockError, ImportError):
-    """An optional package is not installed."""
+    """An optional package isn't installed."""
 
     code = "missing-extra"
     exit_status = 13
 
 
 class PrepareError(PenstockError):
-    """A preparation could not continue. What it had finished is kept, and nothing half-made is visible."""
+    """A preparation couldn't continue. Finished work is kept, and no partial output is visible."""
 
     code = "prepare"
     exit_status = 14
 
 
 class Unreachable(PenstockError, OSError):
-    """A remote store that does not answer as it should, also after several tries."""
+    """A remote store doesn't respond as expected, even after several tries."""
 
     code = "unreachable"
     exit_status = 15
 
 
 class Denied(Unreachable, PermissionError):
-    """A remote store that refuses these credentials."""
+    """A remote store rejects these credentials."""
 
     code = "denied"
     exit_status = 16

@@ -148,7 +148,10 @@ class ClusterSuite:
     least_tasks = 1
 
     def disturb(self) -> None:
-        """Called when a third, and again when two thirds of the results of a case are there."""
+        """Disturb the cluster.
+
+        Called when one third, and again when two thirds of the results of a case have arrived.
+        """
 
     @pytest.fixture(scope="module")
     @classmethod

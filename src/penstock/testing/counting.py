@@ -10,11 +10,11 @@ from penstock.errors import Unreachable
 
 
 class CountingStore:
-    """Passes everything on to `store` and counts what is read. It has no `mmap`: every byte goes through a call.
+    """Store that counts what is read from another one. It has no `mmap`: every byte is read by a call.
 
     Attributes:
-        reads: calls that read data.
-        read_bytes: bytes that these calls returned.
+        reads: number of calls that read data.
+        read_bytes: number of bytes returned by these calls.
     """
 
     def __init__(self, store: Store) -> None:
@@ -23,43 +23,43 @@ class CountingStore:
         self.read_bytes = 0
 
     def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
-        """As `Store.get`; one read."""
+        """Implement `Store.get`; one read."""
         data = self.store.get(path, start_bytes, length_bytes)
         self._count([data])
         return data
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """As `Store.get_ranges`; one read a range."""
+        """Implement `Store.get_ranges`; one read per range."""
         found = self.store.get_ranges(path, ranges)
         self._count(found)
         return found
 
     def size(self, path: str) -> int:
-        """As `Store.size`."""
+        """Implement `Store.size`."""
         return self.store.size(path)
 
     def exists(self, path: str) -> bool:
-        """As `Store.exists`."""
+        """Implement `Store.exists`."""
         return self.store.exists(path)
 
     def is_folder(self, path: str) -> bool:
-        """As `Store.is_folder`."""
+        """Implement `Store.is_folder`."""
         return self.store.is_folder(path)
 
     def list(self, prefix: str) -> Iterator[str]:
-        """As `Store.list`."""
+        """Implement `Store.list`."""
         return self.store.list(prefix)
 
     def stage(self, path: str, *, overwrite: bool = False) -> Staged:
-        """As `Store.stage`."""
+        """Implement `Store.stage`."""
         return self.store.stage(path, overwrite=overwrite)
 
     def commit(self, staged: Sequence[Staged]) -> None:
-        """As `Store.commit`."""
+        """Implement `Store.commit`."""
         self.store.commit(staged)
 
     def delete(self, path: str) -> None:
-        """As `Store.delete`."""
+        """Implement `Store.delete`."""
         self.store.delete(path)
 
     def _count(self, found: Sequence[bytes]) -> None:
@@ -68,13 +68,13 @@ class CountingStore:
 
 
 class LatencyStore(CountingStore):
-    """Simulates a remote store with latency; counts as `CountingStore` does.
+    """Store that simulates the latency of a remote one, and counts like `CountingStore`.
 
     Args:
-        store: where the files are.
-        delay_s: latency of every call that reads.
-        bytes_per_s: bandwidth after that; unlimited where None.
-        failures: how many of the next reads fail, each after its delay; may be set later.
+        store: store with the files.
+        delay_s: latency in seconds of every call that reads.
+        bytes_per_s: bandwidth after that; None for unlimited.
+        failures: number of the next reads that fail, each after its delay; may be set later.
     """
 
     def __init__(self, store: Store, delay_s: float, *, bytes_per_s: float | None = None, failures: int = 0) -> None:
@@ -84,22 +84,22 @@ class LatencyStore(CountingStore):
         self.failures = failures
 
     def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
-        """As `Store.get`, after the delay."""
+        """Implement `Store.get`, after the delay."""
         self._wait(path)
         return self._pass([super().get(path, start_bytes, length_bytes)])[0]
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """As `Store.get_ranges`, after one delay."""
+        """Implement `Store.get_ranges`, after one delay."""
         self._wait(path)
         return self._pass(super().get_ranges(path, ranges))
 
     def size(self, path: str) -> int:
-        """As `Store.size`, after the delay."""
+        """Implement `Store.size`, after the delay."""
         self._wait(path)
         return super().size(path)
 
     def list(self, prefix: str) -> Iterator[str]:
-        """As `Store.list`, after the delay."""
+        """Implement `Store.list`, after the delay."""
         self._wait(prefix)
         return super().list(prefix)
 

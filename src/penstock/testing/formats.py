@@ -66,16 +66,16 @@ class Failed(Exception):
 
 
 class FormatSuite(SourceLaws):
-    """Inherit, and give the attributes.
+    """Tests of a format: inherit the class and define its attributes.
 
     Attributes:
-        format: its name in the registry.
-        suffix: how paths of its datasets end.
-        samples: strategy of lists of samples that the format can hold.
-        example: at least three samples: the dataset of most laws.
-        other: different samples: the old dataset, where one is overwritten.
-        options: of the writer, and `open_options` for opening.
-        findings: how codes of findings begin, where that is not the format's name.
+        format: name of the format in the registry.
+        suffix: suffix of its datasets' paths.
+        samples: strategy for lists of samples that the format can store.
+        example: at least three samples, used by most tests.
+        other: different samples, for the dataset that is overwritten.
+        options: options of the writer, and `open_options` those of opening.
+        findings: prefix of the codes of findings, if it isn't the format's name.
     """
 
     format: str
@@ -109,7 +109,7 @@ class FormatSuite(SourceLaws):
         return self.the_format.open(LocalStore() if store is None else store, str(path), self.open_options)
 
     def check(self, path: Path, depth: Depth = "full") -> list[Finding]:
-        """Findings of the format's check."""
+        """Return the findings of the format's check."""
         return list(self.the_format.check(LocalStore(), str(path), self.open_options, depth))
 
     @property

@@ -20,11 +20,11 @@ from penstock.types import Batch, Field, IntArray, Sample, Schema, TokenArray
 
 
 class MemorySource:
-    """A source over a list of samples.
+    """Source over a list of samples.
 
     Args:
         samples: dicts; not copied.
-        schema: what they hold; open and empty by default.
+        schema: schema of the samples; open and empty by default.
     """
 
     def __init__(self, samples: Sequence[Sample], schema: Schema | None = None) -> None:
@@ -51,19 +51,19 @@ class MemorySource:
         return self._samples[as_index(index, len(self))]
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `indices`: int64[k], in that order."""
+        """Return the samples at `indices` (int64[k]) as columns, in that order."""
         return stack([self._samples[i] for i in as_indices(indices, len(self)).tolist()])
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """None."""
+        """Return an empty mapping."""
         return {}
 
     def recipe(self) -> dict[str, Any]:
-        """Says what it was; it can't be made again from this."""
+        """Return a description; the source can't be rebuilt from it."""
         return {"kind": "memory", "samples": len(self), "fingerprint": self.fingerprint}
 
     def summary(self) -> str:
-        """One line: the number of samples."""
+        """Return one line: the number of samples."""
         return line("MemorySource", {"samples": len(self)}, self._fingerprint)
 
     __repr__ = brief
@@ -72,12 +72,12 @@ class MemorySource:
 
 
 class KeyedSource(MemorySource):
-    """A `MemorySource` whose samples have keys: it has the power of `penstock.abc.SupportsKeys`.
+    """Source over a list of samples with keys, which implements `penstock.abc.SupportsKeys`.
 
     Args:
         samples: dicts; not copied.
-        key: the field that holds a sample's key; where two have the same, the first is found.
-        schema: what they hold; open and empty by default.
+        key: field with a sample's key; if two are equal, the first is found.
+        schema: schema of the samples; open and empty by default.
     """
 
     def __init__(self, samples: Sequence[Sample], key: str = "__key__", schema: Schema | None = None) -> None:
@@ -86,11 +86,11 @@ class KeyedSource(MemorySource):
         self._indices: dict[str, int] | None = None
 
     def key_of(self, index: int, /) -> str:
-        """Key of sample `index`, as text."""
+        """Return the key of sample `index` as text."""
         return str(self[index][self._key])
 
     def index_of(self, key: str, /) -> int:
-        """Index of the sample with this key; raises `NotFound`."""
+        """Return the index of the sample with this key, or raise `NotFound`."""
         if self._indices is None:
             self._indices = {str(self[index][self._key]): index for index in reversed(range(len(self)))}
         index = self._indices.get(key)
@@ -99,22 +99,22 @@ class KeyedSource(MemorySource):
         return index
 
     def summary(self) -> str:
-        """One line: the number of samples."""
+        """Return one line: the number of samples."""
         return line("KeyedSource", {"samples": len(self)}, self._fingerprint)
 
 
 class MemoryTokens:
-    """A token source over a list of documents, kept as they are given.
+    """Token source over a list of documents, used as they are.
 
     Args:
-        documents: token ids of each; an EOS token only where it is written out.
-        eos_id: the id that ends every document, if they have one.
-        dtype: `"uint8"`, `"uint16"` or `"uint32"`; the narrowest that fits by default.
-        tokenizer_digest: of the tokenizer that made the ids, if it matters.
-        start_flags: be a source that knows document starts inside a window (`SupportsDocumentFlags`).
+        documents: token ids of each document, including the EOS token if there is one.
+        eos_id: id that ends every document, if they have one.
+        dtype: `"uint8"`, `"uint16"` or `"uint32"`; by default the narrowest that fits.
+        tokenizer_digest: digest of the tokenizer, if it matters.
+        start_flags: find document starts inside a window (`SupportsDocumentFlags`).
 
     Raises:
-        ConfigError: an id that `dtype` does not hold.
+        ConfigError: an id doesn't fit the dtype.
     """
 
     def __init__(
@@ -179,17 +179,17 @@ class MemoryTokens:
         return {"tokens": self._tokens[self._doc_starts[index] : self._doc_starts[index + 1]]}
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the documents at `indices`: int64[k], in that order."""
+        """Return the documents at `indices` (int64[k]) as columns, in that order."""
         return stack([self[i] for i in as_indices(indices, len(self)).tolist()])
 
     def tokens(self, start: int, stop: int) -> TokenArray:
-        """uint[stop - start]: tokens in `[start, stop)`; a read-only view."""
+        """Return the tokens `[start, stop)`, uint[stop - start], as a read-only view."""
         if not 0 <= start <= stop <= self.num_tokens:
             raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
         return self._tokens[start:stop]
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
-        """uint[len(starts), length]: one window a row; into `out` where given."""
+        """Return one window per row, uint[len(starts), length], written into `out` if given."""
         starts = as_indices(starts, self.num_tokens - length + 1)
         windows = np.lib.stride_tricks.sliding_window_view(self._tokens, length)
         if out is None:
@@ -204,15 +204,15 @@ class MemoryTokens:
         return np.lib.stride_tricks.sliding_window_view(first, length)[as_indices(starts, self.num_tokens - length + 1)]
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """None."""
+        """Return an empty mapping."""
         return {}
 
     def recipe(self) -> dict[str, Any]:
-        """Says what it was; it can't be made again from this."""
+        """Return a description; the source can't be rebuilt from it."""
         return {"kind": "memory-tokens", "fingerprint": self.fingerprint}
 
     def summary(self) -> str:
-        """One line: documents and tokens."""
+        """Return one line: documents and tokens."""
         return line("MemoryTokens", {"documents": len(self), "tokens": self.num_tokens, "dtype": self.dtype})
 
     __repr__ = brief

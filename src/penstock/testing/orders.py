@@ -28,14 +28,14 @@ def epoch_positions(n: int, epoch: int) -> IntArray:
 
 
 class OrderLaws:
-    """Inherit, and give `make` and `golden`.
+    """Tests of an order: inherit the class and define `make` and `golden`.
 
     Attributes:
-        make: `make(n, seed)`: the order of `n` samples.
-        golden: (n, seed, first position) → the indices from there on. They stay for ever under one `version`.
-        version: the order's version name that `golden` belongs to.
+        make: `make(n, seed)` returns the order of `n` samples.
+        golden: (n, seed, first position) → the indices from there. They never change under one `version`.
+        version: version name of the order in `golden`.
         shuffles: whether seeds and epochs change the order.
-        largest: the largest `n` to try; memory must not depend on it. 0 where the order has its own memory law.
+        largest: largest `n` to test; memory must not depend on it. 0 if the order's memory is tested otherwise.
     """
 
     make: Callable[[int, int], Order]

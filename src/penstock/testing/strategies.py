@@ -16,9 +16,9 @@ EXAMPLES = 20
 
 
 def for_all(*strategies: SearchStrategy[Any], examples: int = EXAMPLES) -> Callable[[Callable[..., None]], None]:
-    """Run the decorated function at once, on examples of `strategies`: the same ones in every run.
+    """Run the decorated function at once, on examples of `strategies`, the same ones in every run.
 
-    For laws in suites, where the strategy belongs to the class that inherits the law.
+    Used for tests in suites whose strategy belongs to the inheriting class.
     """
 
     def run(law: Callable[..., None]) -> None:

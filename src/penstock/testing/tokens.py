@@ -42,12 +42,14 @@ def as_samples(documents: list[list[int]], dtype: str = "uint16") -> list[Sample
 
 
 class TokenFormatSuite(TokenSourceLaws, FormatSuite):
-    """Inherit, and give `format`, `suffix`, `options` (for 2-byte tokens) and `widths`.
+    """Tests of a token format: inherit the class and define its attributes.
+
+    Required are `format`, `suffix`, `options` (for 2-byte tokens) and `widths`.
 
     Attributes:
         widths: options of the writer for each token width in bytes.
-        dtype: of the ids that come back from a dataset of `options`.
-        id_limits: token width → first id that it does not hold, where that is not 2^(8·width).
+        dtype: dtype of the ids read from a dataset with `options`.
+        id_limits: token width → first id that doesn't fit, if that isn't 2^(8 * width).
         zero_copy: `tokens()` is a view of the mapped file.
     """
 

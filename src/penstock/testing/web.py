@@ -68,7 +68,7 @@ class FileServer:
         self.faults[:] = list(faults)
 
     def gets(self) -> list[tuple[int, int] | None]:
-        """Ranges of the GETs so far, None for a whole file."""
+        """Return the ranges of the GET requests so far, None for a whole file."""
         return [place for method, _, place in self.log if method == "GET"]
 
 
