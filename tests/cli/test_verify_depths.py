@@ -83,7 +83,7 @@ def test_a_named_split_is_decoded(tmp_path: Path) -> None:
     assert lint(tmp_path / "x", splits=["val", "test"]).samples == {"val": 2, "test": 3}
     shutil.rmtree(tmp_path / "x/train")
     [finding] = ps.verify(tmp_path / "x", depth="decode")
-    assert (finding.code, finding.severity) == ("samples.not-decoded", "warning")
+    assert (finding.code, finding.severity) == ("samples.not-decoded", "error")
     assert ps.verify(tmp_path / "x", depth="decode", split="val") == []
 
 

@@ -279,7 +279,7 @@ def decoding_findings(
     except (UnsafeData, ConfigError) as error:
         what = f"samples aren't decoded: {error.what}"
         fix = error.hint if isinstance(error, UnsafeData) else "Check one split with split=NAME, or by its own path"
-        return [Finding("samples.not-decoded", "warning", str(error.path or path), None, what, None, fix)]
+        return [Finding("samples.not-decoded", "error", str(error.path or path), None, what, None, fix)]
     except (FormatError, NotFound) as error:
         if is_damaged:
             return []
