@@ -415,7 +415,7 @@ class OpenOptions:
 
     Most are options of `penstock.open`. In addition:
 
-    - `image`: how typed samples represent images, whatever the dataset says: as `codec.parts.DecodeOptions.image`, or
+    - `image`: how typed samples represent images, overriding the dataset: as `codec.parts.DecodeOptions.image`, or
       `"bytes"` for all parts as stored.
     - `trust_parts`: lets pickled parts run their code, and nothing else that `trust` allows.
     - `refuse_late`: rejects pickled parts of crude samples when they are requested.

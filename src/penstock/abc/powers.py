@@ -63,7 +63,7 @@ class SupportsKeys(Protocol):
 
 @runtime_checkable
 class SupportsPlaces(Protocol):
-    """Source that knows where its samples are, or come from.
+    """Source that can name the files, documents and keys of its samples.
 
     Gain: `explain`, `verify` and `plan` name files and offsets; windows, and sources made of others, also name
     documents.
@@ -151,7 +151,7 @@ class SupportsDocumentFlags(Protocol):
 
 @runtime_checkable
 class SupportsPrefetch(Protocol):
-    """Stream that resolves thousands of positions in one call, and accepts hints at what is read next.
+    """Stream that resolves thousands of positions in one call, and accepts hints about the next reads.
 
     Gain: the arithmetic of an order costs nothing per batch, and remote files are fetched whole if that is cheaper.
 
@@ -171,7 +171,7 @@ class SupportsPrefetch(Protocol):
 
     @property
     def prefetch(self) -> Callable[..., None] | None:
-        """Function `prefetch(batches, *, whole=False)` that accepts hints at what is read next.
+        """Function `prefetch(batches, *, whole=False)` that accepts hints about the next reads.
 
         It is None or missing if hints have no use.
 

@@ -51,7 +51,7 @@ class Stream(Protocol[T_co]):
         ...
 
     def locate(self, position: int, /) -> Location:
-        """Return where the sample at `position` comes from. Reads only indexes, no data."""
+        """Return the origin of the sample at `position`. Reads only indexes, no data."""
         ...
 
     def children(self) -> Mapping[str, Source[Any] | Stream[Any]]:

@@ -43,7 +43,7 @@ class Origin:
 
 
 class CrudeSample(dict[str, Any]):
-    """Crude sample: a dict of its parts that knows its dataset.
+    """Crude sample: a dict of its parts, with a reference to its dataset.
 
     Attributes:
         origin: its dataset.

@@ -62,7 +62,7 @@ def make_executor(
         alone: the work only suits one process: `"processes"` then starts none. Other executors still run it.
         most: number of workers that would have a task at all.
         reads: files and directories that tasks read. Those of this machine must be visible where the tasks run.
-        writes: the same for what they write.
+        writes: files and directories that tasks write; the same applies.
 
     Raises:
         ConfigError: the executor doesn't exist, there are no workers, or a cluster can't be joined or sees other files.

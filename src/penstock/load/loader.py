@@ -70,7 +70,7 @@ class Loader:
         timeout_seconds: raise an error if a batch takes longer.
         tail: required for a source. `"pad"` fills the last batch with repeats from the start, marked by `valid` False;
             `"drop"` leaves the incomplete batch out. Each batch then has `valid`, bool[k].
-        collate: function from a batch of columns to what is delivered. Runs in the workers.
+        collate: function applied to each batch of columns, in the workers; its result is delivered.
         finish: function applied to each batch in the calling thread, for results that can't be sent between processes.
         on_error: `"substitute"` replaces an unreadable sample (a `FormatError`) by another one of the same child and
             adds `substituted`, bool[k], to each batch. I/O errors are retried and then raised in any case.
@@ -328,7 +328,7 @@ class Loader:
                 changed after version 0.2.0: `"document-borders"`, `"bos-first"`, `"pixels"`.
 
         Returns:
-            One sentence per accepted difference: what it skips or repeats. They are also logged.
+            One sentence per accepted difference, with the samples skipped or repeated. They are also logged.
 
         Raises:
             ResumeMismatch: the stream is different and the difference isn't accepted, or this isn't a state.

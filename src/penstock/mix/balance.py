@@ -145,7 +145,7 @@ class Balance(Generic[T]):
         return int(self.inner(np.array([as_position(position)], np.int64))[0])
 
     def locate(self, position: int, /) -> Location:
-        """Return where the sample at `position` comes from. Reads only indexes, no data."""
+        """Return the origin of the sample at `position`. Reads only indexes, no data."""
         return replace(self.stream.locate(self.inner_one(position)), position=position)
 
     def substitute(self, position: int, attempt: int, /) -> int:

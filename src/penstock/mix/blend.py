@@ -139,7 +139,7 @@ class Blend:
         return self._places.position_of(self._names.index(name), as_position(inner))
 
     def locate(self, position: int, /) -> Location:
-        """Return where the sample at `position` comes from. Reads only indexes, no data."""
+        """Return the origin of the sample at `position`. Reads only indexes, no data."""
         child, inner = self._places.split_one(as_position(position))
         return self._branches.locate(position, self._names[child], child, inner)
 

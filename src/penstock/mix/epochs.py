@@ -132,7 +132,7 @@ class Epochs:
         return self._branches.batch(places) if len(self) else {}
 
     def pass_location(self, place: int, /) -> Location:
-        """Return where the sample at `place` comes from. Reads only indexes, no data."""
+        """Return the origin of the sample at `place`. Reads only indexes, no data."""
         child, inner = self._split_one(place)
         return self._branches.locate(place, self._names[child], child, inner)
 

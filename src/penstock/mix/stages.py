@@ -110,7 +110,7 @@ class Stages:
         return int(self._starts[stage]) + inner if inside else None
 
     def locate(self, position: int, /) -> Location:
-        """Return where the sample at `position` comes from. Reads only indexes, no data."""
+        """Return the origin of the sample at `position`. Reads only indexes, no data."""
         stage, inner = self._split_one(as_position(position))
         return self._branches.locate(position, str(stage), stage, inner)
 

@@ -190,7 +190,7 @@ class OrderedStream(Generic[T]):
         return self._order.inverse(indices, epoch)
 
     def locate(self, position: int, /) -> Location:
-        """Return where the sample at `position` comes from. Reads only indexes, no data."""
+        """Return the origin of the sample at `position`. Reads only indexes, no data."""
         position = as_position(position)
         index = self._order.order_one(position)
         if self._passes is not None:

@@ -35,7 +35,7 @@ def Shuffle(
     Args:
         source: any source with at least one sample.
         seed: any integer. If None, the seed is 0, or comes from an enclosing `Blend`.
-        mode: `"global"` or `"blocks"`. By default what the source prefers: blocks for remote and compressed data,
+        mode: `"global"` or `"blocks"`. By default the source's preferred mode: blocks for remote and compressed data,
             otherwise global.
         lanes: number of lanes. Position p is in lane `p % lanes`.
         open_blocks: number of blocks mixed at a time (mode `"blocks"`).

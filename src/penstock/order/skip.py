@@ -105,7 +105,7 @@ class Skip(Generic[T]):
         return position + int(self._lost[np.searchsorted(self._moves, position, side="right")])
 
     def locate(self, position: int, /) -> Location:
-        """Return where the sample at `position` comes from. Reads only indexes, no data."""
+        """Return the origin of the sample at `position`. Reads only indexes, no data."""
         return replace(self.stream.locate(self.inner_one(position)), position=position)
 
     def substitute(self, position: int, attempt: int, /) -> int:

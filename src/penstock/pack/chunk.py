@@ -60,7 +60,7 @@ class Chunk:
       each document and of the window. It also contains `is_seq_start`.
 
     Document boundaries come from the source's index. With `eos_id` they come from the tokens instead: the token after
-    that id starts a document, whatever the index says. Sources without an index use the EOS id they were opened with.
+    that id starts a document, even if the index differs. Sources without an index use the EOS id they were opened with.
 
     With `fields`, only those columns are made, at the cost of only those columns. `tokens`, `inputs` and `targets` of
     `labels="shift"` are views of one array and need no document boundaries; copy them before writing to them.

@@ -47,7 +47,7 @@ class FillInTheMiddle:
     """Token source that rearranges a share of the documents for fill-in-the-middle training.
 
     Pass it to a packer such as `Chunk` or `BestFit`. A rearranged document has three more tokens. A warning names the
-    first document that already contains one of the three tokens, because it would look cut where it isn't. Memory: 9
+    first document that already contains one of the three tokens, because such a document looks rearranged. Memory: 9
     bytes per document once document boundaries are needed, in addition to those of the source.
 
     Args:

@@ -10,7 +10,7 @@ from penstock.errors import Unreachable
 
 
 class CountingStore:
-    """Store that counts what is read from another one. It has no `mmap`: every byte is read by a call.
+    """Store that counts the reads from another one. It has no `mmap`: every byte is read by a call.
 
     Attributes:
         reads: number of calls that read data.
