@@ -18,8 +18,26 @@ _INSTEAD: dict[tuple[str, str], str] = {
     ("filter", "--regex"): "Use --match PATTERN with --field NAME.",
     ("mount", "-o"): "The mount point is the second argument: penstock mount PATH MOUNTPOINT.",
     ("diff", "-o"): "Both datasets are arguments: penstock diff A B.",
+    ("split", "--chunk-id"): "Use --parts N --only I.",
+    ("split", "--num-chunks"): "Use --parts N --only I.",
+    ("verify", "--split-parts"): "Use --split NAME.",
+    ("head", "--split-parts"): "Use --split NAME.",
+    **{("verify", one): "Use `penstock energon lint`." for one in ("--dataset-config", "--split-config", "--parallel")},
+    ("head", "--dataset-config"): "Use `penstock energon preview`.",
+    **{
+        ("prepare", one): "Use `penstock energon prepare`."
+        for one in ("--fix-duplicates", "--no-progress", "--tmp-path")
+    },
+    **{("prepare-media", one): "Use `penstock energon prepare-media`." for one in ("--no-progress", "--tmp-path")},
+    **{
+        (verb, f"--media-metadata-by-{way}"): f"Use --media-by-{way}, or `penstock energon {verb}`."
+        for verb in ("prepare", "prepare-media")
+        for way in ("extension", "glob", "header")
+    },
+    ("prepare", "--force-overwrite"): "Use --overwrite, or `penstock energon prepare`.",
+    **{("mount", one): "Use `penstock energon mount`." for one in ("-w", "--allow-slow")},
 }
-"""Command and an option that it lacks → what it has."""
+"""Command and an option that it lacks → what to use instead."""
 
 _ONE: dict[str, str] = {
     "repair": "Repair one dataset at a time.",
