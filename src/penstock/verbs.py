@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 _SHOWN = 5
 """Samples that `head` returns by default."""
 
+_LISTED = 1000
+"""Positions that `explain` returns by default, other than those of one step."""
+
 _find, _names = facade(__name__)
 _TYPES = ("ExcludeList", "ExcludeReport", "Data", "Given", "IndexReport", "PrepareSummary", "PurgeReport", "Report",
           "WorkStatus")  # fmt: skip
@@ -56,6 +59,13 @@ def __dir__() -> list[str]:
     return __all__
 
 
+def _require_at_least(least: int, name: str, number: int | None) -> None:
+    from penstock.errors import ConfigError
+
+    if number is not None and number < least:
+        raise ConfigError(f"{name} is out of range", found=number, expected=f"{least} or more")
+
+
 def prepare(
     path: Given, *, ratio: Mapping[str, float] | Sequence[float] | str | None = None, **options: Unpack[Preparing]
 ) -> PrepareSummary | IndexReport:
@@ -70,8 +80,11 @@ def prepare(
         >>> from penstock import verbs
         >>> summary = verbs.prepare("tars", sample_type="CrudeWebdataset", ratio="1,0,0")
     """
+    from penstock.errors import ConfigError
     from penstock.prepare.energon.verb import prepare
 
+    if ratio is not None and options.get("split_ratio") is not None:
+        raise ConfigError("ratio and split_ratio mean the same", hint="Leave out split_ratio=")
     more: Any = options if ratio is None else {**options, "split_ratio": ratio}
     return prepare(path, **more)
 
@@ -160,7 +173,8 @@ def head(
         options: options of `penstock.open`.
 
     Raises:
-        ConfigError: there is no sample with this index.
+        ConfigError: there is no sample with this index, a number is negative, or two of `start`, `index` and `key` are
+            given.
         NotFound: there is no sample with this key.
 
     Examples:
@@ -168,9 +182,14 @@ def head(
         >>> [sample["id"] for sample in ps.head("docs.jsonl", limit=2)]
         ['a1', 'a2']
     """
+    from penstock.errors import ConfigError
     from penstock.formats import open_source
     from penstock.look.head import decoder, first_of, visible
 
+    if sum(one is not None for one in (start, index, key)) > 1:
+        raise ConfigError("start, index and key can't be combined", hint="Give one of start=, index= and key=")
+    for name, number in (("limit", limit), ("start", start), ("index", index)):
+        _require_at_least(0, name, number)
     given: dict[str, Any] = {"format": format, **options}
     source = open_source(path if isinstance(path, str | os.PathLike) else cast(Any, path), **given)
     decode, first = decoder(tokenizer), first_of(source, start, index, key)
@@ -248,9 +267,13 @@ def exclude(
         >>> len(verbs.exclude("docs.jsonl", show=True).entries)
         1
     """
-    from penstock.look.exclude import exclude, excluded_samples
+    from penstock.errors import ConfigError
+    from penstock.look.exclude import OPTIONS, exclude, excluded_samples
 
     if show:
+        if wrong := [name for name in options if name not in OPTIONS]:
+            what = "show=True returns the list and can't be combined with options that select or change samples"
+            raise ConfigError(what, found=", ".join(wrong), hint="Leave them out")
         return excluded_samples(target, list=excludes, **options)
     return exclude(cast(Any, target), list=excludes, **options)
 
@@ -308,6 +331,9 @@ def plan(recipe: Given, *, steps: int | None = None, **options: Any) -> dict[str
     from penstock.load.plan import plan
     from penstock.view.facts.opening import open_run
 
+    for name, number in {"steps": steps, **options}.items():
+        if name in ("steps", "global_batch", "world", "lanes"):
+            _require_at_least(1, name, cast(Any, number))
     run = open_run(recipe, **options)
     return plan(run.data, global_batch=run.global_batch, world=run.world, steps=steps)
 
@@ -315,7 +341,7 @@ def plan(recipe: Given, *, steps: int | None = None, **options: Any) -> dict[str
 def explain(
     recipe: Given, *, step: int | None = None, rank: int | None = None,
     state: str | os.PathLike[str] | Mapping[str, Any] | None = None, document: str | None = None,
-    excluded: bool = False, limit: int = 1000, **options: Any,
+    excluded: bool = False, limit: int | None = None, **options: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Return which samples a step read, or which steps read a document, like `penstock explain --json`.
 
@@ -326,11 +352,12 @@ def explain(
         state: saved state of the run, or path of its JSON file.
         document: key of a sample, or number of a document.
         excluded: return the steps before `state` that read samples which are now excluded.
-        limit: largest number of positions to return.
+        limit: largest number of positions to return; by default all samples of a step, and 1000 otherwise.
         options: `split, mode, global_batch, seed, world, lanes, trust` and `follow_links`, as on the command line.
 
     Raises:
-        ConfigError: neither `step`, `document` nor `excluded` is given, or the number of samples per step is unknown.
+        ConfigError: neither `step`, `document` nor `excluded` is given, or `excluded` with one of the others or `rank`;
+            a number is out of range, or the number of samples per step is unknown.
         ResumeMismatch: the state belongs to another stream.
 
     Examples:
@@ -344,17 +371,23 @@ def explain(
     from penstock.load.explain import explain_document, explain_step, run_of, steps_to_search
     from penstock.view.facts.opening import open_run, read_state
 
+    if excluded and (step, rank, document) != (None, None, None):
+        raise ConfigError("excluded can't be combined with step, rank or document", hint="Leave them out")
+    for name, number in {"step": step, "limit": limit, **options}.items():
+        if name in ("step", "limit", "global_batch", "world", "lanes"):
+            _require_at_least(0 if name == "step" else 1, name, cast(Any, number))
+    most = _LISTED if limit is None else limit
     opened = open_run(recipe, **options)
     saved = read_state(state) if isinstance(state, str | os.PathLike) else state
     run = run_of(opened.data, opened.global_batch, opened.world, saved)
     if excluded:
-        return explain_excluded(run, limit)
+        return explain_excluded(run, most)
     if document is None:
         if step is None:
             raise ConfigError("nothing to explain", hint="Give step=, document= or excluded=True")
         found = explain_step(run, step, rank, opened.world)
-        return found | {"of": len(found["samples"]), "samples": found["samples"][:limit]}
-    found = explain_document(run, document, steps_to_search(run, step), limit, opened.world)
+        return found if limit is None else found | {"of": len(found["samples"]), "samples": found["samples"][:limit]}
+    found = explain_document(run, document, steps_to_search(run, step), most, opened.world)
     return found | {"samples": [one for one in found["samples"] if rank in (None, one["rank"])]}
 
 
@@ -414,6 +447,7 @@ def cache(*, trim: int | None = None, clear: bool = False) -> dict[str, Any]:
     from penstock.store.derived import cache_folder
     from penstock.store.tidy import cache_use, trim_cache
 
+    _require_at_least(0, "trim", trim)
     if trim is not None and clear:
         raise ConfigError("clear and trim can't be combined", hint="Give one of the two")
     removed_bytes = 0 if trim is None and not clear else trim_cache(trim or 0)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from tests.cli.called import report
 
 import penstock as ps
 from penstock import verbs
 from penstock._keywords import Reshaping
 from penstock.cli._commands import GROUPS
+from penstock.errors import ConfigError
 from penstock.prepare.energon.run import prepare_webdataset
 from penstock.types import OpenOptions
 from penstock.view.pages.targets import Settings
@@ -127,3 +131,73 @@ def test_parameters_are_arguments(verb: str) -> None:
                 assert known[argument] is inspect.Parameter.empty
             elif verb not in ("plan", "explain", "stage") or name not in RUN:
                 assert (known[argument] or None) == (default or None), f"the default of {argument}="
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(f'{{"id": {number}}}\n' for number in range(7)))
+    return path
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    with ps.create(tmp_path / "a.pbin", format="pbin", token_bytes=2, eos_id=0) as writer:
+        for number in range(1, 1202):
+            writer.write({"tokens": [number, 0]})
+    path = tmp_path / "run.yaml"
+    path.write_text("penstock: 1\nbatch: {global_batch: 1200}\nstream: {path: a.pbin, shuffle: {seed: 8}}\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"limit": -1}, {"start": -1}, {"index": -1}, {"index": 7}, {"index": 1, "start": 1}, {"key": "1", "start": 1}],
+)
+def test_head_refuses_what_the_command_refuses(lines: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        ps.head(lines, **options)
+
+
+@pytest.mark.parametrize("options", [{"steps": 0}, {"steps": -1}, {"global_batch": 0}, {"world": 0}])
+def test_plan_refuses_what_the_command_refuses(recipe: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        ps.plan(recipe, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"step": -1}, {"step": 0, "limit": 0}, {"step": 0, "rank": 1}, {"document": "3", "step": -1},
+     {"excluded": True}, {"excluded": True, "step": 0}, {"excluded": True, "document": "3"}, {}],
+)  # fmt: skip
+def test_explain_refuses_what_the_command_refuses(recipe: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        ps.explain(recipe, **options)
+
+
+@pytest.mark.parametrize("limit", [(), ("--limit", 3)])
+def test_explain_returns_what_the_command_prints(
+    recipe: Path, limit: tuple[Any, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = report(capsys, "explain", recipe, "--step", 0, *limit)
+    found = ps.explain(recipe, step=0, **dict(zip(("limit",), limit[1:], strict=False)))
+    assert json.loads(json.dumps(found)) == printed
+    assert len(found["samples"]) == (limit[1] if limit else 1200)
+
+
+def test_options_that_would_have_no_effect_raise(lines: Path) -> None:
+    with pytest.raises(ConfigError, match="key"):
+        verbs.exclude(lines, show=True, key="3")
+    with pytest.raises(ConfigError, match="trim"):
+        ps.cache(trim=-1)
+    with pytest.raises(ConfigError, match="split_ratio"):
+        verbs.prepare(lines.parent, ratio="1,0,0", split_ratio=(1, 0, 0))
+
+
+@pytest.mark.parametrize("depth", ["quick", "sample", "full", "decode"])
+def test_verify_names_an_unknown_split(tmp_path: Path, depth: Any) -> None:
+    with ps.create(tmp_path / "tars", format="webdataset") as writer:
+        writer.write({"__key__": "a", "txt": "text"})
+    ps.verify(tmp_path / "tars", depth=depth, split="train")
+    with pytest.raises(ConfigError, match="no such split"):
+        ps.verify(tmp_path / "tars", depth=depth, split="tarin")

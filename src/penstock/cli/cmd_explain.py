@@ -32,7 +32,11 @@ _DOCUMENT = (
     "--excluded", is_flag=True, help="List the steps before --state that read samples which are excluded now."
 )
 @click.option(
-    "-n", "--limit", type=click.IntRange(1), default=1000, show_default=True, help="Maximum number of rows to list."
+    "-n",
+    "--limit",
+    type=click.IntRange(1),
+    show_default="all samples of a step, else 1000",
+    help="Maximum number of rows to list.",
 )
 @click.option(
     "--show", is_flag=True, help="Show the samples too: all, or those that --start, --index or --key selects."
@@ -42,7 +46,7 @@ _DOCUMENT = (
 @json_option
 def command(
     recipe: str, step: int | None, rank: int | None, state: str | None, document: str | None, excluded: bool,
-    limit: int, show: bool, start: int | None, index: int | None, key: str | None, tokenizer: str | None,
+    limit: int | None, show: bool, start: int | None, index: int | None, key: str | None, tokenizer: str | None,
     show_all: bool, pictures: str | None, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Show which samples a step read, or which steps read a document.
@@ -64,19 +68,20 @@ def command(
         )
     if step is None and document is None and not excluded:
         raise click.UsageError("Give --step K, --document KEY or --excluded.")
+    most = 1000 if limit is None else limit
     data, batch = open_run(recipe, options)
     saved = None if state is None else read_state(state)
     run = run_of(data, batch.get("global_batch"), batch.get("world"), saved)
     if excluded:
-        told = explain_excluded(run, limit)
+        told = explain_excluded(run, most)
         emit(told, as_json=as_json, text=lambda: _of_excluded(told))
         return
     if document is None:
         found = explain_step(run, step or 0, rank, batch.get("world"))
-        if click.get_current_context().get_parameter_source("limit") is not click.core.ParameterSource.DEFAULT:
+        if limit is not None:
             found |= {"of": len(found["samples"]), "samples": found["samples"][:limit]}
     else:
-        found = explain_document(run, document, steps_to_search(run, step), limit, batch.get("world"))
+        found = explain_document(run, document, steps_to_search(run, step), most, batch.get("world"))
         if rank is not None:
             found["samples"] = [one for one in found["samples"] if one["rank"] == rank]
     if not show:

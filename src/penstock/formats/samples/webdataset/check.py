@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from penstock._secrets import redact
 from penstock.abc import Store
-from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, UnsafeData, Unsupported
+from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, PenstockError, UnsafeData, Unsupported
 from penstock.formats._manifest import file_digests
 from penstock.formats._problems import Problem
 from penstock.formats._side_checks import RESTORE, Run, check_bytes, check_names, check_side_file
@@ -70,12 +70,27 @@ def check_webdataset(store: Store, path: str, options: OpenOptions, depth: Depth
 
     Raises:
         NotFound: nothing is there.
+        ConfigError: there is no split `options.split`.
     """
     root = path.rstrip("/") or path
     # A server of plain files knows no folders.
     if not any(map(store.exists, (root, meta_path(root, INFO_JSON), meta_path(root, INFO_YAML)))):
         raise NotFound("no such file or folder", path=root, hint="Check the path")
+    if options.split is not None:
+        _require_split(store, root, options.split)
     return [problem.finding() for problem in _problems(store, root, depth, run)]
+
+
+def _require_split(store: Store, root: str, split: str) -> None:
+    """Raise `ConfigError` if the dataset has no such split. An unreadable list of splits is a finding instead."""
+    try:
+        read_info(store, root)
+        splits = read_splits(store, root)
+    except PenstockError:
+        return
+    if split not in splits.parts:
+        path, known = meta_path(root, splits.name or SPLIT_YAML), ", ".join(splits.parts)
+        raise ConfigError("no such split", path=path, found=repr(split), expected=known or "none")
 
 
 def _remake(root: str) -> str:
