@@ -13,6 +13,7 @@ import importlib.util
 import inspect
 import io
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -171,6 +172,13 @@ def run(test: doctest.DocTest) -> str:
 def test_names_that_have_an_example_are_not_listed_as_lacking_one() -> None:
     listed = sorted(WITHOUT_EXAMPLE & set(NAMES))
     assert [name for name in listed if examples_of(name, NAMES[name]).examples] == []
+
+
+def test_the_reference_names_the_files(example_files: Path) -> None:
+    named = set(re.findall(r"^\| `([^|]*)` \|", reference_module().INTRODUCTION, re.M))
+    assert {name for names in named for name in names.split("`, `")} == {
+        path.name for path in example_files.iterdir() if path.suffix != ".penstock"
+    }
 
 
 def test_an_example_that_is_wrong() -> None:

@@ -71,7 +71,7 @@ def filter(
 ) -> FilterReport:  # fmt: skip
     """Write the documents, lines or samples that match all conditions, in their original order.
 
-    Memory: about 110 MB, and 8 bytes per document (9 with `indices`).
+    Memory: about 120 MB, and 8 bytes per document (9 with `indices`).
 
     Args:
         source, target: a dataset of token documents, a JSONL file or shards; and the dataset to write.

@@ -169,8 +169,8 @@ def pack(
         chat_date: `YYYY-MM-DD`, for a template that uses the current date.
         shuffle: a seed. Writes documents in the order of `penstock.shuffle` with this seed, once all are encoded.
             Memory: 24 bytes per document in each process. Disk: the output's size once more.
-        keep_control_tokens: encode special tokens in messages as such; a message that contains one is an error
-            otherwise.
+        keep_control_tokens: encode special tokens in messages as such. By default, a line whose messages contain one
+            is invalid; see `on_error`.
         fim_rate: share of the documents, 0 to 1, that are split by character and rearranged for fill-in-the-middle
             before they are tokenized. The choice depends only on their text and `fim_seed`.
         fim_spm_rate: share of these that begin with the suffix; 0.5 by default.
