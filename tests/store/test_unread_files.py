@@ -16,6 +16,7 @@ import pytest
 import penstock as ps
 from penstock.cli.main import main
 from penstock.errors import PenstockError
+from penstock.prepare.tokens.inputs import find_paths
 from penstock.store.place import place_of
 from penstock.store.put import put
 
@@ -171,3 +172,16 @@ def test_a_file_that_is_named_by_a_link_too(tmp_path: Path, caplog: pytest.LogCa
     assert [f"{paths[1]}: this is the same file or folder as {paths[0]}" in message for message in caplog.messages] == [
         True
     ]
+
+
+def test_tables_next_to_lines_are_named(
+    fill: Callable[..., str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pq.write_table(pa.table({"text": ["b"]}), tmp_path / "t.parquet")
+    table = (tmp_path / "t.parquet").read_bytes()
+    root = fill({"a.jsonl": LINE, "rows/b.parquet": table, "rows/c.parquet": table})
+    assert [one.rpartition("/")[2] for one in find_paths([root])] == ["a.jsonl"]
+    assert "b.parquet and 1 more: not read as part of the directory, which contains JSONL files" in caplog.text
+    caplog.clear()
+    assert len(find_paths([f"{root}/rows"])) == 2
+    assert not caplog.text

@@ -70,10 +70,17 @@ def find_files(
     status = status_of(os.stat, path)
     if status is not None and stat.S_ISDIR(status.st_mode) and not (folders and path.rstrip("/").endswith(folders)):
         above, guard = (os.path.realpath(path),), None if follow_links else LinkGuard(path)
-        walks = (list(_listed(_walk(path, above, tuple(kind), guard, statuses, folders))) for kind in kinds)
+        others = [tuple(itertools.chain(*kinds[at + 1 :])) for at in range(len(kinds))]
+        left_out: list[str] = []
+        walks = (
+            list(_listed(_walk(path, above, tuple(kind), guard, statuses, folders, other, left_out)))
+            for kind, other in zip(kinds, others, strict=True)
+        )
         found = next(filter(None, walks), None)
         if found is None:
             raise NotFound(f"no {what} file in this folder", path=given, expected=", ".join(kinds[0]))
+        if found[0].endswith(tuple(kinds[0])):
+            _warn_of_others(left_out, what)
         _warn_of_copies(found)
         yield from found
     elif status is not None:
@@ -224,6 +231,9 @@ def _far(given: str, kinds: Sequence[Sequence[str]], what: str, folders: tuple[s
     found = next(filter(None, (select_files(names, kind) for kind in kinds)), None)
     if found is None:
         raise NotFound(f"no {what} file under this URL", path=given, expected=", ".join(kinds[0]))
+    if found[0].endswith(tuple(kinds[0])):
+        later = tuple(itertools.chain(*kinds[1:]))
+        _warn_of_others([name for name in names if later and name.endswith(later)], what)
     yield from found
 
 
@@ -264,6 +274,8 @@ def _walk(
     guard: LinkGuard | None,
     statuses: dict[str, os.stat_result] | None,
     folders: tuple[str, ...],
+    others: tuple[str, ...],
+    left_out: list[str],
 ) -> Iterator[str]:
     # Unlike with os.walk, an unreadable folder is an error: its documents would be missing without a word.
     with os.scandir(folder) as entries:
@@ -282,13 +294,23 @@ def _walk(
                     if statuses is not None and not entry.is_symlink():
                         statuses[entry.path] = entry.stat(follow_symlinks=False)
                     yield entry.path
+                elif others and entry.name.endswith(others):
+                    left_out.append(entry.path)
                 else:
                     _warn_if_unread(entry.path, suffixes)
                 continue
             real = os.path.realpath(entry.path)
             if real in above:
                 raise ConfigError("a link leads back to a folder above it", path=entry.path)
-            yield from _walk(entry.path, (*above, real), suffixes, guard, statuses, folders)
+            yield from _walk(entry.path, (*above, real), suffixes, guard, statuses, folders, others, left_out)
+
+
+def _warn_of_others(left_out: Sequence[str], what: str) -> None:
+    """Warn about files of a directory that would be read if it had none of the kind that is preferred."""
+    if left_out:
+        more = f" and {len(left_out) - 1:,} more" if len(left_out) > 1 else ""
+        why = f"not read as part of the directory, which contains {what} files. Name it as another input to read it"
+        _warn(f"{min(left_out)}{more}: {why}")
 
 
 _METADATA = ("index.json", "_info.json", "state.json", "_dict.json", "config.json", ".certificate.json")

@@ -82,7 +82,9 @@ def test_a_folder_without_jsonl_gives_its_parquet_files(tmp_path: Path, made: Pa
 
 
 def test_files_of_both_kinds_may_be_named(tmp_path: Path, made: Pack, bpe2: Path) -> None:
-    made([write_lines(tmp_path / "a.jsonl", [{"text": "one"}]), write_parquet(tmp_path / "b.parquet", text=["two"])])
+    named = [write_lines(tmp_path / "a.jsonl", [{"text": "one"}]), write_parquet(tmp_path / "b.parquet", text=["two"])]
+    estimated, packed = made(named, dry_run=True), made(named)
+    assert (estimated.documents, estimated.tokens) == (packed.documents, packed.tokens)
     assert stored_tokens(tmp_path / "out.pbin") == expected_tokens(bpe2, ["one", "two"])
 
 

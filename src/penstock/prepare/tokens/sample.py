@@ -52,6 +52,12 @@ def estimate(
     The EOS token of each document is counted if `with_eos`.
     Where no line ends in 64 KiB, the raw bytes there stand for its text.
     """
+    tables = [one for one in inputs if one.kind in TABLES]
+    if tables and len(tables) < len(inputs):
+        lines = [one for one in inputs if one.kind not in TABLES]
+        both = (estimate(some, selection, encode, with_eos=with_eos) for some in (tables, lines))
+        (rows, row_tokens), (documents, tokens) = both
+        return rows + documents, row_tokens + tokens
     reader = make_reader(selection)
     windows = [*_plain_windows(inputs), *_stream_windows(inputs), *_table_windows(inputs, selection)]
     share_bytes = _LOOKED_AT_BYTES // max(1, len(windows))
